@@ -1,0 +1,34 @@
+# Two commands for a newcomer: `make demo` and `make test`; each sets up what it needs.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test lab bench clean
+.DEFAULT_GOAL := setup
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,test]'
+	touch $@
+
+demo: $(READY)
+	@$(BIN)/python -m mimokit_widgets.execute notebooks/01_first_light.ipynb --output build/demo
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+lab: $(READY)
+	$(BIN)/jupyter lab --notebook-dir notebooks
+
+bench: $(READY)
+	$(BIN)/python -m tests.benchmarks
+
+clean:
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis

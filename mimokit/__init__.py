@@ -1,0 +1,1 @@
+"""mimokit: plan, run, prove and understand parallel layouts of multi-module models."""

@@ -1,0 +1,90 @@
+"""The plan of a layout as frozen data: what the engines execute and the widgets draw.
+
+Every sample range is half open, `[start, stop)`. Every rank is a rank of the whole world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mimokit.plan.rank_map import RankMap
+
+Direction = Literal["fan_in", "fan_out", "equal"]
+SampleRange = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ModuleBatch:
+    """How the samples of one micro-batch are spread over the ranks of one module.
+
+    Attributes:
+        micro_batch_size: samples per data-parallel replica and micro-batch.
+        samples: rank -> the samples of the global batch that the rank computes.
+        loads: ranks that read data for this module.
+        loaded: loading rank -> the samples of the global batch that it reads. In colocated mode
+            this is the range of the module with fewer replicas, otherwise it equals `samples`.
+    """
+
+    micro_batch_size: int
+    samples: Mapping[int, SampleRange]
+    loads: tuple[int, ...]
+    loaded: Mapping[int, SampleRange]
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The batch of every module.
+
+    Attributes:
+        global_batch_size: samples per micro-batch over all replicas,
+            `base_batch_size * data_parallel of the language module`. One optimizer step
+            consumes `global_batch_size * num_microbatches` samples.
+        num_microbatches: micro-batches per optimizer step.
+    """
+
+    global_batch_size: int
+    num_microbatches: int
+    modules: Mapping[str, ModuleBatch]
+
+
+@dataclass(frozen=True)
+class ColocatedBridge:
+    """How the output of `source` reaches `destination` on the same ranks, per micro-batch.
+
+    fan_in: the source has more replicas: its pieces are gathered (forward), the gradient is cut
+    (backward). fan_out: the source has fewer replicas: its output is cut (forward), the gradient
+    is gathered (backward). equal: nothing moves.
+
+    Attributes:
+        ratio: larger DP / smaller DP.
+        gather_groups: the ranks that gather with each other, in the order in which their pieces
+            are laid end to end. Every rank of the span is in exactly one.
+        slices: rank -> the samples that the rank keeps, counted within the samples of its gather
+            group (that is, within the micro-batch of the module with fewer replicas).
+        bytes_forward: bytes received over all ranks in the forward direction, per micro-batch.
+        bytes_backward: the same for the gradient.
+    """
+
+    source: str
+    destination: str
+    direction: Direction
+    ratio: int
+    gather_groups: tuple[tuple[int, ...], ...]
+    slices: Mapping[int, SampleRange]
+    bytes_forward: int
+    bytes_backward: int
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """All decisions about a layout that are made before it runs."""
+
+    world_size: int
+    deployment_mode: str
+    llm_module_name: str
+    topology: Mapping[str, tuple[str, ...]]
+    modules: Mapping[str, RankMap]
+    batch: BatchPlan
+    bridges: tuple[ColocatedBridge, ...]
