@@ -1,1 +1,34 @@
-"""The config room."""
+"""What the user asks for: config classes, their validation, YAML files and presets."""
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.checks import check_experiment, check_model
+from mimokit.config.data import DataConfig
+from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.loading import config_from_mapping, load_experiment_config, load_preset
+from mimokit.config.mimo import MimoParallelismConfig
+from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.presets import preset_names
+from mimokit.config.problems import ConfigError, Fix, Problem
+from mimokit.config.runnable import check_runnable
+from mimokit.config.runtime import DeploymentMode, PipelineSchedule, RuntimeConfig
+
+__all__ = [
+    "ConfigError",
+    "DataConfig",
+    "DeploymentMode",
+    "ExperimentConfig",
+    "Fix",
+    "MimoParallelismConfig",
+    "ModuleArchitecture",
+    "ModuleParallelismConfig",
+    "PipelineSchedule",
+    "Problem",
+    "RuntimeConfig",
+    "check_experiment",
+    "check_model",
+    "check_runnable",
+    "config_from_mapping",
+    "load_experiment_config",
+    "load_preset",
+    "preset_names",
+]

@@ -1,0 +1,51 @@
+"""The rules that a config must keep, each a function from a subject to its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mimokit.config.checks.batch import batch_problems
+from mimokit.config.checks.modes import mode_problems
+from mimokit.config.checks.names import name_problems
+from mimokit.config.checks.networks import network_problems
+from mimokit.config.checks.runtime import runtime_problems
+from mimokit.config.checks.subject import Subject
+from mimokit.config.checks.tokens import token_problems
+from mimokit.config.problems import Problem, refuse_if_any
+
+if TYPE_CHECKING:
+    from mimokit.config.experiment import ExperimentConfig
+    from mimokit.config.mimo import MimoParallelismConfig
+
+__all__ = ["Subject", "all_problems", "check_experiment", "check_model"]
+
+
+def all_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield everything that is wrong with a subject."""
+    yield from name_problems(subject)
+    yield from mode_problems(subject)
+    yield from network_problems(subject)
+    yield from token_problems(subject)
+    yield from batch_problems(subject)
+    yield from runtime_problems(subject)
+
+
+def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> None:
+    """Check the model section alone.
+
+    Raises:
+        ConfigError: all its problems.
+    """
+    refuse_if_any(all_problems(Subject(model, world_size=world_size)))
+
+
+def check_experiment(config: ExperimentConfig, world_size: int | None = None) -> None:
+    """Check a whole config.
+
+    Raises:
+        ConfigError: all its problems.
+    """
+    refuse_if_any(
+        all_problems(Subject(config.model, config.data, config.runtime, world_size=world_size))
+    )

@@ -1,0 +1,70 @@
+"""A whole config: model, data, runtime."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+from ruamel.yaml import YAML
+
+from mimokit.config.base import ConfigModel
+from mimokit.config.data import DataConfig
+from mimokit.config.mimo import MimoParallelismConfig
+from mimokit.config.runtime import SCHEDULE_OF_MODE, RuntimeConfig
+
+
+class ExperimentConfig(ConfigModel):
+    """Everything that one run is made of; unpacks as `model, data, runtime = config`.
+
+    Attributes:
+        model: modules, ranks and networks.
+        data: batches and samples.
+        runtime: steps, metrics and optimizer.
+        name: what the run is called; from a file: its name without the ending.
+    """
+
+    model: MimoParallelismConfig
+    data: DataConfig
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    name: str = "experiment"
+
+    @model_validator(mode="after")
+    def _name_the_schedule(self) -> Self:
+        if self.runtime.pipeline_schedule is None:
+            schedule = SCHEDULE_OF_MODE[self.model.deployment_mode]
+            # Around the validation of assignments, which would come back to this method.
+            self.__dict__["runtime"] = self.runtime.model_copy(
+                update={"pipeline_schedule": schedule}
+            )
+        return self
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return iter((self.model, self.data, self.runtime))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain dicts, as a YAML file holds them; fields that are None are left out."""
+        sections = self.model_dump(mode="json", exclude_none=True)
+        return {key: sections[key] for key in ("name", "model", "data", "runtime")}
+
+    def to_yaml(self) -> str:
+        """Return a YAML text that loads to an equal config wherever it is put.
+
+        It inherits from nothing (`extends: null`), also beside a `baseline.yaml`.
+        """
+        writer = YAML(typ="safe", pure=True)
+        writer.default_flow_style = False
+        writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+        writer.width = 100
+        text = io.StringIO()
+        writer.dump({"extends": None, **self.to_mapping()}, text)
+        return text.getvalue()
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write `to_yaml()` to a file and return its path."""
+        target = Path(path)
+        target.write_text(self.to_yaml(), encoding="utf-8")
+        return target

@@ -1,0 +1,62 @@
+"""How long a run is, what it measures and how it steps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mimokit.config.base import ConfigModel
+
+PipelineSchedule = Literal["homogeneous", "colocated", "1f1b"]
+DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
+
+MODE_OF_SCHEDULE: dict[PipelineSchedule, DeploymentMode] = {
+    "homogeneous": "homogeneous",
+    "colocated": "colocated",
+    "1f1b": "heterogeneous",
+}
+SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
+    mode: schedule for schedule, mode in MODE_OF_SCHEDULE.items()
+}
+
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+
+
+class RuntimeConfig(ConfigModel):
+    """One run.
+
+    Attributes:
+        num_iterations: optimizer steps.
+        warmup_iterations: first steps that averages leave out.
+        log_interval: steps between two log lines.
+        enable_performance_monitoring: time the phases and write metrics.
+        pipeline_schedule: None: the one of the model's deployment mode.
+        enable_profiling: profile the steps [profile_start_step, profile_end_step).
+        use_pytorch_profiler: with torch's own profiler.
+        metrics_output_dir: folder for the metrics, or None for no files.
+        tensorboard_dir: folder for TensorBoard files, or None for none.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        adam_epsilon: of AdamW.
+        clip_grad: largest global gradient norm; 0 clips nothing.
+        seed: of weights and data.
+    """
+
+    num_iterations: Positive = 10
+    warmup_iterations: NotNegative = 0
+    log_interval: Positive = 1
+    enable_performance_monitoring: bool = True
+    pipeline_schedule: PipelineSchedule | None = None
+    enable_profiling: bool = False
+    use_pytorch_profiler: bool = False
+    profile_start_step: NotNegative = 3
+    profile_end_step: NotNegative = 8
+    metrics_output_dir: str | None = None
+    tensorboard_dir: str | None = None
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    clip_grad: Annotated[float, Field(ge=0)] = 1.0
+    seed: NotNegative = 1234
