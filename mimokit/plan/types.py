@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mimokit.plan.rank_map import RankMap
+from mimokit.plan.rank_ranges import SampleRange
+
+__all__ = [
+    "BatchPlan",
+    "ColocatedBridge",
+    "Direction",
+    "LayoutPlan",
+    "ModuleBatch",
+    "SampleRange",
+]
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 Direction = Literal["fan_in", "fan_out", "equal"]
-SampleRange = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,19 @@ class ColocatedBridge:
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """All decisions about a layout that are made before it runs."""
+    """All decisions about a layout that are made before it runs.
+
+    A notebook shows it as tables with a rank map, `rich.print` and `print` as text.
+
+    Attributes:
+        world_size: ranks of the world.
+        deployment_mode: homogeneous, colocated or heterogeneous.
+        llm_module_name: the module that all others feed.
+        topology: module -> the modules that it feeds.
+        modules: module -> its ranks, in the order of the config.
+        batch: who reads and computes which samples.
+        bridges: how outputs cross between modules on shared ranks, one per edge.
+    """
 
     world_size: int
     deployment_mode: str
@@ -88,3 +112,24 @@ class LayoutPlan:
     modules: Mapping[str, RankMap]
     batch: BatchPlan
     bridges: tuple[ColocatedBridge, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain lists and dicts that `json.dumps` takes."""
+        from mimokit.plan.to_json import plan_to_json
+
+        return plan_to_json(self)
+
+    def _repr_html_(self) -> str:
+        from mimokit.plan.html import plan_to_html
+
+        return plan_to_html(self)
+
+    def __rich__(self) -> Group:
+        from mimokit.plan.text import plan_to_rich
+
+        return plan_to_rich(self)
+
+    def __str__(self) -> str:
+        from mimokit.plan.text import plan_to_text
+
+        return plan_to_text(self)

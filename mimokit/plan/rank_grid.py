@@ -1,0 +1,128 @@
+"""A block of consecutive ranks as a hyperrectangle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class RankGrid:
+    """Consecutive ranks, counted along named dimensions, the first one fastest.
+
+    The enumerations equal those of megatron-core's `HyperCommGrid` (`get_rank_enum`).
+
+    Attributes:
+        dimensions: their names, the one along which neighbouring ranks differ first.
+        shape: ranks along each.
+        rank_offset: the first rank.
+    """
+
+    dimensions: tuple[str, ...]
+    shape: tuple[int, ...]
+    rank_offset: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return math.prod(self.shape)
+
+    @property
+    def ranks(self) -> range:
+        """The ranks, ascending."""
+        return range(self.rank_offset, self.rank_offset + self.size)
+
+    def size_of(self, *dimensions: str) -> int:
+        """Return the number of ranks in a group over the dimensions."""
+        return math.prod(self.shape[self._index(name)] for name in dimensions)
+
+    def coordinates(self, rank: int) -> Mapping[str, int]:
+        """Return the coordinate of a rank along every dimension.
+
+        Raises:
+            ValueError: the rank is not in the grid.
+        """
+        if rank not in self.ranks:
+            raise ValueError(f"rank {rank} is not one of {self._span_text()}")
+        rest, found = rank - self.rank_offset, {}
+        for name, length in zip(self.dimensions, self.shape, strict=True):
+            rest, found[name] = divmod(rest, length)
+        return found
+
+    def rank(self, **coordinates: int) -> int:
+        """Return the rank at the coordinates; a dimension that is left out counts as 0.
+
+        Raises:
+            ValueError: an unknown dimension, or a coordinate beyond it.
+        """
+        for name, coordinate in coordinates.items():
+            length = self.shape[self._index(name)]
+            if not 0 <= coordinate < length:
+                raise ValueError(f"{name} {coordinate} is not one of 0 to {length - 1}")
+        rank, stride = self.rank_offset, 1
+        for name, length in zip(self.dimensions, self.shape, strict=True):
+            rank += coordinates.get(name, 0) * stride
+            stride *= length
+        return rank
+
+    def group_array(self, *dimensions: str) -> NDArray[np.int64]:
+        """Return the groups over the dimensions as an array [groups, ranks of a group].
+
+        Ranks of a group ascend, whatever the order in which the dimensions are named: like
+        `get_rank_enum`, which orders them itself.
+
+        Raises:
+            ValueError: no dimension, an unknown one, or one named twice.
+        """
+        chosen = {self._index(name) for name in dimensions}
+        if not dimensions or len(chosen) < len(dimensions):
+            raise ValueError(
+                f"name one or several different dimensions of {', '.join(self.dimensions)}, "
+                f"not ({', '.join(dimensions)})"
+            )
+        slowest_first = range(len(self.shape))[::-1]
+        axis_of = {index: axis for axis, index in enumerate(slowest_first)}
+        order = [axis_of[index] for index in slowest_first if index not in chosen]
+        order += [axis_of[index] for index in slowest_first if index in chosen]
+        ranks = np.arange(self.rank_offset, self.rank_offset + self.size, dtype=np.int64)
+        block = ranks.reshape(self.shape[::-1]).transpose(order)
+        return block.reshape(-1, self.size_of(*dimensions))
+
+    def groups(self, *dimensions: str) -> Groups:
+        """Return the groups over one or several dimensions, as `group_array` orders them."""
+        return tuple(map(tuple, self.group_array(*dimensions).tolist()))
+
+    def group_of(self, rank: int, *dimensions: str) -> tuple[int, ...]:
+        """Return the group over the dimensions that a rank is in.
+
+        Raises:
+            ValueError: as `coordinates` and `group_array`.
+        """
+        own = self.coordinates(rank)
+        fixed = {name: value for name, value in own.items() if name not in dimensions}
+        shape = tuple(
+            length if name in dimensions else 1
+            for name, length in zip(self.dimensions, self.shape, strict=True)
+        )
+        # The group is the sub-block through the rank: offsets within it, then its corner added.
+        strides = np.cumprod([1, *self.shape[:-1]])
+        offsets = np.zeros((), dtype=np.int64)
+        for index in reversed(range(len(shape))):
+            offsets = offsets[..., None] + np.arange(shape[index]) * strides[index]
+        self.size_of(*dimensions)  # refuses what is no dimension
+        group: list[int] = (offsets.reshape(-1) + self.rank(**fixed)).tolist()
+        return tuple(group)
+
+    def _index(self, name: str) -> int:
+        if name not in self.dimensions:
+            raise ValueError(f"'{name}' is not one of {', '.join(self.dimensions)}")
+        return self.dimensions.index(name)
+
+    def _span_text(self) -> str:
+        return f"ranks {self.rank_offset} to {self.rank_offset + self.size - 1}"
