@@ -1,0 +1,69 @@
+"""The command line: `mimokit plan`, and what other files of this room add to `app`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Plan, run, prove and understand parallel layouts of multi-module models.",
+)
+
+REFUSED = 2
+"""Exit status of a config that was refused."""
+
+
+@app.callback()
+def _root() -> None:
+    """Keep `plan` a subcommand also while it is the only one."""
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Print the sentences of a refused config to stderr and exit with `REFUSED`."""
+    from mimokit.config import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(REFUSED) from None
+
+
+@app.command()
+def plan(
+    file: Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")],
+    world_size: Annotated[
+        int | None,
+        typer.Option(help="Ranks of the world; by default as many as the modules need."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
+) -> None:
+    """Show a layout before it runs: ranks, batches, bridges."""
+    from mimokit.plan import plan as plan_layout
+
+    with refusals():
+        layout = plan_layout(file, world_size)
+    if as_json:
+        typer.echo(json.dumps(layout.to_json()))
+        return
+    from rich.console import Console
+
+    Console(soft_wrap=not sys.stdout.isatty()).print(layout)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
