@@ -1,0 +1,196 @@
+"""Moves encoder output to the language model where both share ranks but not their DP size.
+
+The plan has decided who gathers with whom and which samples a rank keeps; this executes it.
+Embeddings travel as rows `[tokens, hidden]`, samples in order. Samples may have different numbers
+of rows: every rank of a gather group holds the whole batch of the module with fewer replicas, so
+it knows the row counts of its siblings without asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mimokit.plan.types import ColocatedBridge
+
+
+class ReplicaMismatchError(RuntimeError):
+    """The tensor-parallel ranks of an encoder hold different outputs."""
+
+
+@dataclass(frozen=True)
+class RowCuts:
+    """Where the rows of each sibling of a gather group begin and end, in gather order.
+
+    Attributes:
+        starts: first row of each sibling within the gathered rows.
+        sizes: rows of each sibling.
+        position: this rank's place in the gather group.
+    """
+
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    position: int
+
+    @property
+    def total(self) -> int:
+        """Rows of the whole gather group."""
+        return sum(self.sizes)
+
+
+def gather_rows(piece: torch.Tensor, cuts: RowCuts, group: dist.ProcessGroup) -> torch.Tensor:
+    """Lay the pieces of a gather group end to end: [own rows, h] -> [all rows, h].
+
+    Pieces are padded to the longest, for gloo gathers equal sizes only.
+    """
+    longest = max(cuts.sizes)
+    padded = piece.new_zeros((longest, *piece.shape[1:]))
+    padded[: piece.shape[0]] = piece
+    gathered = [torch.empty_like(padded) for _ in cuts.sizes]
+    dist.all_gather(gathered, padded, group=group)
+    return torch.cat([part[:size] for part, size in zip(gathered, cuts.sizes, strict=True)])
+
+
+def keep_rows(whole: torch.Tensor, cuts: RowCuts) -> torch.Tensor:
+    """Cut this rank's rows out of the rows of its gather group."""
+    return whole.narrow(0, cuts.starts[cuts.position], cuts.sizes[cuts.position]).contiguous()
+
+
+class _Gather(torch.autograd.Function):
+    """Fan-in: gather the outputs; every rank keeps its rows of the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, piece: torch.Tensor, cuts: RowCuts, group: dist.ProcessGroup
+    ) -> torch.Tensor:
+        ctx.cuts = cuts
+        return gather_rows(piece, cuts, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return keep_rows(gradient, ctx.cuts), None, None
+
+
+class _Keep(torch.autograd.Function):
+    """Fan-out: keep own rows of the output; gather the gradient.
+
+    The gradient is gathered, not zero-padded and summed later: DDP sums over data parallel ranks,
+    never over the tensor-parallel ranks that hold the pieces here.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, whole: torch.Tensor, cuts: RowCuts, group: dist.ProcessGroup
+    ) -> torch.Tensor:
+        ctx.cuts, ctx.group = cuts, group
+        return keep_rows(whole, cuts)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return gather_rows(gradient.contiguous(), ctx.cuts, ctx.group), None, None
+
+
+class ColocatedBridgeCommunicator:
+    """Executes the bridge plan between two modules that share their ranks.
+
+    Args:
+        plan: the bridge as planned.
+        source_tensor_group: tensor-parallel group of the source module on this rank; its members
+            must hold the same output, which is checked on every call.
+    """
+
+    def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:
+        """Create the gather groups. Collective over the world."""
+        self.plan = plan
+        self._tensor_group = source_tensor_group
+        rank = dist.get_rank()
+        self._members = next(group for group in plan.gather_groups if rank in group)
+        self._group: dist.ProcessGroup | None = None
+        if plan.direction != "equal":
+            self._group, _ = dist.new_subgroups_by_enumeration(
+                [list(group) for group in plan.gather_groups]
+            )
+
+    def cuts(self, rows_per_sample: Sequence[int]) -> RowCuts:
+        """Say which rows belong to which sibling.
+
+        Args:
+            rows_per_sample: rows of every sample of the gather group's batch.
+        """
+        slices = [self.plan.slices[member] for member in self._members]
+        bounds = [0]
+        for rows in rows_per_sample:
+            bounds.append(bounds[-1] + int(rows))
+        return RowCuts(
+            starts=tuple(bounds[start] for start, _ in slices),
+            sizes=tuple(bounds[stop] - bounds[start] for start, stop in slices),
+            position=self._members.index(dist.get_rank()),
+        )
+
+    def __call__(self, embeddings: torch.Tensor, rows_per_sample: Sequence[int]) -> torch.Tensor:
+        """Move embeddings from the source's replicas to the destination's.
+
+        Args:
+            embeddings: [rows, hidden], the source's output on this rank.
+            rows_per_sample: rows of every sample in the batch of the module with fewer replicas.
+
+        Returns:
+            [rows, hidden], the destination's input on this rank.
+
+        Raises:
+            ReplicaMismatchError: if the source's tensor-parallel ranks disagree.
+            ValueError: if the embeddings have another number of rows than the samples.
+        """
+        self.check_replicas(embeddings)
+        cuts = self.cuts(rows_per_sample)
+        expected = cuts.total if self.plan.direction == "fan_out" else cuts.sizes[cuts.position]
+        if embeddings.shape[0] != expected:
+            raise ValueError(
+                f"Module {self.plan.source!r} gave {embeddings.shape[0]} rows on rank "
+                f"{dist.get_rank()} but its samples have {expected}."
+            )
+        if self.plan.direction == "fan_in":
+            return _Gather.apply(embeddings, cuts, self._group)  # type: ignore[no-any-return,no-untyped-call]
+        if self.plan.direction == "fan_out":
+            return _Keep.apply(embeddings, cuts, self._group)  # type: ignore[no-any-return,no-untyped-call]
+        return embeddings
+
+    def check_replicas(self, embeddings: torch.Tensor) -> None:
+        """Refuse outputs that differ between the source's tensor-parallel ranks.
+
+        Only one copy of each replica goes on, so a difference would silently be dropped and the
+        gradient be wrong. Two sums over the bits are compared, exactly.
+
+        Raises:
+            ReplicaMismatchError: naming module and ranks; on all of them.
+        """
+        if self._tensor_group.size() == 1:
+            return
+        mine = fingerprint(embeddings)
+        prints = [torch.empty_like(mine) for _ in range(self._tensor_group.size())]
+        dist.all_gather(prints, mine, group=self._tensor_group)
+        ranks = dist.get_process_group_ranks(self._tensor_group)
+        other = [rank for rank, one in zip(ranks, prints, strict=True) if not one.equal(prints[0])]
+        if other:
+            raise ReplicaMismatchError(
+                f"The output of module {self.plan.source!r} differs between its tensor-parallel "
+                f"ranks: rank {ranks[0]} and {_listed(other)} hold different values; every "
+                "tensor-parallel rank must end with the same output."
+            )
+
+
+def fingerprint(values: torch.Tensor) -> torch.Tensor:
+    """Return [rows, plain sum, position-weighted sum] of the bits of a 2-D tensor, as int64."""
+    bits = values.detach().contiguous().view(torch.int32).reshape(-1).to(torch.int64)
+    weights = torch.arange(1, bits.numel() + 1, device=bits.device)
+    sums = torch.stack((bits.sum(), (bits * weights).sum()))
+    rows = torch.tensor([values.shape[0]], device=bits.device)
+    return torch.cat((rows, sums))
+
+
+def _listed(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,171 @@
+"""Strips of handwritten digits with a question: real scans, small enough for a laptop.
+
+The scans are the 1,797 8x8 images that ship with scikit-learn (a copy of the test set of the UCI
+"Optical Recognition of Handwritten Digits" data). A sample is a strip of 1 to 8 scans and a
+question; the answer is either the digits of the strip or their sum. Training and test strips are
+made of different scans.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal, TypedDict
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+Task = Literal["read", "sum"]
+Split = Literal["train", "test"]
+
+END_TOKEN = 10
+READ_TOKEN = 11
+SUM_TOKEN = 12
+PADDING_TOKEN = 13
+VOCABULARY = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "<end>", "<read>", "<sum>", "<pad>")
+QUESTION_TOKENS: dict[str, int] = {"read": READ_TOKEN, "sum": SUM_TOKEN}
+
+MAX_DIGITS = 8
+IMAGE_SIZE = 8
+TEST_FRACTION = 0.2
+
+
+class DigitSample(TypedDict):
+    """One strip.
+
+    Attributes:
+        images: [digits, 8, 8], float, 0 to 1.
+        question: token ids.
+        answer: token ids, ending in the end token.
+    """
+
+    images: torch.Tensor
+    question: list[int]
+    answer: list[int]
+
+
+@functools.cache
+def _scans(split: Split) -> tuple[torch.Tensor, np.ndarray]:
+    """Return the scans [n, 8, 8] scaled to 0..1 and their digits [n] of one split."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    order = np.random.default_rng(0).permutation(len(data.target))
+    held_out = int(len(order) * TEST_FRACTION)
+    chosen = order[:held_out] if split == "test" else order[held_out:]
+    images = torch.tensor(data.images[chosen] / 16.0, dtype=torch.float32)
+    return images, data.target[chosen]
+
+
+class DigitStrips(Dataset[DigitSample]):
+    """Strips of 1 to 8 scans, drawn anew for every index and always the same for one index.
+
+    Args:
+        split: "train" or "test"; their scans are disjoint.
+        task: "read" (write the digits of the strip), "sum" (write their sum) or None for both,
+            alternating.
+        size: strips in the data set.
+        seed: which strips.
+        max_digits: longest strip.
+    """
+
+    def __init__(
+        self,
+        split: Split = "train",
+        task: Task | None = "read",
+        size: int = 100_000,
+        seed: int = 0,
+        max_digits: int = MAX_DIGITS,
+    ) -> None:
+        self.split = split
+        self.task = task
+        self.size = size
+        self.seed = seed
+        self.max_digits = max_digits
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> DigitSample:
+        if not 0 <= index < self.size:
+            raise IndexError(f"Strip {index} asked for, but there are {self.size}.")
+        images, digits = _scans(self.split)
+        generator = np.random.default_rng((self.seed, self.split == "test", index))
+        length = int(generator.integers(1, self.max_digits + 1))
+        chosen = generator.integers(0, len(digits), size=length)
+        values = [int(digits[i]) for i in chosen]
+        task: Task = self.task or ("read", "sum")[index % 2]  # type: ignore[assignment]
+        return DigitSample(
+            images=images[chosen],
+            question=[QUESTION_TOKENS[task]],
+            answer=[*_answer(values, task), END_TOKEN],
+        )
+
+
+def _answer(values: list[int], task: Task) -> list[int]:
+    if task == "read":
+        return values
+    return [int(figure) for figure in str(sum(values))]
+
+
+def chance_of_exact_match(task: Task, max_digits: int = MAX_DIGITS) -> float:
+    """Return the exact-match rate of the best guess that knows the strip's length but no scan.
+
+    Reading: 10^-n, averaged over the lengths. Sum: the most frequent sum of n uniform digits.
+    """
+    rates = []
+    sums = np.ones(1)
+    for _ in range(max_digits):
+        sums = np.convolve(sums, np.full(10, 0.1))
+        length = len(rates) + 1
+        rates.append(10.0**-length if task == "read" else float(sums.max()))
+    return float(np.mean(rates))
+
+
+class DigitCollate:
+    """Lays strips out as token sequences: image tokens, question, answer, padding.
+
+    Args:
+        seq_length: tokens per sequence.
+        image_token_id: the placeholder of one image token.
+        tokens_per_image: placeholders per scan.
+    """
+
+    def __init__(self, seq_length: int, image_token_id: int, tokens_per_image: int) -> None:
+        self.seq_length = seq_length
+        self.image_token_id = image_token_id
+        self.tokens_per_image = tokens_per_image
+
+    def __call__(self, samples: list[DigitSample]) -> dict[str, object]:
+        """Return a batch in the form that `mimokit.engine.data.batch` describes."""
+        tokens = torch.full((len(samples), self.seq_length + 1), PADDING_TOKEN)
+        answered = torch.zeros(len(samples), self.seq_length + 1)
+        for row, sample in enumerate(samples):
+            self._lay_out(sample, tokens[row], answered[row])
+        labels = tokens[:, 1:].clone()
+        labels[labels == self.image_token_id] = PADDING_TOKEN
+        positions = torch.arange(self.seq_length).expand(len(samples), -1)
+        return {
+            "input_ids": tokens[:, :-1].contiguous(),
+            "labels": labels,
+            "loss_mask": answered[:, 1:].contiguous(),
+            "position_ids": positions.contiguous(),
+            "modality_inputs": {
+                "images": {
+                    "items_per_sample": torch.tensor([len(s["images"]) for s in samples]),
+                    "vit_encoder": {"pixel_values": torch.cat([s["images"] for s in samples])},
+                }
+            },
+        }
+
+    def _lay_out(self, sample: DigitSample, tokens: torch.Tensor, answered: torch.Tensor) -> None:
+        images = [self.image_token_id] * (len(sample["images"]) * self.tokens_per_image)
+        prompt = images + sample["question"]
+        whole = prompt + sample["answer"]
+        if len(whole) > len(tokens):
+            raise ValueError(
+                f"A strip of {len(sample['images'])} digits needs {len(whole) - 1} tokens but "
+                f"data.seq_length is {self.seq_length}; raise it."
+            )
+        tokens[: len(whole)] = torch.tensor(whole)
+        answered[len(prompt) : len(whole)] = 1.0

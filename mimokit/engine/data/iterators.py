@@ -1,0 +1,132 @@
+"""Which samples a rank reads, micro-batch by micro-batch: what the batch plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from mimokit.config import DataConfig
+from mimokit.engine.data.batch import Batch
+from mimokit.plan.types import LayoutPlan, SampleRange
+
+Collate = Callable[[list[Any]], Batch]
+
+
+class PlannedBatches(Sampler[list[int]]):
+    """The sample indices of one rank, endlessly, in an order that no layout changes.
+
+    Every epoch is a permutation that depends on seed and epoch alone; global micro-batch k takes
+    the next `global_batch_size` indices of it, and the rank the range that its plan names.
+
+    Args:
+        dataset_size: samples per epoch.
+        global_batch_size: samples per micro-batch over all replicas.
+        taken: the range within the global batch that this rank reads.
+        seed: which permutations.
+        first: global micro-batches to pass over, for a run that goes on.
+
+    Raises:
+        ValueError: if the data set is smaller than one global batch.
+    """
+
+    def __init__(
+        self,
+        dataset_size: int,
+        global_batch_size: int,
+        taken: SampleRange,
+        seed: int,
+        first: int = 0,
+    ) -> None:
+        if dataset_size < global_batch_size:
+            raise ValueError(
+                f"The data set has {dataset_size} samples but one global batch takes "
+                f"{global_batch_size}; enlarge data.dataset_size or lower data.base_batch_size."
+            )
+        self._size = dataset_size
+        self._global_batch_size = global_batch_size
+        self._taken = taken
+        self._seed = seed
+        self._first = first
+
+    def __iter__(self) -> Iterator[list[int]]:
+        per_epoch = self._size // self._global_batch_size
+        number = self._first
+        while True:
+            order = self._permutation(number // per_epoch)
+            for within in range(number % per_epoch, per_epoch):
+                base = within * self._global_batch_size
+                yield order[base + self._taken[0] : base + self._taken[1]]
+                number += 1
+
+    def _permutation(self, epoch: int) -> list[int]:
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+        return torch.randperm(self._size, generator=generator).tolist()
+
+
+def get_data_iterator(
+    plan: LayoutPlan,
+    data_config: DataConfig,
+    rank: int,
+    module: str,
+    dataset: Dataset[Any],
+    collate_fn: Collate,
+    seed: int,
+) -> Iterator[Batch]:
+    """Iterate over the batches that a rank reads for one module: the samples it computes.
+
+    Raises:
+        ValueError: if the rank does not read for the module, or the data set is too small.
+    """
+    batch = plan.batch.modules[module]
+    if rank not in batch.loads:
+        raise ValueError(f"Rank {rank} does not read data for module {module!r}.")
+    return _iterate(plan, data_config, batch.samples[rank], dataset, collate_fn, seed)
+
+
+def get_data_iterator_colocated(
+    plan: LayoutPlan,
+    data_config: DataConfig,
+    rank: int,
+    dataset: Dataset[Any],
+    collate_fn: Collate,
+    seed: int,
+) -> Iterator[Batch]:
+    """Iterate over the batches that a rank reads once for all modules it holds.
+
+    That is the range of the module with the fewest replicas; the schedule cuts it for the others.
+
+    Raises:
+        ValueError: if the rank's modules read different ranges, or the data set is too small.
+    """
+    ranges = _loaded_ranges(plan.batch.modules, rank)
+    if len(set(ranges.values())) != 1:
+        raise ValueError(f"The modules of rank {rank} read different samples: {ranges}.")
+    return _iterate(plan, data_config, next(iter(ranges.values())), dataset, collate_fn, seed)
+
+
+def _loaded_ranges(modules: Mapping[str, Any], rank: int) -> dict[str, SampleRange]:
+    return {name: batch.loaded[rank] for name, batch in modules.items() if rank in batch.loads}
+
+
+def _iterate(
+    plan: LayoutPlan,
+    data_config: DataConfig,
+    taken: SampleRange,
+    dataset: Dataset[Any],
+    collate_fn: Collate,
+    seed: int,
+) -> Iterator[Batch]:
+    workers = data_config.num_workers
+    size = min(len(dataset), data_config.dataset_size)  # type: ignore[arg-type]
+    loader = DataLoader(
+        dataset,
+        batch_sampler=PlannedBatches(size, plan.batch.global_batch_size, taken, seed),
+        collate_fn=collate_fn,
+        num_workers=workers,
+        prefetch_factor=data_config.prefetch_factor if workers else None,
+        persistent_workers=bool(workers),
+    )
+    return iter(loader)

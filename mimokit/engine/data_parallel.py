@@ -1,0 +1,43 @@
+"""Megatron's data parallel wrapper around one module of a multi-module model."""
+
+from __future__ import annotations
+
+import torch
+
+from mimokit.engine.megatron import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    ProcessGroupCollection,
+    TransformerConfig,
+)
+
+
+class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
+    """Megatron's `DistributedDataParallel`, transparent where `MimoModel` looks inside.
+
+    `MimoModel` of 0.16.1 reads `language_model.embedding`, which the wrapper hides.
+    """
+
+    @property
+    def embedding(self) -> torch.nn.Module:
+        """The embedding of the wrapped language model."""
+        return self.module.embedding  # type: ignore[no-any-return]
+
+
+def data_parallel_config() -> DistributedDataParallelConfig:
+    """Gradients are kept and reduced in fp32, once, after the last micro-batch."""
+    return DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        overlap_grad_reduce=False,
+        use_distributed_optimizer=False,
+        check_for_nan_in_grad=False,
+    )
+
+
+def wrap_data_parallel(
+    module: torch.nn.Module, config: TransformerConfig, groups: ProcessGroupCollection
+) -> ModuleDataParallel:
+    """Wrap a module so that its gradients are summed over its data parallel group."""
+    return ModuleDataParallel(
+        config=config, ddp_config=data_parallel_config(), module=module, pg_collection=groups
+    )

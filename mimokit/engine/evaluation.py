@@ -1,0 +1,102 @@
+"""How often the model is exactly right on held-out samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import DataConfig
+from mimokit.engine.data.iterators import get_data_iterator_colocated
+from mimokit.engine.data.sources import TrainingData
+from mimokit.engine.device import rank_device
+from mimokit.engine.loss import vocab_parallel_cross_entropy
+from mimokit.engine.mimo_model import LaidOutModel
+from mimokit.engine.schedule import forward_microbatch
+from mimokit.engine.steps import exhaust
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result over all ranks.
+
+    Attributes:
+        exact_match: share of samples whose every answer token is the most likely one, given the
+            right tokens before it; greedy decoding writes exactly these answers.
+        token_accuracy: share of answer tokens.
+        loss: mean over answer tokens.
+        samples: samples tested.
+    """
+
+    exact_match: float
+    token_accuracy: float
+    loss: float
+    samples: int
+
+
+def evaluate(
+    layout: LaidOutModel, data: TrainingData, data_config: DataConfig, samples: int
+) -> Evaluation:
+    """Test the model where it lies, in its layout. Collective.
+
+    Args:
+        layout: the model.
+        data: its `test` set is read from the start.
+        data_config: as in training.
+        samples: rounded up to whole global batches, down to the size of the test set.
+
+    Raises:
+        ValueError: if there is no test data.
+    """
+    if data.test is None:
+        raise ValueError(f"The data {data.name!r} has no test set.")
+    batch_size = layout.plan.batch.global_batch_size
+    batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
+    sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
+    iterator = get_data_iterator_colocated(
+        layout.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=0
+    )
+    group = layout.pg_collections[layout.language_module_name].tp
+    totals = torch.zeros(5, dtype=torch.float64, device=rank_device())
+    with torch.no_grad():
+        for number in range(batches):
+            batch, _, logits = exhaust(forward_microbatch(iterator, layout, number))
+            totals += count_right(logits, batch["labels"], batch["loss_mask"], group)
+    totals /= group.size()
+    dist.all_reduce(totals)
+    exact, tested, right, tokens, loss = totals.tolist()
+    return Evaluation(
+        exact_match=exact / max(tested, 1),
+        token_accuracy=right / max(tokens, 1),
+        loss=loss / max(tokens, 1),
+        samples=round(tested),
+    )
+
+
+def count_right(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    loss_mask: torch.Tensor,
+    tensor_group: dist.ProcessGroup,
+) -> torch.Tensor:
+    """Count what is right.
+
+    Args:
+        logits: [samples, tokens, vocabulary / TP].
+        labels: [samples, tokens].
+        loss_mask: [samples, tokens], 1 where an answer is expected.
+        tensor_group: the ranks that hold the other parts of the vocabulary.
+
+    Returns:
+        [samples exactly right, samples, tokens right, tokens, summed loss].
+    """
+    losses = vocab_parallel_cross_entropy(logits, labels, tensor_group)
+    parts = [torch.empty_like(logits) for _ in range(tensor_group.size())]
+    dist.all_gather(parts, logits.contiguous(), group=tensor_group)
+    predicted = torch.cat(parts, dim=-1).argmax(dim=-1)
+    expected = loss_mask > 0
+    right = (predicted == labels) & expected
+    exact = (right.sum(dim=1) == expected.sum(dim=1)).sum()
+    counts = [exact, len(labels), right.sum(), expected.sum(), (losses * loss_mask).sum()]
+    return torch.tensor([float(value) for value in counts], dtype=torch.float64).to(logits.device)

@@ -1,0 +1,122 @@
+"""From the gradients of micro-batches to the one that the optimizer steps on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.data_parallel import ModuleDataParallel
+from mimokit.engine.device import rank_device
+from mimokit.engine.megatron import HyperCommGrid, MimoModel
+
+ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
+
+
+def get_module_to_grid_tuple(
+    mimo_model: MimoModel,
+    module_to_grid_map: Mapping[str, HyperCommGrid],
+    language_module_name: str = "language_module",
+) -> ModuleToGridTuple:
+    """Pair every module that this rank holds with its grid, the language model last."""
+    pairs = [
+        (module, module_to_grid_map[name])
+        for name, module in mimo_model.modality_submodules.items()
+        if module is not None
+    ]
+    if mimo_model.language_model is not None:
+        pairs.append((mimo_model.language_model, module_to_grid_map[language_module_name]))
+    return tuple(pairs)
+
+
+@contextlib.contextmanager
+def multimodule_no_sync(modules: ModuleToGridTuple) -> Iterator[None]:
+    """Accumulate gradients of all modules without reducing them.
+
+    Around every micro-batch but the last, never around the optimizer step.
+    """
+    with contextlib.ExitStack() as stack:
+        for module, _ in modules:
+            stack.enter_context(module.no_sync())
+        yield
+
+
+def finalize_model_grads(
+    modules: ModuleToGridTuple, num_tokens: int, language_data_group: dist.ProcessGroup
+) -> int:
+    """Sum gradients over data parallel ranks and divide by the global token count.
+
+    Dividing by the count over all ranks makes the step the gradient of the mean loss per token,
+    whatever the data parallel sizes of the modules are. After the last micro-batch, before the
+    optimizer step.
+
+    Args:
+        modules: all modules on this rank.
+        num_tokens: unmasked tokens that this rank saw in all micro-batches.
+        language_data_group: data parallel group of the language model.
+
+    Returns:
+        The global token count; gradients stay unscaled where it is zero.
+    """
+    count = torch.tensor([num_tokens], dtype=torch.int64, device=rank_device())
+    dist.all_reduce(count, group=language_data_group)
+    total = int(count.item())
+    for module, _ in modules:
+        module.finish_grad_sync()
+        module.scale_gradients(1.0 / max(total, 1))
+    return total
+
+
+def zero_grad_buffer_for_multimodule(modules: ModuleToGridTuple) -> None:
+    """Set the gradient buffers of all modules to zero."""
+    for module, _ in modules:
+        module.zero_grad_buffer()
+
+
+def trainable_parameters(modules: ModuleToGridTuple) -> list[torch.nn.Parameter]:
+    """Return the parameters of all modules that are trained."""
+    return [p for module, _ in modules for p in module.parameters() if p.requires_grad]
+
+
+def squared_norm(
+    parameters: Sequence[torch.nn.Parameter], tensor_group: dist.ProcessGroup
+) -> torch.Tensor:
+    """Return the squared norm of a module's gradient, each entry counted once.
+
+    Parameters that are cut over tensor-parallel ranks are summed over them; those that every rank
+    holds count on the first only.
+    """
+    total = torch.zeros(1, dtype=torch.float32, device=rank_device())
+    for parameter in parameters:
+        cut = getattr(parameter, "tensor_model_parallel", False)
+        if cut or tensor_group.rank() == 0:
+            total += parameter.main_grad.float().pow(2).sum()  # type: ignore[attr-defined]
+    dist.all_reduce(total, group=tensor_group)
+    return total
+
+
+def global_gradient_norm(modules: ModuleToGridTuple) -> float:
+    """Return the norm over the gradients of all modules together, the same on every rank.
+
+    The squares of the modules are added: norms 3 and 4 give 5.
+    """
+    total = torch.zeros(1, dtype=torch.float32, device=rank_device())
+    for module, grid in modules:
+        mine = [p for p in module.parameters() if p.requires_grad]
+        total += squared_norm(mine, grid.get_pg("tp"))
+    return float(total.sqrt().item())
+
+
+def clip_gradients(modules: ModuleToGridTuple, norm: float, maximum: float) -> None:
+    """Scale all gradients by maximum / (norm + 1e-6) where the norm exceeds the maximum.
+
+    The constant is Megatron's (`megatron.core.optimizer.clip_grads`). A maximum of 0 clips nothing.
+    """
+    if maximum <= 0:
+        return
+    scale = maximum / (norm + 1e-6)
+    if scale < 1.0:
+        for module, _ in modules:
+            module.scale_gradients(scale)

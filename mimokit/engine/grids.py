@@ -1,0 +1,127 @@
+"""From the rank map of the plan to Megatron's grids and process groups.
+
+Creating a group is collective: every rank of the world creates every group of every module, in
+the same order, also the groups it is not a member of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch.distributed as dist
+
+from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
+from mimokit.plan.rank_map import RankMap
+from mimokit.plan.types import LayoutPlan
+
+DIMENSIONS = ["tp", "cp", "dp", "pp"]
+EXPERT_DIMENSIONS = ["expt_tp", "ep", "expt_dp", "pp"]
+
+_GROUPS: tuple[tuple[str, list[str]], ...] = (
+    ("tp", ["tp"]),
+    ("cp", ["cp"]),
+    ("dp", ["dp"]),
+    ("pp", ["pp"]),
+    ("mp", ["tp", "pp"]),
+    ("tp_cp", ["tp", "cp"]),
+    ("dp_cp", ["cp", "dp"]),
+    ("tp_dp_cp", ["tp", "cp", "dp"]),
+)
+_EXPERT_GROUPS: tuple[tuple[str, list[str]], ...] = (
+    ("ep", ["ep"]),
+    ("expt_tp", ["expt_tp"]),
+    ("expt_dp", ["expt_dp"]),
+    ("tp_ep", ["expt_tp", "ep"]),
+    ("tp_ep_pp", ["expt_tp", "ep", "pp"]),
+)
+
+
+def create_grid(rank_map: RankMap) -> HyperCommGrid:
+    """Create the grid of a module with the groups of all its dimensions. Collective."""
+    shape = [
+        rank_map.tensor_parallel,
+        rank_map.context_parallel,
+        rank_map.data_parallel,
+        rank_map.pipeline_parallel,
+    ]
+    grid = HyperCommGrid(shape, DIMENSIONS, rank_offset=rank_map.rank_offset)
+    for _, dimensions in _GROUPS:
+        grid.create_pg(dimensions)
+    return grid
+
+
+def create_expert_grid(rank_map: RankMap) -> HyperCommGrid:
+    """Create the expert view over the same ranks: expert TP 1, EP, what is left is expert DP."""
+    experts = rank_map.expert_parallel
+    span = rank_map.tensor_parallel * rank_map.context_parallel * rank_map.data_parallel
+    shape = [1, experts, span // experts, rank_map.pipeline_parallel]
+    grid = HyperCommGrid(shape, EXPERT_DIMENSIONS, rank_offset=rank_map.rank_offset)
+    for _, dimensions in _EXPERT_GROUPS:
+        grid.create_pg(dimensions)
+    return grid
+
+
+def process_groups(grid: HyperCommGrid, expert_grid: HyperCommGrid) -> ProcessGroupCollection:
+    """Collect the groups of this rank in the form Megatron's modules take.
+
+    The embedding groups are None: they exist only where a model is cut into pipeline stages.
+    """
+    collection = ProcessGroupCollection(
+        **{name: grid.get_pg(dimensions) for name, dimensions in _GROUPS},
+        **{name: expert_grid.get_pg(dimensions) for name, dimensions in _EXPERT_GROUPS},
+        embd=None,
+        pos_embd=None,
+    )
+    collection.intra_dp_cp = collection.dp_cp
+    collection.intra_expt_dp = collection.expt_dp
+    return collection
+
+
+def create_grids(
+    plan: LayoutPlan,
+) -> tuple[dict[str, HyperCommGrid], dict[str, ProcessGroupCollection]]:
+    """Create the grids and process groups of every module of the plan. Collective.
+
+    In homogeneous mode all modules share one grid.
+
+    Returns:
+        module_to_grid_map and, for the modules this rank takes part in, pg_collections.
+    """
+    grids: dict[str, HyperCommGrid] = {}
+    collections: dict[str, ProcessGroupCollection] = {}
+    shared: dict[tuple[object, ...], str] = {}
+    for name, rank_map in plan.modules.items():
+        key = _shape_key(rank_map)
+        if key in shared:
+            grids[name] = grids[shared[key]]
+            if shared[key] in collections:
+                collections[name] = collections[shared[key]]
+            continue
+        shared[key] = name
+        grids[name] = create_grid(rank_map)
+        expert_grid = create_expert_grid(rank_map)
+        if is_current_rank_in_grid(dist.get_rank(), grids[name]):
+            collections[name] = process_groups(grids[name], expert_grid)
+    return grids, collections
+
+
+def _shape_key(rank_map: RankMap) -> tuple[object, ...]:
+    return (
+        rank_map.tensor_parallel,
+        rank_map.context_parallel,
+        rank_map.expert_parallel,
+        rank_map.data_parallel,
+        rank_map.pipeline_parallel,
+        rank_map.rank_offset,
+    )
+
+
+def is_current_rank_in_grid(rank: int, grid: HyperCommGrid) -> bool:
+    """Tell whether a rank of the world takes part in the module of a grid."""
+    return bool(grid.rank_offset <= rank < grid.rank_offset + int(grid.size))
+
+
+def participating(grids: Mapping[str, HyperCommGrid]) -> list[str]:
+    """Return the modules that the current rank takes part in, in the order of the plan."""
+    rank = dist.get_rank()
+    return [name for name, grid in grids.items() if is_current_rank_in_grid(rank, grid)]

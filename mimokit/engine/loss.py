@@ -1,0 +1,79 @@
+"""Cross entropy over a vocabulary that is cut over tensor-parallel ranks, in fp32.
+
+Megatron's unfused loss asks the global parallel state for its group; the fused one takes a group
+but rounds the gradient of the logits to bfloat16 (`fused_cross_entropy.calculate_gradients`),
+which no layout invariance survives. This one takes the group, keeps fp32, and uses Megatron's own
+arithmetic (`VocabParallelCrossEntropy`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.megatron import VocabParallelCrossEntropy, VocabUtility
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, group: dist.ProcessGroup
+    ) -> torch.Tensor:
+        work, maximum = VocabParallelCrossEntropy.calculate_logits_max(logits.clone())
+        dist.all_reduce(maximum, op=dist.ReduceOp.MAX, group=group)
+        start, stop = VocabUtility.vocab_range_from_per_partition_vocab_size(
+            logits.shape[-1], group.rank(), group.size()
+        )
+        mask, masked_labels, predicted, total, exponentials = (
+            VocabParallelCrossEntropy.calculate_predicted_logits(work, labels, maximum, start, stop)
+        )
+        both = torch.stack((predicted, total))
+        dist.all_reduce(both, group=group)
+        softmax, loss = VocabParallelCrossEntropy.calculate_cross_entropy_loss(
+            exponentials, both[0], both[1]
+        )
+        ctx.save_for_backward(softmax, mask, masked_labels)
+        return loss  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        softmax, mask, masked_labels = ctx.saved_tensors
+        flat, rows, update, result = (
+            VocabParallelCrossEntropy.prepare_gradient_calculation_operands(softmax, mask)
+        )
+        result = VocabParallelCrossEntropy.calculate_gradients(
+            flat, rows, masked_labels, update, result, gradient
+        )
+        return result, None, None
+
+
+def vocab_parallel_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, tensor_group: dist.ProcessGroup
+) -> torch.Tensor:
+    """Return the loss of every token.
+
+    Args:
+        logits: [batch, sequence, vocabulary / TP], this rank's part of the vocabulary.
+        labels: [batch, sequence], token ids of the whole vocabulary.
+        tensor_group: the ranks that hold the other parts.
+
+    Returns:
+        [batch, sequence], the same on every rank of the group.
+    """
+    return _CrossEntropy.apply(logits, labels, tensor_group)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def masked_loss_sum(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return the sum of the losses of unmasked tokens and how many they are (0 gives 0.0, not NaN).
+
+    Raises:
+        ValueError: if the shapes differ.
+    """
+    if losses.shape != loss_mask.shape:
+        raise ValueError(
+            f"The loss mask has shape {tuple(loss_mask.shape)} but the losses have "
+            f"{tuple(losses.shape)}; both must be [batch, sequence]."
+        )
+    return (losses * loss_mask).sum(), int(loss_mask.sum().item())

@@ -1,0 +1,122 @@
+"""The one door to Megatron-Core: opens it for a CPU-only process, and hands out its names.
+
+megatron-core 0.16.1 asks CUDA for its device even where it needs none. Where CUDA is absent this
+module answers for it; where CUDA is present it changes nothing. No other module of mimokit imports
+`megatron` or patches anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+CPU_ONLY = not torch.cuda.is_available()
+
+
+class _IdleStream:
+    """Stands for a CUDA stream in a process that has none: everything is already in order."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
+def _answer_for_cuda() -> None:
+    """Give the answers of a CPU process to the questions Megatron asks of `torch.cuda`."""
+    stream = _IdleStream()
+    torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
+    torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
+    torch.cuda.current_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
+    torch.cuda.default_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
+
+
+def _leave_eager(function: Callable[..., Any] | None = None, **_: Any) -> Callable[..., Any]:
+    return function if function is not None else _leave_eager
+
+
+@contextlib.contextmanager
+def _quick_import() -> Iterator[None]:
+    """Import Megatron quietly, and on a CPU without `torch.compile`.
+
+    Decorating a handful of fused functions loads torch's whole compiler, two thirds of the import
+    time, for kernels that a CPU run does not use.
+    """
+    compiler = torch.compile
+    if CPU_ONLY:
+        torch.compile = _leave_eager  # type: ignore[assignment]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.compile = compiler
+
+
+if CPU_ONLY:
+    _answer_for_cuda()
+
+with _quick_import():
+    from megatron.core import parallel_state, tensor_parallel
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.hyper_comm_grid import HyperCommGrid
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.mimo.config import MimoModelConfig
+    from megatron.core.models.mimo.model.base import MimoModel
+    from megatron.core.models.mimo.submodules.base import ModalitySubmodules
+    from megatron.core.models.mimo.submodules.vision import VisionModalitySubmodules
+    from megatron.core.models.vision.multimodal_projector import MultimodalProjector
+    from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.tensor_parallel import random as tensor_parallel_random
+    from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.tensor_parallel.utils import VocabUtility
+    from megatron.core.transformer.enums import AttnMaskType
+    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.module import MegatronModule
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.transformer_block import TransformerBlock
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+# The rank map of a layout is shown by the plan; Megatron repeats every group of it in its log.
+logging.getLogger("absl").setLevel(logging.WARNING)
+
+# Megatron's attention writes its scores into this buffer; `initialize_model_parallel`, which
+# mimokit has no use for, is what usually creates it.
+if parallel_state._GLOBAL_MEMORY_BUFFER is None:
+    parallel_state._set_global_memory_buffer()
+
+__all__ = [
+    "CPU_ONLY",
+    "AttnMaskType",
+    "ColumnParallelLinear",
+    "DistributedDataParallel",
+    "DistributedDataParallelConfig",
+    "GPTModel",
+    "HyperCommGrid",
+    "MLPSubmodules",
+    "MegatronModule",
+    "MimoModel",
+    "MimoModelConfig",
+    "ModalitySubmodules",
+    "ModuleSpec",
+    "MultimodalProjector",
+    "ProcessGroupCollection",
+    "RowParallelLinear",
+    "TransformerBlock",
+    "TransformerConfig",
+    "VisionModalitySubmodules",
+    "VocabParallelCrossEntropy",
+    "VocabUtility",
+    "get_gpt_layer_local_spec",
+    "parallel_state",
+    "tensor_parallel",
+    "tensor_parallel_random",
+]

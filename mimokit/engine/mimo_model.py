@@ -1,0 +1,127 @@
+"""A vision-language model laid out over the ranks, in the modes in which modules share them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch.distributed as dist
+
+from mimokit.config import MimoParallelismConfig
+from mimokit.engine.bridge import ColocatedBridgeCommunicator
+from mimokit.engine.data_parallel import ModuleDataParallel
+from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
+from mimokit.engine.models.language import language_model_spec
+from mimokit.engine.models.vision import vision_submodule_spec
+from mimokit.engine.provider import MimoModelProvider
+from mimokit.plan.tokens import tokens_per_image
+from mimokit.plan.types import LayoutPlan
+
+
+@dataclass(frozen=True)
+class LaidOutModel:
+    """A model on its ranks, with all that a schedule needs to run it.
+
+    Attributes:
+        plan: the layout as planned.
+        model: Megatron's `MimoModel`, its modules wrapped with data parallel.
+        module_to_grid_map: the grid of every module.
+        topology: module -> the modules it feeds.
+        pg_collections: the process groups of the modules on this rank.
+        bridges: encoder -> the communicator between it and the language model.
+        tokens_per_item: modality -> embeddings that one image becomes.
+    """
+
+    plan: LayoutPlan
+    model: MimoModel
+    module_to_grid_map: dict[str, HyperCommGrid]
+    topology: dict[str, list[str]]
+    pg_collections: dict[str, ProcessGroupCollection]
+    bridges: dict[str, ColocatedBridgeCommunicator]
+    tokens_per_item: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def language_module_name(self) -> str:
+        """The module that computes the loss."""
+        return self.plan.llm_module_name
+
+    @property
+    def special_token_ids(self) -> dict[str, int]:
+        """modality -> the placeholder token its embeddings replace."""
+        return dict(self.model.special_token_ids)
+
+    def modules(self) -> dict[str, ModuleDataParallel]:
+        """The wrapped modules on this rank by name, in the order of the plan."""
+        modules = {**self.model.modality_submodules}
+        modules[self.language_module_name] = self.model.language_model
+        return {name: modules[name] for name in self.plan.modules if name in modules}
+
+
+def vision_language_provider(model_config: MimoParallelismConfig, seed: int) -> MimoModelProvider:
+    """Return the provider of the language model and vision encoders that a config describes."""
+    language = model_config.llm_module_name
+    architecture = model_config.get_architecture(language)
+    return MimoModelProvider(
+        language_model_spec=language_model_spec(
+            architecture, model_config.get_parallelism(language)
+        ),
+        modality_submodules_spec={
+            name: vision_submodule_spec(
+                model_config.get_architecture(name),
+                architecture,
+                model_config.get_parallelism(name),
+            )
+            for name in model_config.encoder_module_names
+        },
+        special_token_ids=model_config.special_token_ids,
+        mimo_parallelism_config=model_config,
+        seed=seed,
+    )
+
+
+def get_vlm_mimo_model_homogeneous(
+    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
+) -> LaidOutModel:
+    """Build a model whose modules all have the same sizes and share one grid. Collective.
+
+    Raises:
+        ValueError: if the plan is for another mode or another world.
+    """
+    return _lay_out(model_config, plan, seed, "homogeneous")
+
+
+def get_vlm_mimo_model_colocated(
+    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
+) -> LaidOutModel:
+    """Build a model whose modules share all ranks with sizes of their own. Collective.
+
+    Raises:
+        ValueError: if the plan is for another mode or another world.
+    """
+    return _lay_out(model_config, plan, seed, "colocated")
+
+
+def _lay_out(
+    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int, mode: str
+) -> LaidOutModel:
+    if plan.deployment_mode != mode:
+        raise ValueError(f"The plan is {plan.deployment_mode}, not {mode}.")
+    provided = vision_language_provider(model_config, seed).provide(plan)
+    if provided.model is None:
+        raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
+    return LaidOutModel(
+        plan=plan,
+        model=provided.model,
+        module_to_grid_map=provided.module_to_grid_map,
+        topology=provided.topology,
+        pg_collections=provided.pg_collections,
+        bridges={
+            bridge.source: ColocatedBridgeCommunicator(
+                bridge, provided.pg_collections[bridge.source].tp
+            )
+            for bridge in plan.bridges
+        },
+        tokens_per_item={
+            name: tokens_per_image(model_config.get_architecture(name))
+            for name in model_config.encoder_module_names
+        },
+    )

@@ -1,0 +1,1 @@
+"""The modules of a model as Megatron specs."""

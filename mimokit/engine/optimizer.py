@@ -1,0 +1,39 @@
+"""AdamW over the gradients that Megatron's DDP reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+class MainGradAdamW(torch.optim.AdamW):
+    """AdamW that steps on `main_grad`.
+
+    Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
+    ordinary optimizer then skips every parameter without a word.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
+        super().__init__(list(parameters), **options)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter from its `main_grad`.
+
+        Raises:
+            RuntimeError: if a trainable parameter has none: its module was not wrapped.
+        """
+        parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        for parameter in parameters:
+            gradient = getattr(parameter, "main_grad", None)
+            if gradient is None:
+                raise RuntimeError(
+                    f"A parameter of shape {tuple(parameter.shape)} has no main_grad; wrap its "
+                    "module in data parallel before creating the optimizer."
+                )
+            parameter.grad = gradient
+        super().step(closure)
+        # Left in place, `.grad` would make DDP's hook add the next gradient twice.
+        for parameter in parameters:
+            parameter.grad = None

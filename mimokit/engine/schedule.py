@@ -1,0 +1,199 @@
+"""The schedule of modules that share their ranks: no pipeline, one micro-batch after the other.
+
+The graph is cut between modules, so that each module's forward and backward is a step of its own:
+what is timed, stepped through and shown per module is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
+from mimokit.engine.device import rank_device
+from mimokit.engine.gradients import get_module_to_grid_tuple, multimodule_no_sync
+from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.mimo_model import LaidOutModel
+from mimokit.engine.rng import random_state_of
+from mimokit.engine.steps import Observer, Schedule, Step, exhaust
+
+
+@dataclass(frozen=True)
+class MicrobatchLoss:
+    """What a rank's share of one micro-batch gave.
+
+    Attributes:
+        loss_sum: sum over unmasked tokens.
+        num_tokens: unmasked tokens.
+        module_tokens: module -> tokens that this rank computed for it.
+    """
+
+    loss_sum: float
+    num_tokens: int
+    module_tokens: dict[str, int]
+
+
+@dataclass
+class _Boundary:
+    """The tensors at which the graph is cut between an encoder and the language model."""
+
+    encoder_output: torch.Tensor
+    bridge_input: torch.Tensor
+    bridge_output: torch.Tensor
+    language_input: torch.Tensor
+
+
+def forward_backward_no_pipelining(
+    data_iterator: Iterator[Batch],
+    model: LaidOutModel,
+    num_microbatches: int,
+    forward_only: bool = False,
+    observe: Observer | None = None,
+) -> list[MicrobatchLoss]:
+    """Run all micro-batches and leave summed, unreduced gradients in the buffers.
+
+    Args:
+        data_iterator: gives the batches this rank reads.
+        model: the model on this rank.
+        num_microbatches: micro-batches to run.
+        forward_only: leave out the backward half.
+        observe: sees every step as it begins.
+
+    Raises:
+        ValueError: if a batch's placeholders do not match its images.
+        ReplicaMismatchError: if an encoder's tensor-parallel ranks disagree.
+    """
+    run = forward_steps if forward_only else forward_backward_steps
+    return exhaust(run(data_iterator, model, num_microbatches), observe)
+
+
+def forward_backward_steps(
+    data_iterator: Iterator[Batch], model: LaidOutModel, num_microbatches: int
+) -> Schedule[list[MicrobatchLoss]]:
+    """Yield the steps of `forward_backward_no_pipelining`; DDP is told of the last micro-batch."""
+    modules = get_module_to_grid_tuple(
+        model.model, model.module_to_grid_map, model.language_module_name
+    )
+    losses = []
+    with multimodule_no_sync(modules):
+        for microbatch in range(num_microbatches - 1):
+            losses.append((yield from _microbatch(data_iterator, model, microbatch)))
+    losses.append((yield from _microbatch(data_iterator, model, num_microbatches - 1)))
+    return losses
+
+
+def forward_steps(
+    data_iterator: Iterator[Batch], model: LaidOutModel, num_microbatches: int
+) -> Schedule[list[MicrobatchLoss]]:
+    """Yield the steps of the forward half alone."""
+    losses = []
+    for microbatch in range(num_microbatches):
+        with torch.no_grad():
+            batch, _, logits = yield from forward_microbatch(data_iterator, model, microbatch)
+            loss, tokens = yield from _loss(batch, logits, model, microbatch)
+        losses.append(MicrobatchLoss(float(loss), tokens, {}))
+    return losses
+
+
+def _microbatch(
+    data_iterator: Iterator[Batch], model: LaidOutModel, microbatch: int
+) -> Schedule[MicrobatchLoss]:
+    batch, boundaries, logits = yield from forward_microbatch(data_iterator, model, microbatch)
+    loss, tokens = yield from _loss(batch, logits, model, microbatch)
+    yield Step("backward", model.language_module_name, microbatch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    for name, boundary in boundaries.items():
+        yield Step("scatter", name, microbatch)
+        _backward(boundary.bridge_output, boundary.language_input.grad)
+        yield Step("backward", name, microbatch)
+        _backward(boundary.encoder_output, boundary.bridge_input.grad)
+    computed = {name: len(boundary.encoder_output) for name, boundary in boundaries.items()}
+    computed[model.language_module_name] = batch["input_ids"].numel()
+    return MicrobatchLoss(float(loss.detach()), tokens, computed)
+
+
+def _backward(output: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    if gradient is None:
+        gradient = torch.zeros_like(output)
+    if output.requires_grad:
+        torch.autograd.backward(output, gradient)
+
+
+def forward_microbatch(
+    data_iterator: Iterator[Batch], model: LaidOutModel, microbatch: int
+) -> Schedule[tuple[Batch, dict[str, _Boundary], torch.Tensor]]:
+    """Yield the steps from reading to logits.
+
+    Returns:
+        The language model's part of the batch, the cuts in the graph, and the logits
+        [samples, tokens, vocabulary / TP].
+    """
+    yield Step("load", None, microbatch)
+    loaded = get_batch(data_iterator, model.special_token_ids, model.tokens_per_item)
+    loaded = to_device(loaded, rank_device())
+    yield Step("slice", None, microbatch)
+    text = slice_text(loaded, *_within_loaded(model, model.language_module_name))
+    boundaries = {}
+    for name, inputs in (loaded.get("modality_inputs") or {}).items():
+        boundaries[name] = yield from _encode(model, name, inputs, microbatch)
+    yield Step("forward", model.language_module_name, microbatch)
+    embeddings = {name: boundary.language_input for name, boundary in boundaries.items()}
+    return text, boundaries, _language_forward(model, text, embeddings)
+
+
+def _within_loaded(model: LaidOutModel, module: str) -> tuple[int, int]:
+    """Return this rank's samples of a module, counted within what the rank has read."""
+    batch = model.plan.batch.modules[module]
+    rank = dist.get_rank()
+    first = batch.loaded[rank][0]
+    start, stop = batch.samples[rank]
+    return start - first, stop - first
+
+
+def _encode(model: LaidOutModel, name: str, inputs: Batch, microbatch: int) -> Schedule[_Boundary]:
+    mine = slice_modality(inputs, *_within_loaded(model, name))
+    yield Step("forward", name, microbatch)
+    with random_state_of(name):
+        output = model.model.modality_submodules[name](encoder_inputs=mine)
+    rows = (inputs[ITEMS] * model.tokens_per_item[name]).tolist()
+    yield Step("gather", name, microbatch)
+    bridge_input = output.detach().requires_grad_(output.requires_grad)
+    bridge_output = model.bridges[name](bridge_input, rows)
+    language_input = bridge_output.detach().requires_grad_(output.requires_grad)
+    return _Boundary(output, bridge_input, bridge_output, language_input)
+
+
+def _language_forward(
+    model: LaidOutModel, text: Batch, embeddings: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    mimo = model.model
+    with random_state_of(model.language_module_name):
+        words = mimo.get_text_embeddings(
+            text["input_ids"], text["position_ids"], mimo.special_token_ids
+        )
+        combined = mimo.align_embeddings_by_token_positions(
+            {**embeddings, "text": words}, text["input_ids"], mimo.special_token_ids
+        )
+        return mimo.language_model(  # type: ignore[no-any-return]
+            input_ids=None,
+            position_ids=None,
+            decoder_input=combined,
+            attention_mask=_causal_mask(text["input_ids"].shape[1], combined.device),
+        )
+
+
+def _causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
+    """[1, 1, tokens, tokens], True where attention is forbidden."""
+    return torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu(1)[None, None]
+
+
+def _loss(
+    batch: Batch, logits: torch.Tensor, model: LaidOutModel, microbatch: int
+) -> Schedule[tuple[torch.Tensor, int]]:
+    yield Step("loss", model.language_module_name, microbatch)
+    group = model.pg_collections[model.language_module_name].tp
+    losses = vocab_parallel_cross_entropy(logits, batch["labels"], group)
+    return masked_loss_sum(losses, batch["loss_mask"])

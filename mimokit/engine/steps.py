@@ -1,0 +1,43 @@
+"""A named step of a schedule, and how a schedule is exhausted.
+
+A schedule is a generator that yields a `Step` just before it does it. Training exhausts the
+generator; a tracer or a debugger looks at the steps on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that a rank is about to do.
+
+    Attributes:
+        name: load, slice, forward, gather, loss, backward, scatter, grad-sync or optimizer.
+        module: the module it is done for, None where it concerns the whole rank.
+        microbatch: 0-based, None outside the micro-batches.
+    """
+
+    name: str
+    module: str | None = None
+    microbatch: int | None = None
+
+
+Schedule = Generator[Step, None, Result]
+Observer = Callable[[Step], None]
+
+
+def exhaust(schedule: Schedule[Result], observe: Observer | None = None) -> Result:
+    """Run a schedule to its end and return its result; `observe` sees every step as it begins."""
+    while True:
+        try:
+            step = next(schedule)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if observe is not None:
+            observe(step)

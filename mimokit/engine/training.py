@@ -1,0 +1,254 @@
+"""What a rank does in a training run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import ExperimentConfig
+from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.iterators import get_data_iterator_colocated
+from mimokit.engine.data.sources import DataSource, TrainingData, default_data
+from mimokit.engine.device import rank_device
+from mimokit.engine.evaluation import Evaluation, evaluate
+from mimokit.engine.evaluations import Evaluations
+from mimokit.engine.gradients import (
+    ModuleToGridTuple,
+    clip_gradients,
+    finalize_model_grads,
+    get_module_to_grid_tuple,
+    global_gradient_norm,
+    trainable_parameters,
+    zero_grad_buffer_for_multimodule,
+)
+from mimokit.engine.mimo_model import (
+    LaidOutModel,
+    get_vlm_mimo_model_colocated,
+    get_vlm_mimo_model_homogeneous,
+)
+from mimokit.engine.monitor import PerformanceMonitor, create_performance_monitor
+from mimokit.engine.optimizer import MainGradAdamW
+from mimokit.engine.profiling import profiler
+from mimokit.engine.schedule import MicrobatchLoss, forward_backward_steps
+from mimokit.engine.steps import Schedule, Step, exhaust
+from mimokit.plan.types import LayoutPlan
+
+Emit = Callable[[dict[str, Any]], None]
+ShouldStop = Callable[[], bool]
+
+_BUILDERS = {
+    "homogeneous": get_vlm_mimo_model_homogeneous,
+    "colocated": get_vlm_mimo_model_colocated,
+}
+
+
+@dataclass
+class TrainingState:
+    """All that one rank trains with."""
+
+    layout: LaidOutModel
+    modules: ModuleToGridTuple
+    optimizer: MainGradAdamW
+    data: TrainingData
+    iterator: Iterator[Batch]
+    config: ExperimentConfig
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one optimizer step gave, over all ranks.
+
+    Attributes:
+        loss: mean over the unmasked tokens of the step.
+        num_tokens: unmasked tokens.
+        grad_norm: over all modules, before clipping.
+        module_tokens: module -> tokens it computed.
+        stop: some rank was asked to stop.
+    """
+
+    loss: float
+    num_tokens: int
+    grad_norm: float
+    module_tokens: dict[str, int]
+    stop: bool
+
+
+def build_model(plan: LayoutPlan, config: ExperimentConfig) -> LaidOutModel:
+    """Build the model of a layout on this rank. Collective.
+
+    Raises:
+        ValueError: if the mode cannot run yet.
+    """
+    builder = _BUILDERS.get(plan.deployment_mode)
+    if builder is None:
+        raise ValueError(f"Mode {plan.deployment_mode!r} can be planned but not run yet.")
+    return builder(config.model, plan, config.runtime.seed)
+
+
+def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> TrainingState:
+    """Build model, optimizer and data of this rank. Collective."""
+    # More threads than one fight over the cores that the other ranks of this machine need.
+    if rank_device().type == "cpu":
+        torch.set_num_threads(1)
+    layout = build_model(plan, config)
+    modules = get_module_to_grid_tuple(
+        layout.model, layout.module_to_grid_map, layout.language_module_name
+    )
+    runtime = config.runtime
+    optimizer = MainGradAdamW(
+        trainable_parameters(modules),
+        lr=runtime.learning_rate,
+        weight_decay=runtime.weight_decay,
+        eps=runtime.adam_epsilon,
+        fused=True,
+    )
+    data = source(config)
+    iterator = get_data_iterator_colocated(
+        plan, config.data, dist.get_rank(), data.train, data.collate_fn, runtime.seed
+    )
+    return TrainingState(layout, modules, optimizer, data, iterator, config)
+
+
+def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResult]:
+    """Yield the steps of one optimizer step: micro-batches, reduction, update.
+
+    Gradients are reduced and scaled before the optimizer steps on them.
+    """
+    zero_grad_buffer_for_multimodule(state.modules)
+    losses = yield from forward_backward_steps(
+        state.iterator, state.layout, state.config.data.num_microbatches
+    )
+    yield Step("grad-sync")
+    language = state.layout.pg_collections[state.layout.language_module_name]
+    finalize_model_grads(state.modules, sum(loss.num_tokens for loss in losses), language.dp)
+    norm = global_gradient_norm(state.modules)
+    yield Step("optimizer")
+    clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
+    state.optimizer.step()
+    yield Step("report")
+    return _reduce(state.layout, losses, norm, stop)
+
+
+def _reduce(
+    layout: LaidOutModel, losses: list[MicrobatchLoss], norm: float, stop: bool
+) -> StepResult:
+    """Add up what the ranks saw, each sample once: one all-reduce over the world.
+
+    The tensor-parallel ranks of a module see the same samples, so each counts for its share.
+    """
+    names = list(layout.plan.modules)
+    share = {name: 1.0 / layout.pg_collections[name].tp.size() for name in names}
+    language = share[layout.language_module_name]
+    counted = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in names}
+    values = [
+        float(stop),
+        sum(loss.loss_sum for loss in losses) * language,
+        sum(loss.num_tokens for loss in losses) * language,
+        *(counted[name] * share[name] for name in names),
+    ]
+    total = torch.tensor(values, dtype=torch.float64, device=rank_device())
+    dist.all_reduce(total)
+    stops, loss, tokens, *modules = total.tolist()
+    return StepResult(
+        loss=loss / max(tokens, 1.0),
+        num_tokens=round(tokens),
+        grad_norm=norm,
+        module_tokens={name: round(value) for name, value in zip(names, modules, strict=True)},
+        stop=stops > 0,
+    )
+
+
+def train_on_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    emit: Emit,
+    should_stop: ShouldStop,
+    source: DataSource = default_data,
+    evaluations: Evaluations | None = None,
+) -> list[dict[str, Any]]:
+    """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
+
+    Args:
+        plan: the layout.
+        config: model, data, runtime.
+        emit: takes samples: dictionaries of kind "step" (every rank) and "evaluation" (rank 0).
+        should_stop: asked once per iteration; all ranks stop after the same one.
+        source: gives the data.
+        evaluations: when to test; by default once at the end.
+    """
+    state = prepare(plan, config, source)
+    monitor = create_performance_monitor(
+        config.model, config.runtime, state.layout.module_to_grid_map
+    )
+    evaluations = evaluations or Evaluations()
+    iteration = 0
+    with profiler(config.runtime) as profile:
+        for iteration in range(config.runtime.num_iterations):
+            result = _iterate(state, monitor, iteration, emit, should_stop())
+            profile.step(iteration, result.loss)
+            if result.stop:
+                break
+            if evaluations.due(iteration, config.runtime.num_iterations):
+                _test(state, evaluations.samples, iteration, emit)
+    _test(state, evaluations.final_samples, iteration, emit)
+    if monitor is None:
+        return []
+    if config.runtime.metrics_output_dir is not None:
+        monitor.save_metrics(config.runtime.metrics_output_dir)
+    return monitor.rows
+
+
+def _iterate(
+    state: TrainingState,
+    monitor: PerformanceMonitor | None,
+    iteration: int,
+    emit: Emit,
+    stop: bool,
+) -> StepResult:
+    if monitor is None:
+        result = exhaust(training_step(state, stop))
+        sample: dict[str, Any] = {"iteration": iteration}
+    else:
+        monitor.start_step()
+        result = exhaust(training_step(state, stop), monitor.observe)
+        data, plan = state.config.data, state.layout.plan
+        samples = plan.batch.global_batch_size * data.num_microbatches
+        sample = monitor.end_step(
+            iteration,
+            samples=samples,
+            language_tokens=samples * data.seq_length,
+            tokens=result.module_tokens,
+            loss=result.loss,
+            grad_norm=result.grad_norm,
+        )
+    place = {"kind": "step", "rank": dist.get_rank(), "time": time.time(), "loss": result.loss}
+    emit({**place, "grad_norm": result.grad_norm, **sample})
+    return result
+
+
+def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Evaluation | None:
+    """Test on held-out samples, if the data has any, and stream the result from rank 0."""
+    if state.data.test is None:
+        return None
+    result = evaluate(state.layout, state.data, state.config.data, samples)
+    if dist.get_rank() == 0:
+        emit(
+            {
+                "kind": "evaluation",
+                "rank": 0,
+                "iteration": iteration,
+                "time": time.time(),
+                "task": state.data.name,
+                "exact_match": result.exact_match,
+                "digit_accuracy": result.token_accuracy,
+                "loss": result.loss,
+                "samples": result.samples,
+                "chance": state.data.chance,
+            }
+        )
+    return result

@@ -1,0 +1,118 @@
+"""Compares a layout with the oracle, entry by entry, on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from mimokit.config import ExperimentConfig
+from mimokit.engine.data.sources import DataSource
+from mimokit.engine.data_parallel import ModuleDataParallel
+from mimokit.engine.oracle import OracleStep, Tensors
+from mimokit.engine.steps import exhaust
+from mimokit.engine.training import TrainingState, prepare, training_step
+from mimokit.plan.types import LayoutPlan
+
+# A tensor whose entries are all below this share of its module's largest entry is measured
+# against that share: relative to itself, rounding noise (a key bias has no gradient but noise)
+# would look like an error of 100 %.
+FLOOR = 1e-3
+
+
+@dataclass(frozen=True)
+class StepDifference:
+    """One optimizer step against the oracle's.
+
+    Attributes:
+        loss: of the layout.
+        gradients: module -> largest difference of a gradient entry on this rank, relative to the
+            largest entry of its tensor.
+        weights: module -> the same for weights after the step.
+    """
+
+    loss: float
+    gradients: dict[str, float]
+    weights: dict[str, float]
+
+
+def compare_on_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    oracle: Sequence[OracleStep],
+) -> list[StepDifference]:
+    """Train the layout for as many steps as the oracle and compare after each. Collective."""
+    state = prepare(plan, config, source)
+    return [_compare_step(state, expected) for expected in oracle]
+
+
+def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
+    result = exhaust(training_step(state))
+    gradients, weights = {}, {}
+    for name, module in state.layout.modules().items():
+        group = state.layout.pg_collections[name].tp
+        gradients[name] = largest_difference(
+            local_gradients(module), expected.gradients[name], module, group
+        )
+        weights[name] = largest_difference(
+            local_weights(module), expected.weights[name], module, group
+        )
+    return StepDifference(result.loss, gradients, weights)
+
+
+def local_gradients(module: ModuleDataParallel) -> Tensors:
+    """Return this rank's reduced gradients by parameter name."""
+    return {name: p.main_grad.cpu().numpy() for name, p in module.module.named_parameters()}
+
+
+def local_weights(module: ModuleDataParallel) -> Tensors:
+    """Return this rank's weights by parameter name."""
+    return {name: p.detach().cpu().numpy() for name, p in module.module.named_parameters()}
+
+
+def largest_difference(
+    mine: Mapping[str, np.ndarray],
+    whole: Mapping[str, np.ndarray],
+    module: ModuleDataParallel,
+    tensor_group: dist.ProcessGroup,
+) -> float:
+    """Return the largest relative difference of any entry that this rank holds.
+
+    Args:
+        mine: this rank's shard of every tensor.
+        whole: the oracle's tensors.
+        module: its parameters say how they are cut.
+        tensor_group: the ranks over which they are cut.
+
+    Raises:
+        ValueError: if the two do not hold the same parameters.
+    """
+    if set(mine) != set(whole):
+        raise ValueError(
+            f"The layout has parameters {sorted(mine)}, the oracle has {sorted(whole)}."
+        )
+    floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
+    worst = 0.0
+    for name, parameter in module.module.named_parameters():
+        expected = _shard(whole[name], parameter, tensor_group)
+        scale = max(float(np.abs(whole[name]).max()), floor)
+        difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0
+        if not np.isfinite(difference):
+            return float("inf")
+        if difference > 0:
+            worst = max(worst, difference / scale if scale > 0 else float("inf"))
+    return worst
+
+
+def _shard(
+    whole: np.ndarray, parameter: torch.nn.Parameter, group: dist.ProcessGroup
+) -> np.ndarray:
+    """Cut this rank's shard out of a whole tensor (stride 1, as no gated layer is used)."""
+    if not getattr(parameter, "tensor_model_parallel", False) or group.size() == 1:
+        return whole
+    parts = np.split(whole, group.size(), axis=parameter.partition_dim)  # type: ignore[attr-defined]
+    return parts[group.rank()]

@@ -1,0 +1,65 @@
+"""What the experiment room sends to the ranks: the engine's work, the cluster's channel.
+
+The engine is imported on the rank, so that the notebook's own process stays free of torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mimokit import cluster
+from mimokit.config import ExperimentConfig
+from mimokit.engine.evaluations import Evaluations
+from mimokit.plan.types import LayoutPlan
+
+if TYPE_CHECKING:
+    from mimokit.engine.data.sources import DataSource
+    from mimokit.engine.oracle import OracleStep
+    from mimokit.engine.verification import StepDifference
+
+
+def train_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource | None,
+    evaluations: Evaluations | None,
+) -> None:
+    """Train on this rank; its rows reach the caller as samples."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.training import train_on_rank
+
+    train_on_rank(
+        plan, config, cluster.emit, cluster.should_stop, source or default_data, evaluations
+    )
+
+
+def oracle_rank(
+    plan: LayoutPlan, config: ExperimentConfig, source: DataSource | None, steps: int
+) -> tuple[str, list[OracleStep]]:
+    """Run the oracle; return the name of the data and the steps."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.oracle import run_oracle
+
+    data = source or default_data
+    return data(config).name, run_oracle(plan, config, data, steps)
+
+
+def compare_rank(
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource | None,
+    oracle: list[OracleStep],
+) -> list[StepDifference]:
+    """Run the layout and compare it with the oracle, step by step."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.verification import compare_on_rank
+
+    return compare_on_rank(plan, config, source or default_data, oracle)
+
+
+def describe_data(config: ExperimentConfig, source: DataSource | None) -> dict[str, Any]:
+    """Return what a run's data is, without reading it."""
+    from mimokit.engine.data.sources import default_data
+
+    data = (source or default_data)(config)
+    return {"name": data.name, "chance": data.chance}

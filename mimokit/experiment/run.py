@@ -1,0 +1,199 @@
+"""A training run on a cluster, and the folder it leaves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit.cluster import ClusterRun, EngineCluster
+from mimokit.config import ExperimentConfig, check_runnable
+from mimokit.engine.evaluations import Evaluations
+from mimokit.engine.metrics import write_metrics
+from mimokit.experiment import ranks
+from mimokit.experiment.prepare import Config, prepared
+from mimokit.plan import plan as make_plan
+from mimokit.plan.types import LayoutPlan
+
+if TYPE_CHECKING:
+    from mimokit.engine.data.sources import DataSource
+
+Sample = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a run gave.
+
+    Attributes:
+        steps: one row per rank and iteration.
+        evaluations: one row per test on held-out samples.
+        directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
+            metrics_by_rank.csv, evaluations.csv.
+    """
+
+    steps: pd.DataFrame
+    evaluations: pd.DataFrame
+    directory: Path
+
+
+class TrainingRun:
+    """A run that goes on while the notebook is free.
+
+    Attributes:
+        config: the finalized config.
+        plan: the layout.
+        directory: where the results go.
+    """
+
+    def __init__(
+        self, run: ClusterRun, config: ExperimentConfig, plan: LayoutPlan, directory: Path
+    ) -> None:
+        self._run = run
+        self.config = config
+        self.plan = plan
+        self.directory = directory
+        self._result: TrainingResult | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def samples(self) -> list[Sample]:
+        """What the ranks have sent so far."""
+        return list(self._run.samples)
+
+    def on_sample(self, callback: Callable[[Sample], None]) -> None:
+        """Call back for every sample, earlier ones included, from a thread of its own."""
+        self._run.on_sample(callback)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended, well or badly."""
+        return bool(self._run.done)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start, up to the end."""
+        return float(self._run.elapsed)
+
+    def stop(self) -> None:
+        """Ask all ranks to end after the iteration they are in; the result stays."""
+        self._run.stop()
+
+    def abort(self) -> None:
+        """End the run at once; the ranks come back, the iteration is lost."""
+        self._run.abort()
+
+    def result(self, timeout: float | None = None) -> TrainingResult:
+        """Wait for the end, write the run's folder and return the tables.
+
+        Args:
+            timeout: seconds, None for as long as it takes.
+
+        Raises:
+            TimeoutError: if the run goes on beyond the timeout.
+            RankError: if a rank failed; error.json in the run's folder says which and how.
+        """
+        try:
+            self._run.result(timeout)
+        except TimeoutError:
+            raise
+        except Exception as error:
+            self._write_error(error)
+            raise
+        with self._lock:
+            if self._result is None:
+                self._result = self._write()
+            return self._result
+
+    def _write(self) -> TrainingResult:
+        samples = self.samples
+        steps, evaluations = samples_to_steps(samples), samples_to_evaluations(samples)
+        self._write_tables(samples, evaluations)
+        return TrainingResult(steps, evaluations, self.directory)
+
+    def _write_tables(self, samples: list[Sample], evaluations: pd.DataFrame) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        rows: dict[int, list[Sample]] = defaultdict(list)
+        for sample in samples:
+            if sample["kind"] == "step" and "total_time" in sample:
+                left_out = ("kind", "rank")
+                row = {key: value for key, value in sample.items() if key not in left_out}
+                rows[sample["rank"]].append(row)
+        if rows:
+            write_metrics(self.directory, rows)
+        evaluations.to_csv(self.directory / "evaluations.csv", index=False)
+        self.config.save(self.directory / "config.yaml")
+        self._write_info()
+
+    def _write_info(self) -> None:
+        info = {
+            "name": self.config.name,
+            "deployment_mode": self.plan.deployment_mode,
+            "world_size": self.plan.world_size,
+            "finished": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "seconds": round(self.elapsed, 3),
+            "versions": {
+                name: version(name) for name in ("mimokit", "torch", "megatron-core", "ipyparallel")
+            },
+        }
+        path = self.directory / "experiment_info.json"
+        path.write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+
+    def _write_error(self, error: Exception) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        samples = self.samples
+        self._write_tables(samples, samples_to_evaluations(samples))
+        content = {"type": type(error).__name__, "message": str(error)}
+        path = self.directory / "error.json"
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def train(
+    cluster: EngineCluster,
+    config: Config,
+    data: DataSource | None = None,
+    *,
+    evaluations: Evaluations | None = None,
+    directory: str | Path | None = None,
+) -> TrainingRun:
+    """Start training a layout and return at once.
+
+    Args:
+        cluster: with at least as many engines as the layout has ranks.
+        config: a config, or the path of one.
+        data: gives training and test data; strips of digits where the model can see them, else
+            noise. Called on every rank.
+        evaluations: when and on how much to test.
+        directory: for the results; `runtime.metrics_output_dir`, else a folder of its own
+            under `runs/`.
+
+    Raises:
+        ConfigError: if the config is wrong or cannot run yet.
+        ValueError: if the cluster has too few engines.
+    """
+    ready = prepared(config)
+    check_runnable(ready)
+    plan = make_plan(ready)
+    folder = Path(directory or ready.runtime.metrics_output_dir or _new_folder(ready.name))
+    # The tables are written here from what the ranks send: on a cluster of many hosts only this
+    # process has a folder to leave them in.
+    remote = ready.model_copy(
+        update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
+    )
+    run = cluster.submit(
+        ranks.train_rank, plan, remote, data, evaluations, world_size=plan.world_size
+    )
+    return TrainingRun(run, ready, plan, folder)
+
+
+def _new_folder(name: str) -> Path:
+    return Path("runs") / f"run_{datetime.now():%Y%m%d_%H%M%S}" / name

@@ -1,0 +1,240 @@
+"""Proves that a layout computes what one process computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+
+from mimokit.cluster import EngineCluster
+from mimokit.config import ExperimentConfig, ModuleParallelismConfig, check_runnable
+from mimokit.experiment import ranks
+from mimokit.experiment.prepare import Config, prepared
+from mimokit.plan import plan as make_plan
+
+if TYPE_CHECKING:
+    from mimokit.engine.data.sources import DataSource
+    from mimokit.engine.verification import StepDifference
+
+TOLERANCE = 1e-5
+STEPS = 5
+# Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
+# that are zero in exact arithmetic (a key bias) becomes full-size updates under the usual 1e-8.
+# An epsilon far above fp32 noise keeps the check about the layout.
+ADAM_EPSILON = 1e-2
+
+
+@dataclass(frozen=True)
+class VerificationReport:
+    """A layout against the one-process oracle, in fp32.
+
+    Attributes:
+        name: of the config.
+        data: what was trained on.
+        layout: module -> its parallel sizes, in words.
+        tolerance: largest difference that passes.
+        losses: of the layout, per step, mean over the unmasked tokens.
+        oracle_losses: of the oracle.
+        gradient_differences: per step: module -> largest difference of a gradient entry over all
+            ranks, relative to the largest entry of its tensor.
+        weight_differences: the same for the weights after the step.
+    """
+
+    name: str
+    data: str
+    layout: dict[str, str]
+    tolerance: float
+    losses: tuple[float, ...]
+    oracle_losses: tuple[float, ...]
+    gradient_differences: tuple[dict[str, float], ...]
+    weight_differences: tuple[dict[str, float], ...]
+
+    @property
+    def loss_differences(self) -> tuple[float, ...]:
+        """Per step, relative to the oracle's loss."""
+        pairs = zip(self.losses, self.oracle_losses, strict=True)
+        return tuple(abs(mine - theirs) / abs(theirs) for mine, theirs in pairs)
+
+    @property
+    def max_loss_difference(self) -> float:
+        """Largest over the steps."""
+        return _largest(self.loss_differences)
+
+    @property
+    def max_gradient_difference(self) -> float:
+        """Largest over steps, modules, tensors and ranks."""
+        return _largest(value for step in self.gradient_differences for value in step.values())
+
+    @property
+    def max_weight_difference(self) -> float:
+        """Largest over steps, modules, tensors and ranks."""
+        return _largest(value for step in self.weight_differences for value in step.values())
+
+    @property
+    def passed(self) -> bool:
+        """Whether every difference is at or under the tolerance (a NaN is not)."""
+        worst = (
+            self.max_loss_difference,
+            self.max_gradient_difference,
+            self.max_weight_difference,
+        )
+        return all(value <= self.tolerance for value in worst)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        layout = ", ".join(f"{name} {sizes}" for name, sizes in self.layout.items())
+        outcome = "computes what one process computes" if self.passed else "does NOT compute that"
+        return (
+            f"{layout}: after {len(self.losses)} steps on {self.data} the layout {outcome} "
+            f"(loss {self.max_loss_difference:.1e}, gradients {self.max_gradient_difference:.1e}, "
+            f"weights {self.max_weight_difference:.1e}; tolerance {self.tolerance:.0e}, fp32, "
+            f"Adam epsilon {ADAM_EPSILON:.0e})."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "name": self.name,
+            "data": self.data,
+            "layout": self.layout,
+            "passed": self.passed,
+            "tolerance": self.tolerance,
+            "losses": list(self.losses),
+            "oracle_losses": list(self.oracle_losses),
+            "max_loss_difference": self.max_loss_difference,
+            "max_gradient_difference": self.max_gradient_difference,
+            "max_weight_difference": self.max_weight_difference,
+            "gradient_differences": list(self.gradient_differences),
+            "weight_differences": list(self.weight_differences),
+        }
+
+    def _header(self) -> list[str]:
+        modules = list(self.layout)
+        return [
+            "step",
+            "loss",
+            "oracle",
+            "difference",
+            *(f"{module} gradient" for module in modules),
+            *(f"{module} weight" for module in modules),
+        ]
+
+    def _rows(self) -> Iterable[list[str]]:
+        for step, loss in enumerate(self.losses):
+            gradients, weights = self.gradient_differences[step], self.weight_differences[step]
+            yield [
+                str(step + 1),
+                f"{loss:.6f}",
+                f"{self.oracle_losses[step]:.6f}",
+                f"{self.loss_differences[step]:.1e}",
+                *(f"{gradients[module]:.1e}" for module in self.layout),
+                *(f"{weights[module]:.1e}" for module in self.layout),
+            ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(*self._header(), title="Layout against one process")
+        for row in self._rows():
+            table.add_row(*row)
+        yield table
+        yield self.verdict
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in self._header())
+        body = "".join(
+            "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._rows()
+        )
+        mark = "✔" if self.passed else "✘"
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"<p>{mark} {escape(self.verdict)}</p>"
+        )
+
+
+def verify(
+    cluster: EngineCluster,
+    config: Config,
+    data: DataSource | None = None,
+    *,
+    steps: int = STEPS,
+    tolerance: float = TOLERANCE,
+) -> VerificationReport:
+    """Train a layout and the one-process oracle from the same seed on the same global batches.
+
+    Args:
+        cluster: with at least as many engines as the layout has ranks.
+        config: a config, or the path of one.
+        data: gives the samples; strips of digits where the model can see them, else noise.
+        steps: optimizer steps.
+        tolerance: largest relative difference that passes.
+
+    Raises:
+        ConfigError: if the config is wrong or cannot run yet.
+        RankError: if a rank fails.
+    """
+    layout = _for_verification(prepared(config))
+    check_runnable(layout)
+    alone = single_rank(layout)
+    name, oracle = cluster.run(
+        ranks.oracle_rank, make_plan(alone), alone, data, steps, world_size=1
+    )[0]
+    plan = make_plan(layout)
+    by_rank: list[list[StepDifference]] = cluster.run(
+        ranks.compare_rank, plan, layout, data, oracle, world_size=plan.world_size
+    )
+    return VerificationReport(
+        name=layout.name,
+        data=name,
+        layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
+        tolerance=tolerance,
+        losses=tuple(step.loss for step in by_rank[0]),
+        oracle_losses=tuple(step.loss for step in oracle),
+        gradient_differences=tuple(
+            _worst([mine[step].gradients for mine in by_rank]) for step in range(steps)
+        ),
+        weight_differences=tuple(
+            _worst([mine[step].weights for mine in by_rank]) for step in range(steps)
+        ),
+    )
+
+
+def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
+    runtime = config.runtime.model_copy(update={"adam_epsilon": ADAM_EPSILON})
+    data = config.data.model_copy(update={"num_workers": 0})
+    return config.model_copy(update={"runtime": runtime, "data": data})
+
+
+def single_rank(config: ExperimentConfig) -> ExperimentConfig:
+    """Return the same model and global batch on one rank."""
+    language = config.model.get_parallelism(config.model.llm_module_name)
+    model = config.model.model_copy(
+        update={
+            "deployment_mode": "homogeneous",
+            "module_parallelisms": {
+                name: ModuleParallelismConfig(data_parallel=1)
+                for name in config.model.module_parallelisms
+            },
+        }
+    )
+    data = config.data.model_copy(
+        update={"base_batch_size": config.data.base_batch_size * (language.data_parallel or 1)}
+    )
+    runtime = config.runtime.model_copy(update={"pipeline_schedule": "homogeneous"})
+    return ExperimentConfig(model=model, data=data, runtime=runtime, name=config.name)
+
+
+def _sizes(module: ModuleParallelismConfig) -> str:
+    return f"TP{module.tensor_parallel} DP{module.data_parallel}"
+
+
+def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
+    return {module: _largest(one[module] for one in differences) for module in differences[0]}
+
+
+def _largest(values: Iterable[float]) -> float:
+    """Return the maximum; a NaN anywhere is infinite."""
+    return max((value if value == value else float("inf") for value in values), default=0.0)
