@@ -25,7 +25,11 @@ def plan_colocated_bridge(
         global_batch_size: samples of one micro-batch over all replicas; both data-parallel sizes
             divide it, and one of them divides the other.
         bytes_per_sample: of the output, as it crosses.
+
+    Raises:
+        ValueError: the modules are not on the same ranks, or the sizes do not divide.
     """
+    _check(source, destination, global_batch_size)
     direction = _direction(source, destination)
     many, few = source, destination
     if direction == "fan_out":
@@ -49,6 +53,20 @@ def plan_colocated_bridge(
         bytes_forward=received if direction == "fan_in" else 0,
         bytes_backward=received if direction == "fan_out" else 0,
     )
+
+
+def _check(source: RankMap, destination: RankMap, global_batch_size: int) -> None:
+    names = f"from '{source.module}' to '{destination.module}'"
+    if source.ranks != destination.ranks:
+        raise ValueError(f"no bridge {names}: they are not on the same ranks")
+    fewer, more = sorted((source.data_parallel, destination.data_parallel))
+    if more % fewer:
+        raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
+    if global_batch_size % more:
+        raise ValueError(
+            f"no bridge {names}: data_parallel {more} does not divide the global batch of "
+            f"{global_batch_size} samples"
+        )
 
 
 def _direction(source: RankMap, destination: RankMap) -> Direction:

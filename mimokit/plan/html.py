@@ -22,10 +22,11 @@ from mimokit.plan.summary import (
 from mimokit.plan.types import LayoutPlan
 
 RANKS_SHOWN = 64
-RANKS_A_LINE = 16
+RANKS_A_LINE = 8
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"padding:.25em .8em .25em 0;border-bottom:{_LINE};text-align:left;font-size:inherit"
+_PLAIN_TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
 _FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ, also without any hue
 
 
@@ -66,7 +67,7 @@ def _table(
     plain = '<tr style="background:transparent">'  # notebooks stripe rows of their own accord
     body = "".join(f"{plain}{line}</tr>" for line in lines)
     return (
-        f'{_heading(heading)}<table style="border-collapse:collapse;color:inherit;margin:0">'
+        f'{_heading(heading)}<table style="{_PLAIN_TABLE}">'
         f"<thead>{plain}{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
@@ -78,22 +79,24 @@ def _rank_map(plan: LayoutPlan, index: int, name: str) -> str:
     cells = "".join(_rank_cell(plan, index, ranks, rank) for rank in ranks.ranks[:RANKS_SHOWN])
     hidden = ranks.size - RANKS_SHOWN
     rest = f"… and {hidden:,} more ranks in the same pattern" if hidden > 0 else ""
-    style = f"display:grid;grid-template-columns:repeat({columns},minmax(4.4em,1fr));gap:2px"
+    style = f"display:grid;grid-template-columns:repeat({columns},minmax(7em,1fr));gap:2px"
     return (
         f'<div style="margin:.3em 0 .1em">{_dot(index)}{escape(name)}</div>'
-        f'<div style="{style};max-width:{columns * 7}em">{cells}</div>'
+        f'<div style="{style};max-width:{columns * 9}em">{cells}</div>'
         f'<div style="opacity:.75">{rest}</div>'
     )
 
 
 def _rank_cell(plan: LayoutPlan, index: int, ranks: RankMap, rank: int) -> str:
     place = place_text(ranks, rank)
-    samples = samples_text(plan.batch.modules[ranks.module].samples[rank])
+    span = plan.batch.modules[ranks.module].samples[rank]
+    samples = f"sample{'s' if span[1] - span[0] > 1 else ''} {samples_text(span)}"
     hue = MODULE_HUES[index % len(MODULE_HUES)]
     fill = hue + _FILLS[ranks.coordinates(rank)["dp"] % 2]
     style = f"background:{fill};border-radius:.2em;padding:.15em .4em;white-space:nowrap"
-    tip = escape(f"rank {rank}: {place}, samples {samples}", quote=True)
+    style += ";overflow:hidden"
+    tip = escape(f"rank {rank}: {place}, {samples}", quote=True)
     return (
         f'<div style="{style}" title="{tip}"><b>{rank}</b> '
-        f'<span style="font-size:.85em">{place}<br>samples {samples}</span></div>'
+        f'<span style="font-size:.85em">{place}<br>{samples}</span></div>'
     )
