@@ -1,0 +1,121 @@
+"""The folder of a run as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mimokit.analysis.samples import EVALUATION_COLUMNS, STEP_COLUMNS
+
+NEEDED = ("iteration", "total_time", "loss")
+TEXT_COLUMNS = ("task",)
+
+
+class RunFolderError(ValueError):
+    """A results folder that cannot be read; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """What a run left behind.
+
+    Attributes:
+        directory: the folder the tables were read from.
+        info: the content of `experiment_info.json`; empty where the run did not write one.
+        metrics: one row per iteration.
+        metrics_by_rank: one row per iteration and rank; empty where there is no such file.
+        evaluations: one row per evaluation; empty where there is no such file.
+    """
+
+    directory: Path
+    info: Mapping[str, Any]
+    metrics: pd.DataFrame
+    metrics_by_rank: pd.DataFrame
+    evaluations: pd.DataFrame
+
+    @property
+    def config_file(self) -> Path:
+        """The YAML file the run was started from, as it was then."""
+        return self.directory / "config.yaml"
+
+
+def read_run(directory: str | Path) -> RunTables:
+    """Read the folder of a run.
+
+    Raises:
+        RunFolderError: the folder or its `metrics.csv` is missing, or a file is broken.
+    """
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise RunFolderError(f"There is no results folder at {folder}.")
+    metrics_file = folder / "metrics.csv"
+    if not metrics_file.is_file():
+        raise RunFolderError(
+            f"The folder {folder} holds no metrics.csv, so it is not the folder of a run "
+            "or the run ended before its first iteration."
+        )
+    return RunTables(
+        directory=folder,
+        info=_read_info(folder / "experiment_info.json"),
+        metrics=_read_table(metrics_file, NEEDED),
+        metrics_by_rank=_read_optional(
+            folder / "metrics_by_rank.csv", ("rank", *NEEDED), STEP_COLUMNS
+        ),
+        evaluations=_read_optional(
+            folder / "evaluations.csv", ("iteration", "exact_match"), EVALUATION_COLUMNS
+        ),
+    )
+
+
+def _read_info(file: Path) -> Mapping[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunFolderError(f"The file {file} is not valid JSON ({error}).") from None
+    if not isinstance(content, dict):
+        raise RunFolderError(f"The file {file} must hold one JSON object.")
+    return content
+
+
+def _read_optional(file: Path, needed: tuple[str, ...], columns: tuple[str, ...]) -> pd.DataFrame:
+    if not file.is_file():
+        return pd.DataFrame(columns=list(columns))
+    return _read_table(file, needed)
+
+
+def _read_table(file: Path, needed: tuple[str, ...]) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(file)
+    except pd.errors.EmptyDataError:
+        raise RunFolderError(f"The file {file} is empty, not even a header is in it.") from None
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"The file {file} is not a readable CSV table ({error}).") from None
+    for name in needed:
+        if name not in table.columns:
+            raise RunFolderError(f"The file {file} has no column {name}.")
+    for name in table.columns:
+        if name not in TEXT_COLUMNS and len(table):
+            table[name] = _numbers(file, table[name])
+    if table["iteration"].isna().any():
+        line = int(table["iteration"].isna().to_numpy().argmax()) + 2
+        raise RunFolderError(f"The file {file} has no iteration in line {line}.")
+    return table
+
+
+def _numbers(file: Path, column: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(column, errors="coerce")
+    wrong = numbers.isna() & column.notna()
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise RunFolderError(
+            f"The file {file} has {column.iloc[row]!r} in line {row + 2} where column "
+            f"{column.name} needs a number."
+        )
+    return numbers

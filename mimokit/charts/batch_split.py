@@ -1,0 +1,142 @@
+"""Which replica computes which samples, as a picture."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import altair as alt
+
+from mimokit.charts import palette
+from mimokit.charts.table import inline, layered
+from mimokit.plan.types import LayoutPlan, ModuleBatch
+
+WHOLE = "global batch"
+WIDTH = 660
+MOST_LINES = 16
+"""Replicas of a module that get a line of their own; more of them share one."""
+TEXT_WIDTH = 6.5
+"""Pixels a letter takes; a text that does not fit into its bar is left to the tool tip."""
+
+
+def batch_split(plan: LayoutPlan) -> alt.LayerChart:
+    """Return the global batch of one micro-batch as a row, below it each replica's samples."""
+    colors = {WHOLE: palette.MUTED, **palette.module_colors(plan.modules)}
+    rows = [_whole_batch(plan)]
+    for name, batch in plan.batch.modules.items():
+        rows += _replicas(name, batch)
+    _drop_text_that_does_not_fit(rows, WIDTH / plan.batch.global_batch_size)
+    order = list(dict.fromkeys(row["line"] for row in rows))
+    base = alt.Chart(inline(rows)).encode(
+        y=alt.Y(
+            "line:N",
+            sort=order,
+            title=None,
+            axis=alt.Axis(labelColor=palette.INK, labelLimit=260),
+            scale=alt.Scale(paddingInner=0.18),
+        ),
+        tooltip=[
+            alt.Tooltip("module:N"),
+            alt.Tooltip("samples:N"),
+            alt.Tooltip("ranks:N", title="computed by ranks"),
+            alt.Tooltip("reads:N", title="read by"),
+        ],
+    )
+    bars = base.mark_bar(cornerRadius=3, stroke=palette.PAPER, strokeWidth=1.5).encode(
+        x=_samples_axis(plan.batch.global_batch_size),
+        x2="stop:Q",
+        fill=alt.Fill(
+            "module:N",
+            scale=alt.Scale(domain=list(colors), range=list(colors.values())),
+            legend=None,
+        ),
+    )
+    text = base.mark_text(color=palette.PAPER, fontSize=11, limit=WIDTH).encode(
+        x=alt.X("middle:Q"), text="text:N"
+    )
+    chart: alt.LayerChart = layered(bars, text).properties(
+        width=WIDTH,
+        height=alt.Step(24),
+        title=alt.TitleParams("Batch split", subtitle=_subtitle(plan)),
+        description=f"Samples of each replica of {', '.join(plan.batch.modules)}",
+    )
+    return chart
+
+
+def _subtitle(plan: LayoutPlan) -> str:
+    batch = plan.batch
+    step = batch.global_batch_size * batch.num_microbatches
+    return (
+        f"{batch.global_batch_size} samples in a micro-batch, {batch.num_microbatches} "
+        f"micro-batch{'es' if batch.num_microbatches > 1 else ''} and so {step} samples in a step"
+    )
+
+
+def _samples_axis(samples: int) -> alt.X:
+    every = max(1, samples // 16)
+    return alt.X(
+        "start:Q",
+        title="samples",
+        scale=alt.Scale(domain=[0, samples], nice=False),
+        axis=alt.Axis(values=list(range(0, samples + 1, every)), format="d"),
+    )
+
+
+def _whole_batch(plan: LayoutPlan) -> dict[str, Any]:
+    size = plan.batch.global_batch_size
+    return _bar(WHOLE, WHOLE, (0, size), range(plan.world_size), "")
+
+
+def _replicas(module: str, batch: ModuleBatch) -> list[dict[str, Any]]:
+    ranks_of: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for rank, samples in batch.samples.items():
+        ranks_of[samples].append(rank)
+    bars = []
+    for replica, (samples, ranks) in enumerate(sorted(ranks_of.items())):
+        readers = [rank for rank in ranks if rank in batch.loads]
+        reads = "; ".join(
+            f"rank {rank} ({_spoken(batch.loaded[rank])})"
+            for rank in readers
+            if rank in batch.loaded
+        )
+        line = f"{module}, replica {replica}" if len(ranks_of) <= MOST_LINES else module
+        bars.append(_bar(module, line, samples, ranks, reads))
+    return bars
+
+
+def _bar(
+    module: str, line: str, samples: tuple[int, int], ranks: range | list[int], reads: str
+) -> dict[str, Any]:
+    listed = _listed(sorted(ranks))
+    text = f"rank{'s' if len(ranks) > 1 else ''} {listed}"
+    return {
+        "module": module,
+        "line": line,
+        "start": samples[0],
+        "stop": samples[1],
+        "middle": sum(samples) / 2,
+        "samples": _spoken(samples),
+        "ranks": listed,
+        "reads": reads or "–",
+        "text": text,
+    }
+
+
+def _drop_text_that_does_not_fit(rows: list[dict[str, Any]], pixels_per_sample: float) -> None:
+    for row in rows:
+        if len(row["text"]) * TEXT_WIDTH > (row["stop"] - row["start"]) * pixels_per_sample:
+            row["text"] = ""
+
+
+def _spoken(samples: tuple[int, int]) -> str:
+    start, stop = samples
+    return f"{start}" if stop == start + 1 else f"{start}–{stop - 1}"
+
+
+def _listed(ranks: list[int]) -> str:
+    """Return ranks in words, runs of neighbours as a range."""
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"{ranks[0]}–{ranks[-1]}"
+    if len(ranks) > 8:
+        return ", ".join(map(str, ranks[:6])) + f" … {ranks[-1]}"
+    return ", ".join(map(str, ranks))

@@ -1,0 +1,66 @@
+"""Accuracy on held-out strips, next to chance."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from mimokit.charts import axes, palette
+from mimokit.charts.table import inline, layered, need, records
+
+WHOLE_STRIP = "whole answer"
+CHANCE = "chance"
+DIGIT = "single digit"
+
+
+def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
+    """Return the share of right answers over the run, and what guessing would reach."""
+    need(evaluations, "accuracy", "iteration", "exact_match", "chance")
+    rows = []
+    for row in records(evaluations):
+        measures = {WHOLE_STRIP: row["exact_match"], CHANCE: row["chance"]}
+        if pd.notna(row.get("digit_accuracy")):
+            measures[DIGIT] = row["digit_accuracy"]
+        for measure, share in measures.items():
+            rows.append(
+                {
+                    "iteration": row["iteration"],
+                    "task": row.get("task") or "",
+                    "measure": measure,
+                    "share": share,
+                }
+            )
+    encoded = alt.Chart(inline(rows)).encode(
+        x=axes.iterations(),
+        y=axes.amount("share", "%", top=1.0),
+        color=alt.Color("measure:N", scale=_colors(), legend=axes.legend_above("stroke")),
+        strokeDash=alt.StrokeDash("measure:N", scale=_dashes(), legend=axes.legend_above("stroke")),
+        detail="task:N",
+        tooltip=["task:N", "measure:N", "iteration:Q", alt.Tooltip("share:Q", format=".1%")],
+    )
+    points = encoded.transform_filter(f"datum.measure != '{CHANCE}'").mark_point(
+        filled=True, size=30, opacity=1
+    )
+    chart: alt.LayerChart = layered(
+        encoded.mark_line(strokeWidth=1.8),
+        points.encode(shape=alt.Shape("task:N", legend=_task_legend(evaluations))),
+    ).properties(
+        title=alt.TitleParams("Accuracy", subtitle="strips of held-out scans"),
+        description="Share of right answers over the run, next to chance",
+    )
+    return chart
+
+
+def _task_legend(evaluations: pd.DataFrame) -> alt.Legend | None:
+    several = "task" in evaluations.columns and evaluations["task"].nunique() > 1
+    return axes.legend_above("circle") if several else None
+
+
+def _colors() -> alt.Scale:
+    return alt.Scale(
+        domain=[WHOLE_STRIP, DIGIT, CHANCE], range=[palette.ACCENT, palette.LINE, palette.MUTED]
+    )
+
+
+def _dashes() -> alt.Scale:
+    return alt.Scale(domain=[WHOLE_STRIP, DIGIT, CHANCE], range=[[1, 0], [1, 0], [4, 4]])

@@ -1,0 +1,48 @@
+"""Colours of modules and phases, the same in every chart, table and widget.
+
+Hues follow Okabe and Ito, which stay apart under the common kinds of colour blindness; no chart
+relies on a hue alone, each mark also has its place and its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
+INK = "#1F2933"
+MUTED = "#5F6B7A"
+GRID = "#E4E7EB"
+PAPER = "#FFFFFF"
+LINE = "#0B6E4F"
+ACCENT = "#B8336A"
+
+PHASE_COLORS: Mapping[str, str] = {
+    "communication": "#CC79A7",
+    "optimizer": "#4B5563",
+    "data": "#9AA5B1",
+    "other": "#D5DAE1",
+}
+
+
+HEAT = ("#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49")
+"""From half to one and a half times the median; even in lightness, so it prints in grey too."""
+
+
+def module_colors(modules: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each module, in the order in which the modules are given."""
+    return {
+        module: MODULE_HUES[index % len(MODULE_HUES)]
+        for index, module in enumerate(dict.fromkeys(modules))
+    }
+
+
+def tint(color: str, share: float) -> str:
+    """Return `color` mixed with white; a share of 1 is white."""
+    channels = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    mixed = (round(channel + (255 - channel) * share) for channel in channels)
+    return "#" + "".join(f"{channel:02X}" for channel in mixed)
+
+
+def forward_color(module_color: str) -> str:
+    """Return the colour of a module's forward pass; its backward pass has the full colour."""
+    return tint(module_color, 0.5)

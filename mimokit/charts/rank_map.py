@@ -1,0 +1,124 @@
+"""Which rank holds which shard of which module, as a picture."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import altair as alt
+
+from mimokit.charts import palette
+from mimokit.charts.table import inline, layered
+from mimokit.plan.rank_map import RankMap
+from mimokit.plan.types import LayoutPlan
+
+MOST_RANKS_IN_A_ROW = 8
+MOST_RANKS_WITH_TEXT = 64
+DIMENSIONS = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
+
+
+def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
+    """Return every module's ranks as cells: a rank's place is the same for all modules.
+
+    Two ranks of a module with the same shade hold the same replica (data-parallel index);
+    neighbouring replicas have different shades. Up to 64 ranks the coordinates stand in the
+    cells; they are always in the tool tip.
+    """
+    colors = palette.module_colors(plan.modules)
+    panels = [
+        _module_panel(layout, plan.world_size, colors[name])
+        for name, layout in plan.modules.items()
+    ]
+    chart: alt.VConcatChart = alt.vconcat(*panels, spacing=18).properties(
+        title=alt.TitleParams("Rank map", subtitle=_subtitle(plan)),
+        description=f"Rank map of {', '.join(plan.modules)} on {plan.world_size} ranks",
+    )
+    return chart
+
+
+def _subtitle(plan: LayoutPlan) -> str:
+    return (
+        f"{plan.world_size} ranks, {plan.deployment_mode}; ranks of one replica share a shade, "
+        "each holds the shard its tp says"
+    )
+
+
+def _dimensions_to_show(layout: RankMap) -> list[str]:
+    sizes = {
+        "tp": layout.tensor_parallel,
+        "cp": layout.context_parallel,
+        "dp": layout.data_parallel,
+        "pp": layout.pipeline_parallel,
+    }
+    return [name for name, size in sizes.items() if size > 1 or name in ("tp", "dp")]
+
+
+def _row(layout: RankMap, rank: int, per_row: int, color: str) -> dict[str, Any]:
+    coordinates = dict(layout.coordinates(rank))
+    odd = coordinates["dp"] % 2 == 1
+    shown = _dimensions_to_show(layout)
+    return {
+        "rank": rank,
+        "column": rank % per_row,
+        "row": rank // per_row,
+        "module": layout.module,
+        "text": "  ".join(f"{name} {coordinates[name]}" for name in shown),
+        "color": palette.tint(color, 0.62) if odd else color,
+        "ink": palette.INK if odd else palette.PAPER,
+        **coordinates,
+    }
+
+
+def _module_panel(layout: RankMap, world_size: int, color: str) -> alt.LayerChart:
+    with_text = world_size <= MOST_RANKS_WITH_TEXT
+    per_row = min(world_size, MOST_RANKS_IN_A_ROW if with_text else _wide(world_size))
+    rows_needed = math.ceil(world_size / per_row)
+    cell = (82, 46) if with_text else (max(6, 900 // per_row),) * 2
+    base = alt.Chart(inline(_row(layout, rank, per_row, color) for rank in layout.ranks)).encode(
+        x=alt.X("column:O", axis=None, scale=alt.Scale(domain=list(range(per_row)))),
+        y=alt.Y("row:O", axis=None, scale=alt.Scale(domain=list(range(rows_needed)))),
+        tooltip=[
+            alt.Tooltip("module:N"),
+            alt.Tooltip("rank:Q"),
+            *(
+                alt.Tooltip(f"{name}:Q", title=f"{name} ({DIMENSIONS[name]})")
+                for name in DIMENSIONS
+            ),
+        ],
+    )
+    cells = base.mark_rect(
+        cornerRadius=4 if with_text else 1, stroke=palette.PAPER, strokeWidth=3 if with_text else 1
+    ).encode(fill=_as_given("color"))
+    layers = [cells, *(_texts(base) if with_text else [])]
+    chart: alt.LayerChart = layered(*layers).properties(
+        width=cell[0] * per_row,
+        height=cell[1] * rows_needed,
+        title=alt.TitleParams(_heading(layout), color=color, fontSize=12, offset=4),
+    )
+    return chart
+
+
+def _texts(base: alt.Chart) -> list[alt.Chart]:
+    ink = _as_given("ink")
+    return [
+        base.mark_text(dy=-8, fontSize=13, fontWeight="bold").encode(text="rank:N", fill=ink),
+        base.mark_text(dy=9, fontSize=11).encode(text="text:N", fill=ink),
+    ]
+
+
+def _as_given(column: str) -> alt.Fill:
+    return alt.Fill(f"{column}:N", scale=None)
+
+
+def _heading(layout: RankMap) -> str:
+    sizes = [f"TP {layout.tensor_parallel}", f"DP {layout.data_parallel}"]
+    if layout.context_parallel > 1:
+        sizes.insert(1, f"CP {layout.context_parallel}")
+    if layout.pipeline_parallel > 1:
+        sizes.append(f"PP {layout.pipeline_parallel}")
+    return f"{layout.module}   {' · '.join(sizes)}"
+
+
+def _wide(world_size: int) -> int:
+    """Return about twice the square root of the world size, as a power of two."""
+    return 1 << math.ceil(math.log2(math.sqrt(world_size) * 2))

@@ -1,0 +1,38 @@
+"""Tokens per second over a run."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from mimokit.analysis import per_iteration, without_warmup
+from mimokit.charts import axes, palette
+from mimokit.charts.table import columns, inline, layered, need
+
+
+def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChart:
+    """Return tokens per second of all ranks together, with the median after the warm-up."""
+    need(steps, "throughput", "iteration", "tokens_per_sec")
+    iterations = per_iteration(steps)
+    median = float(without_warmup(iterations, warmup_iterations)["tokens_per_sec"].median())
+    line = (
+        alt.Chart(columns(iterations, ["iteration", "tokens_per_sec"]))
+        .mark_line(color=palette.LINE, strokeWidth=1.4)
+        .encode(
+            x=axes.iterations(),
+            y=axes.amount("tokens_per_sec", "~s"),
+            tooltip=["iteration:Q", alt.Tooltip("tokens_per_sec:Q", format=",.0f")],
+        )
+    )
+    rule = (
+        alt.Chart(inline([{"median": median}]))
+        .mark_rule(color=palette.ACCENT, strokeDash=[4, 4])
+        .encode(y="median:Q")
+    )
+    chart: alt.LayerChart = layered(line, rule).properties(
+        title=alt.TitleParams(
+            "Tokens per second", subtitle=f"all ranks together; median {median:,.0f} (dashed)"
+        ),
+        description=f"Tokens per second over {len(iterations)} iterations",
+    )
+    return chart

@@ -1,0 +1,63 @@
+"""Plans and tables to draw, made without a cluster."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def samples(iterations: int = 40, ranks: int = 8) -> list[dict[str, Any]]:
+    """Return what `ranks` ranks would send while they train, with an evaluation every 10."""
+    made: list[dict[str, Any]] = []
+    for iteration in range(1, iterations + 1):
+        loss = 2.4 * math.exp(-iteration / 15) + 0.1
+        made += [_step(iteration, rank, loss) for rank in range(ranks)]
+        if iteration % 10 == 0:
+            made.append(_evaluation(iteration, 1 - loss / 2.5, loss))
+    return made
+
+
+def _step(iteration: int, rank: int, loss: float) -> dict[str, Any]:
+    slow = 1.0 + 0.1 * (rank % 3) + (2.0 if iteration == 1 else 0.0)
+    parts = {
+        "images_forward_time": 0.010 * slow,
+        "language_module_forward_time": 0.018 * slow,
+        "images_backward_time": 0.019 * slow,
+        "language_module_backward_time": 0.031 * slow,
+        "communication_time": 0.008 * slow,
+        "optimizer_time": 0.006 * slow,
+        "data_time": 0.002 * slow,
+    }
+    total = sum(parts.values()) + 0.004
+    return {
+        "kind": "step",
+        "rank": rank,
+        "iteration": iteration,
+        "time": 1_700_000_000 + 0.1 * iteration,
+        "total_time": total,
+        "forward_time": 0.03 * slow,
+        "backward_time": 0.05 * slow,
+        "tokens_per_sec": 4096 / total,
+        "samples_per_sec": 64 / total,
+        "memory_allocated": 180_000_000 + rank,
+        "memory_reserved": 200_000_000,
+        "loss": loss,
+        "grad_norm": loss * 2,
+        "images_tokens_per_sec": 1024 / total,
+        "language_module_tokens_per_sec": 3072 / total,
+        **parts,
+    }
+
+
+def _evaluation(iteration: int, right: float, loss: float) -> dict[str, Any]:
+    return {
+        "kind": "evaluation",
+        "rank": 0,
+        "iteration": iteration,
+        "time": 1_700_000_000 + 0.1 * iteration,
+        "task": "read",
+        "exact_match": right,
+        "digit_accuracy": right**0.5,
+        "loss": loss,
+        "chance": 0.01,
+    }

@@ -1,0 +1,53 @@
+"""Plans to draw, made from small configs."""
+
+from __future__ import annotations
+
+import mimokit
+from mimokit.config import config_from_mapping
+from mimokit.plan.types import LayoutPlan
+
+
+def plan(
+    images: tuple[int, int] = (1, 8),
+    language: tuple[int, int] = (4, 2),
+    base_batch_size: int = 8,
+) -> LayoutPlan:
+    """Return a colocated plan; sizes are (tensor parallel, data parallel)."""
+    architecture = {
+        "num_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 8,
+        "seq_length": 32,
+        "vocab_size": 64,
+    }
+    config = config_from_mapping(
+        {
+            "model": {
+                "module_architectures": {
+                    "images": {**architecture, "seq_length": 9},
+                    "language_module": architecture,
+                },
+                "module_parallelisms": {
+                    "images": {"tensor_parallel": images[0], "data_parallel": images[1]},
+                    "language_module": {
+                        "tensor_parallel": language[0],
+                        "data_parallel": language[1],
+                    },
+                },
+                "special_token_ids": {"images": 64},
+                "llm_module_name": "language_module",
+                "encoder_module_name": "images",
+            },
+            "data": {
+                "base_batch_size": base_batch_size,
+                "num_microbatches": 2,
+                "seq_length": 32,
+                "image_seq_length": 8,
+                "vocab_size": 64,
+                "image_special_token_id": 64,
+                "dataset_size": 64,
+            },
+            "runtime": {"num_iterations": 10, "pipeline_schedule": "colocated"},
+        }
+    )
+    return mimokit.plan(config)

@@ -1,0 +1,126 @@
+"""Every chart is a valid spec and a picture, on plans and tables of several sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from mimokit import charts
+from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit.charts import palette, renderer
+from tests.charts.fakes import samples
+from tests.charts.plans import plan
+
+STEPS = samples_to_steps(samples())
+EVALUATIONS = samples_to_evaluations(samples())
+MAKERS: dict[str, Callable[[], Any]] = {
+    "rank_map": lambda: charts.rank_map(plan()),
+    "rank_map of 256 ranks": lambda: charts.rank_map(plan((1, 256), (8, 32))),
+    "batch_split": lambda: charts.batch_split(plan()),
+    "batch_split fan-out": lambda: charts.batch_split(plan((8, 1), (1, 8))),
+    "batch_split of 256 ranks": lambda: charts.batch_split(plan((1, 256), (8, 32))),
+    "loss": lambda: charts.loss(STEPS),
+    "loss with evaluations": lambda: charts.loss(STEPS, EVALUATIONS),
+    "accuracy": lambda: charts.accuracy(EVALUATIONS),
+    "throughput": lambda: charts.throughput(STEPS, 3),
+    "phases": lambda: charts.phases(STEPS, 3),
+    "step_times": lambda: charts.step_times(STEPS),
+    "training": lambda: charts.training(STEPS, EVALUATIONS),
+    "training without evaluations": lambda: charts.training(STEPS),
+    "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 1]),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_is_a_valid_spec_and_a_picture(name: str) -> None:
+    bundle = renderer.bundle_of(MAKERS[name]())  # to_dict validates against the schema
+    assert bundle["image/svg+xml"].startswith("<svg")
+    assert bundle["text/plain"].startswith("<chart: ")
+    assert "no description" not in bundle["text/plain"]
+
+
+def test_spec_is_one_of_vega_lite_5_and_holds_no_other_address() -> None:
+    bundle = renderer.bundle_of(charts.loss(STEPS))
+    spec = bundle[renderer.MIME_TYPE]
+    assert spec["$schema"] == "https://vega.github.io/schema/vega-lite/v5.6.1.json"
+    rest = json.dumps({name: value for name, value in spec.items() if name != "$schema"})
+    assert "http" not in rest
+
+
+def test_a_chart_shows_itself_with_spec_and_picture() -> None:
+    assert set(charts.loss(STEPS)._repr_mimebundle_()) == {
+        renderer.MIME_TYPE,
+        "image/svg+xml",
+        "text/plain",
+    }
+
+
+def test_without_vl_convert_the_spec_still_goes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renderer.importlib.util, "find_spec", lambda name: None)
+    assert set(renderer.bundle_of(charts.loss(STEPS))) == {renderer.MIME_TYPE, "text/plain"}
+
+
+def test_rank_map_has_every_rank_of_every_module_once() -> None:
+    layout = plan()
+    spec = charts.rank_map(layout).to_dict()
+    for panel, module in enumerate(layout.modules.values()):
+        rows = _values(spec, panel)
+        assert [row["rank"] for row in rows] == list(module.ranks)
+        for row in rows:
+            assert {name: row[name] for name in ("tp", "dp")} == {
+                name: module.coordinates(row["rank"])[name] for name in ("tp", "dp")
+            }
+
+
+def test_batch_split_covers_the_global_batch_once_per_module() -> None:
+    layout = plan()
+    rows = _values(charts.batch_split(layout).to_dict())
+    for module in ("global batch", *layout.modules):
+        covered = [
+            sample
+            for row in rows
+            if row["module"] == module
+            for sample in range(row["start"], row["stop"])
+        ]
+        assert sorted(covered) == list(range(layout.batch.global_batch_size))
+
+
+def test_phases_of_a_rank_add_up_to_its_step_time() -> None:
+    rows = _values(charts.phases(STEPS).to_dict())
+    expected = STEPS[STEPS["rank"] == 2]["total_time"].mean() * 1000
+    assert sum(row["ms"] for row in rows if row["rank"] == 2) == pytest.approx(expected)
+
+
+def test_long_runs_stay_small() -> None:
+    long = samples_to_steps(samples(iterations=1500, ranks=2))
+    assert len(_values(charts.step_times(long).to_dict())) <= 2 * 101
+
+
+def test_a_table_without_the_column_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^The chart loss needs a table with the column loss\.$"):
+        charts.loss(pd.DataFrame({"iteration": [1]}))
+
+
+def test_module_colours_repeat_only_after_all_are_used() -> None:
+    colors = palette.module_colors(["a", "b", "c", "d", "e", "f"])
+    assert len(set(colors.values())) == 6
+
+
+def test_a_renderer_that_the_user_chose_is_kept() -> None:
+    import altair as alt
+
+    with alt.renderers.enable("json"):
+        renderer.enable()
+        assert alt.renderers.active == "json"
+
+
+def _values(spec: dict[str, Any], panel: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a chart, or of one panel of a chart."""
+    part = spec if panel is None else spec["vconcat"][panel]
+    while "data" not in part:
+        part = part["layer"][0]
+    return list(spec["datasets"][part["data"]["name"]])
