@@ -82,7 +82,9 @@ def _special_tokens(subject: Subject) -> Iterator[Problem]:
         elif name not in model.module_parallelisms and subject.sound_ranks(name):
             yield _stray(name, "special_token_ids", model.encoder_module_names)
     if subject.data is None and not model.special_token_ids:
-        return
+        return  # a model that was written for its ranks only
+    if model.llm_module_name not in model.module_parallelisms:
+        return  # which modules are encoders is not known
     for name in model.encoder_module_names:
         path = f"model.special_token_ids.{name}"
         if name not in model.special_token_ids and subject.sound(path):

@@ -1,0 +1,46 @@
+"""The rooms stay apart, the plan half stays light, and the pins agree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_nothing_imports_upward() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import mimokit",
+        "import mimokit.plan.rank_map",
+        "import mimokit; mimokit.plan('preset:llava_7b_colocated').to_json()",
+        "import mimokit.experiment.cli",
+    ],
+)
+def test_the_plan_half_is_light(statement: str) -> None:
+    heavy = "{'torch', 'megatron', 'pandas', 'ipyparallel', 'altair', 'IPython'}"
+    check = f"{statement}\nimport sys; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_pins_for_pip_and_conda_agree() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+    wanted = YAML(typ="safe", pure=True).load(ROOT / "environment.yml")["dependencies"]
+    through_pip = next(entry["pip"] for entry in wanted if isinstance(entry, dict))
+    assert {entry for entry in through_pip if "==" in entry} == pins
+    assert "python=3.11" in wanted
+    assert "--editable .[lab,test]" in through_pip
