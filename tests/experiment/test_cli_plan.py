@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mimokit.config import load_preset
+from mimokit.experiment.cli import app
+
+PRESET = "preset:llava_7b_colocated"
+
+
+def test_tables() -> None:
+    done = CliRunner().invoke(app, ["plan", PRESET])
+    assert done.exit_code == 0
+    assert "colocated on 8 ranks" in done.stdout
+    assert "fan-in" in done.stdout
+
+
+def test_json() -> None:
+    done = CliRunner().invoke(app, ["plan", PRESET, "--json", "--world-size", "8"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["world_size"] == 8
+
+
+def test_another_world() -> None:
+    done = CliRunner().invoke(app, ["plan", PRESET, "--world-size", "4"])
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 2
+    assert "Module 'images': data_parallel is 8" in done.stderr
+
+
+@pytest.mark.parametrize("text", [None, "", "- 1\n", "a:\n\tb: 1\n", "a: 1\na: 2\n", "model: 3\n"])
+def test_bad_files(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "bad.yaml"
+    if text is not None:
+        path.write_text(text)
+    done = CliRunner().invoke(app, ["plan", str(path)])
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_a_missing_world_size(tmp_path: Path) -> None:
+    config = load_preset("llava_7b_colocated")
+    for module in config.model.module_parallelisms.values():
+        module.data_parallel = None
+    path = config.save(tmp_path / "open.yaml")
+    done = CliRunner().invoke(app, ["plan", str(path)])
+    assert done.exit_code == 2
+    assert "--world-size" in done.stderr
+    assert CliRunner().invoke(app, ["plan", str(path), "--world-size", "8"]).exit_code == 0
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["plan", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "is a folder" in done.stderr
+
+
+def test_the_real_command(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text('model: {llm_module_name: language}\ndata: {base_batch_size: "4"}\n')
+    command = [str(Path(sys.executable).with_name("mimokit")), "plan", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    assert "Section 'data': base_batch_size is the text '4'" in done.stderr

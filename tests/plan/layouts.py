@@ -1,0 +1,46 @@
+"""Layouts for the tests of the plan room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimokit.config import ExperimentConfig, config_from_mapping
+
+Sizes = dict[str, int]
+
+
+def sizes(tp: int = 1, dp: int | None = 1, cp: int = 1, pp: int = 1, offset: int = 0) -> Sizes:
+    found = {"tensor_parallel": tp, "context_parallel": cp, "pipeline_parallel": pp}
+    return found | {"rank_offset": offset} | ({} if dp is None else {"data_parallel": dp})
+
+
+def layout(
+    mode: str, language: Sizes, base_batch_size: int, num_microbatches: int = 1, **encoders: Sizes
+) -> ExperimentConfig:
+    """Return a config in which sizes divide whatever they are cut into; hidden size 5040."""
+    network = {
+        "num_layers": 60,
+        "hidden_size": 5040,
+        "num_attention_heads": 5040,
+        "seq_length": 32,
+        "vocab_size": 5040,
+    }
+    modules = {**encoders, "language": language}
+    content: dict[str, Any] = {
+        "model": {
+            "module_architectures": {name: dict(network) for name in modules},
+            "module_parallelisms": modules,
+            "special_token_ids": {name: 9000 + i for i, name in enumerate(encoders)},
+            "llm_module_name": "language",
+            "deployment_mode": mode,
+        },
+        "data": {
+            "base_batch_size": base_batch_size,
+            "num_microbatches": num_microbatches,
+            "seq_length": 32,
+            "image_seq_length": 16,
+            "vocab_size": 5040,
+            "image_special_token_id": 9000,
+        },
+    }
+    return config_from_mapping(content)
