@@ -1,0 +1,403 @@
+"""`EngineCluster`: engines that form a torch.distributed world and run functions on its ranks."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from mimokit.cluster.connected import ConnectedPool
+from mimokit.cluster.engines import Engine, EnginePool
+from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.local.pool import LocalPool
+from mimokit.cluster.on_engine.task import Describe, LeaveWorld, OpenStore, RankTask
+from mimokit.cluster.progress import Progress
+from mimokit.cluster.run import ClusterRun
+from mimokit.cluster.samples import Sample
+from mimokit.cluster.sources import cell_sources
+from mimokit.cluster.world import EngineFacts, World, lay_out
+
+DEFAULT_ENGINES = 8
+SHORT_TASK_SECONDS = 60.0
+INTERRUPT_SECONDS = 5.0
+
+
+class EngineCluster:
+    """Engines on this machine or others, ready to run functions as ranks of one world.
+
+    Args:
+        n: how many engines; by default 8 local ones, or all of a running cluster.
+        profile: the ipyparallel profile of a running cluster to connect to.
+        cluster_file: the cluster or client connection file of a running cluster.
+        launch: "fork" forks local engines from one process that has imported `preload`; "plain"
+            starts ordinary ones; None forks where that is safe.
+        preload: modules the forked engines have imported already.
+        timeout: seconds a collective may wait for its peers.
+        progress: whether to show the start.
+
+    Raises:
+        ClusterError: if the cluster cannot be started or found.
+    """
+
+    def __init__(
+        self,
+        n: int | None = None,
+        *,
+        profile: str | None = None,
+        cluster_file: str | Path | None = None,
+        launch: Literal["fork", "plain"] | None = None,
+        preload: Sequence[str] = ("mimokit.engine.preload",),
+        timeout: float = 30.0,
+        progress: bool = True,
+    ) -> None:
+        _check_arguments(n, launch, timeout)
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._facts: dict[int, EngineFacts] = {}
+        self._world: World | None = None
+        self._members: set[int] = set()
+        self._generation = 0
+        self._joined = 0
+        self._run: ClusterRun | None = None
+        self._closed = False
+        remote = profile is not None or cluster_file is not None
+        bar = Progress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
+        try:
+            self._pool: EnginePool = (
+                ConnectedPool(n, profile, cluster_file, self._on_death, bar)
+                if remote
+                else LocalPool(
+                    n or DEFAULT_ENGINES, _may_fork(launch), preload, self._on_death, bar
+                )
+            )
+        finally:
+            bar.close()
+        atexit.register(_close_quietly, weakref.ref(self))
+
+    # What there is.
+
+    def __len__(self) -> int:
+        return len(self._pool.engines)
+
+    @property
+    def client(self) -> Any:
+        """The ipyparallel client, for views and `%%px`."""
+        return self._pool.link.client
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engine in every slot; a slot keeps its place when its engine is replaced."""
+        return self._pool.engines
+
+    @property
+    def world_size(self) -> int | None:
+        """The size of the world that is formed, None if there is none."""
+        return self._world.size if self._world is not None else None
+
+    @property
+    def pids(self) -> tuple[int | None, ...]:
+        """The process ids of the engines, None where not known."""
+        return tuple(engine.pid for engine in self._pool.engines)
+
+    def __repr__(self) -> str:
+        return f"<EngineCluster of {len(self)} engines ({self._pool.description}), {self._state()}>"
+
+    def _repr_html_(self) -> str:
+        return (
+            f"<b>EngineCluster</b> · {len(self)} engines ({self._pool.description}) · "
+            f"{self._state()}"
+        )
+
+    def _state(self) -> str:
+        if self._closed:
+            return "closed"
+        world = f"world of {self._world.size}" if self._world else "no world yet"
+        return f"{world}, running" if self._run is not None and not self._run.done else world
+
+    # What it does.
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        ranks: Sequence[int] | None = None,
+        world_size: int | None = None,
+        on_sample: Callable[[Sample], object] | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Run a function on ranks of the world and return its results, in rank order.
+
+        The notebook's stop button aborts the run on all ranks; the next run works.
+
+        Args:
+            function: sent by cloudpickle, so functions of a notebook or script work.
+            args: its positional arguments.
+            ranks: the ranks to run on; all by default. The others stay idle.
+            world_size: the size of the world to run in; by default that of the world that is
+                formed, or all engines.
+            on_sample: called with every sample, from another thread; has seen all of them when
+                this returns.
+            kwargs: its keyword arguments.
+
+        Raises:
+            RankError: if a rank raised; holds that rank's traceback.
+            RankDied: if the process of a rank died.
+            ClusterError: if the run cannot be started.
+        """
+        run = self._launch(function, args, kwargs, ranks, world_size)
+        if on_sample is not None:
+            run.on_sample(on_sample)
+        try:
+            return run.result()
+        except KeyboardInterrupt:
+            run.abort()
+            run.wait_ended(INTERRUPT_SECONDS)
+            raise
+        finally:
+            if on_sample is not None and run.done:
+                run.drain()
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        world_size: int | None = None,
+        **kwargs: Any,
+    ) -> ClusterRun:
+        """Start a function on all ranks and return at once.
+
+        Raises:
+            ClusterError: if the run cannot be started, for example since another is in progress.
+        """
+        return self._launch(function, args, kwargs, None, world_size)
+
+    def form_world(
+        self, world_size: int | None = None, ranks: Sequence[int] | None = None
+    ) -> World:
+        """Form a new world, over the first `world_size` engines or over some of them.
+
+        Args:
+            world_size: how many engines; all by default.
+            ranks: the slots of the engines, in the order of the ranks they become.
+
+        Raises:
+            ClusterError: if that many engines are not there.
+        """
+        with self._lock:
+            slots = self._slots(world_size, ranks)
+            self._await_idle()
+            self._world = None
+            self._form(slots)
+            self._launch(_nothing, (), {}, None, None).result()
+            assert self._world is not None
+            return self._world
+
+    def close(self) -> None:
+        """End the engines (or disconnect from those of others); may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # How it does it.
+
+    def _launch(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ranks: Sequence[int] | None,
+        world_size: int | None,
+    ) -> ClusterRun:
+        import cloudpickle
+
+        with self._lock:
+            self._await_idle()
+            world = self._ensure_world(world_size)
+            chosen = _checked_ranks(ranks, world.size)
+            if len(chosen) < world.size and self._joined != world.generation:
+                # Joining takes every rank, also those that stay idle afterwards.
+                self._launch(_nothing, (), {}, None, None).result()
+                self._await_idle()
+            engines = self._pool.engines
+            run = ClusterRun(self, {rank: engines[world.slots[rank]] for rank in chosen})
+            call = cloudpickle.dumps((function, args, kwargs))
+            sources = cell_sources()
+            self._run = run
+            for rank in chosen:
+                task = RankTask(run.run_id, world.specs[rank], call, sources)
+                self._start(run, rank, task)
+            run.watch()
+            return run
+
+    def _start(self, run: ClusterRun, rank: int, task: RankTask) -> None:
+        engine = self._pool.engines[self._world.slots[rank]] if self._world else None
+        assert engine is not None
+        try:
+            self._pool.link.start(engine.engine_id, task, _RankEvents(run, rank))
+        except ClusterError:
+            run.died(rank, None)
+
+    def _await_idle(self) -> None:
+        if self._closed:
+            raise ClusterError("this cluster is closed")
+        if self._run is None:
+            return
+        if not self._run.done:
+            raise ClusterError(
+                f"a run has been in progress for {self._run.elapsed:.0f} s: wait for its result() "
+                f"or end it with stop() or abort()"
+            )
+        self._run.wait_ended()
+        if self._world is None:
+            return
+        if not self._run.world_intact():
+            self._world = self._broken(self._world)
+        elif len(self._run.ranks) == self._world.size:
+            self._joined = self._world.generation
+
+    def _broken(self, world: World) -> World:
+        return World(-1, world.slots, ())
+
+    def _ensure_world(self, world_size: int | None) -> World:
+        self._replace_dead()
+        world = self._world
+        if world is None or (world_size is not None and world_size != world.size):
+            return self._form(self._slots(world_size, None))
+        return world if world.generation >= 0 else self._form(world.slots)
+
+    def _slots(self, world_size: int | None, ranks: Sequence[int] | None) -> tuple[int, ...]:
+        slots = tuple(ranks) if ranks is not None else tuple(range(world_size or len(self)))
+        if world_size is not None and not 1 <= world_size <= len(self):
+            raise ClusterError(
+                f"a world of {world_size} cannot be formed: this cluster has {len(self)} engines"
+            )
+        if not slots or len(set(slots)) != len(slots) or not set(slots) <= set(range(len(self))):
+            raise ClusterError(
+                f"a world cannot be formed over the engines {list(slots)}: "
+                f"they must be different ones of 0 to {len(self) - 1}"
+            )
+        return slots
+
+    def _form(self, slots: tuple[int, ...]) -> World:
+        self._replace_dead()
+        engines = self._pool.engines
+        facts = self._describe([engines[slot] for slot in slots])
+        link, first = self._pool.link, engines[slots[0]]
+        leaving = [engines[slot].engine_id for slot in self._members - set(slots)]
+        link.call(leaving, LeaveWorld(), SHORT_TASK_SECONDS)
+        same_host = len({fact.host for fact in facts}) == 1
+        store = OpenStore("127.0.0.1" if same_host else facts[0].address, self._timeout)
+        (port,) = link.call([first.engine_id], store, SHORT_TASK_SECONDS)
+        self._generation += 1
+        specs = lay_out(facts, self._generation, port, self._timeout)
+        self._world = World(self._generation, slots, specs)
+        self._members = set(slots)
+        return self._world
+
+    def _describe(self, engines: list[Engine]) -> tuple[EngineFacts, ...]:
+        unknown = [engine.engine_id for engine in engines if engine.engine_id not in self._facts]
+        answers = self._pool.link.call(unknown, Describe(), SHORT_TASK_SECONDS)
+        self._facts.update(zip(unknown, answers, strict=True))
+        return tuple(self._facts[engine.engine_id] for engine in engines)
+
+    def _replace_dead(self) -> None:
+        dead = [slot for slot in range(len(self)) if not self._pool.alive(slot)]
+        if dead:
+            if self._world is not None and set(dead) & set(self._world.slots):
+                self._world = self._broken(self._world)
+            self._members -= set(dead)
+            self._pool.replace(dead)
+
+    def _on_death(self, engine_id: int, signal: str | None) -> None:
+        run = self._run
+        rank = run.rank_of(engine_id) if run is not None else None
+        if run is not None and rank is not None:
+            run.died(rank, signal)
+
+    # What a run needs of its cluster.
+
+    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
+        """Send a control message to an engine."""
+        with contextlib.suppress(OSError):
+            self._pool.link.control(engine.engine_id, message, content)
+
+    def kill(self, engine: Engine) -> None:
+        """End an engine by force; it is replaced."""
+        self._pool.kill(engine.slot)
+
+    def ended(self, run: ClusterRun) -> None:
+        """Every rank of the run is back or gone: replace the dead while nobody waits."""
+        with self._lock, contextlib.suppress(ClusterError):
+            if not self._closed:
+                self._replace_dead()
+
+
+class _RankEvents:
+    """Passes on what one rank sends during a run."""
+
+    def __init__(self, run: ClusterRun, rank: int) -> None:
+        self._run = run
+        self._rank = rank
+
+    def samples(self, batch: list[bytes]) -> None:
+        self._run.received(self._rank, batch)
+
+    def output(self, text: str) -> None:
+        self._run.printed(self._rank, text)
+
+    def finished(self, result: Any) -> None:
+        self._run.returned(self._rank, result)
+
+
+def _nothing() -> None:
+    """What `form_world` runs: joining the world is all it is for."""
+
+
+def _check_arguments(n: int | None, launch: str | None, timeout: float) -> None:
+    if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
+        raise ClusterError(f"n must be at least 1 engine, got {n!r}")
+    if launch not in (None, "fork", "plain"):
+        raise ClusterError(f'launch must be "fork", "plain" or None, got {launch!r}')
+    if timeout <= 0:
+        raise ClusterError(f"timeout must be more than 0 seconds, got {timeout!r}")
+
+
+def _may_fork(launch: str | None) -> bool:
+    if launch == "fork" and not hasattr(os, "fork"):
+        raise ClusterError('launch="fork" is not to be had on this system: use launch="plain"')
+    # Elsewhere than on Linux system libraries may refuse to work after a fork.
+    return launch == "fork" or (launch is None and os.uname().sysname == "Linux")
+
+
+def _checked_ranks(ranks: Sequence[int] | None, size: int) -> tuple[int, ...]:
+    chosen = tuple(range(size)) if ranks is None else tuple(ranks)
+    if not chosen or len(set(chosen)) != len(chosen) or not set(chosen) <= set(range(size)):
+        raise ClusterError(
+            f"ranks {list(chosen)} are not different ranks of a world of {size} (0 to {size - 1})"
+        )
+    return chosen
+
+
+def _close_quietly(reference: weakref.ref[EngineCluster]) -> None:
+    cluster = reference()
+    if cluster is not None:
+        with contextlib.suppress(Exception):
+            cluster.close()

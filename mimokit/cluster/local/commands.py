@@ -1,0 +1,50 @@
+"""The command lines of the controller and of an engine, forked or executed alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CONTROLLER_MODULE = "ipyparallel.controller"
+ENGINE_MODULE = "ipyparallel.engine"
+CLIENT_FILE = "ipcontroller-client.json"
+ENGINE_FILE = "ipcontroller-engine.json"
+
+
+def profile_directory(directory: Path) -> Path:
+    """Where ipyparallel keeps its files while the cluster lives."""
+    return directory / "profile"
+
+
+def connection_file(directory: Path, name: str = CLIENT_FILE) -> Path:
+    """The file with the addresses and the key of the controller."""
+    return profile_directory(directory) / "security" / name
+
+
+def controller_arguments(directory: Path) -> list[str]:
+    """A controller that stores no results and notices new engines quickly.
+
+    An engine is registered at the second heartbeat that it answers, so the default of 3 s a beat
+    is most of a cluster's start; it may miss the same 30 s of beats as by default.
+    """
+    return [
+        f"--profile-dir={profile_directory(directory)}",
+        "--log-level=ERROR",
+        "--IPController.use_threads=True",
+        "--IPController.db_class=ipyparallel.controller.dictdb.NoDB",
+        "--HeartMonitor.period=250",
+        "--HeartMonitor.max_heartmonitor_misses=120",
+    ]
+
+
+def engine_arguments(directory: Path, engine_id: int) -> list[str]:
+    """An engine with the id we chose, and without a nanny: the server watches it."""
+    return [
+        f"--profile-dir={profile_directory(directory)}",
+        f"--file={connection_file(directory, ENGINE_FILE)}",
+        "--log-level=ERROR",
+        f"--IPEngine.id={engine_id}",
+        "--IPEngine.enable_nanny=False",
+        "--IPEngine.wait_for_url_file=60",
+        "--IPEngine.timeout=60",
+        "--IPEngine.max_heartbeat_misses=120",
+    ]

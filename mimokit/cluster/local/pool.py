@@ -1,0 +1,207 @@
+"""The client's side of the engine server: local engines, watched and replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mimokit.cluster.engines import DeathListener, Engine
+from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.link import EngineLink, connect
+from mimokit.cluster.local.commands import connection_file
+from mimokit.cluster.progress import Progress
+
+START_SECONDS = 120.0
+CLOSE_SECONDS = 1.2
+ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class LocalPool:
+    """Engines on this machine, children of one server process."""
+
+    link: EngineLink
+
+    def __init__(
+        self,
+        n: int,
+        fork: bool,
+        preload: Sequence[str],
+        on_death: DeathListener,
+        progress: Progress,
+    ) -> None:
+        self._on_death = on_death
+        self._fork = fork
+        self._changed = threading.Condition()
+        self._pids: dict[int, int] = {}
+        self._dead: set[int] = set()
+        self._ready = False
+        self._failure: str | None = None
+        self._closed = False
+        self._slots = list(range(n))
+        self._next_id = n
+        self.directory = Path(tempfile.mkdtemp(prefix="mimokit-cluster-"))
+        self._server = self._start_server(preload)
+        self._reader = threading.Thread(target=self._read, name="mimokit-engines", daemon=True)
+        self._reader.start()
+        try:
+            self._start(progress)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engine in every slot."""
+        return tuple(
+            Engine(slot, engine_id, self._pids.get(engine_id))
+            for slot, engine_id in enumerate(self._slots)
+        )
+
+    @property
+    def description(self) -> str:
+        """How the engines were started."""
+        return "local, forked" if self._fork else "local"
+
+    @property
+    def server_pid(self) -> int:
+        """The process all others descend from."""
+        return self._server.pid
+
+    def alive(self, slot: int) -> bool:
+        """Whether the engine in the slot can be spoken to."""
+        return self._slots[slot] not in self._dead and self._failure is None
+
+    def kill(self, slot: int) -> None:
+        """End an engine by force; returns at once."""
+        self._tell(command="kill", engine_id=self._slots[slot])
+
+    def replace(self, slots: list[int]) -> None:
+        """Start new engines in the slots of dead ones."""
+        for slot in slots:
+            self._slots[slot] = self._next_id
+            self._next_id += 1
+            self._tell(command="start", engine_id=self._slots[slot])
+        self._wait_registered([self._slots[slot] for slot in slots], Progress.none())
+
+    def close(self) -> None:
+        """End every process; returns within 2 s."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+        with contextlib.suppress(AttributeError):
+            self.link.close()
+        self._tell(command="close")
+        try:
+            self._server.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        for pipe in (self._server.stdin, self._server.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None and pipe is not self._server.stdout:
+                    pipe.close()
+        self._reader.join(1)
+        if self._server.stdout is not None:
+            self._server.stdout.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _start_server(self, preload: Sequence[str]) -> subprocess.Popen[bytes]:
+        environment = dict(os.environ)
+        for name in ONE_THREAD:
+            environment.setdefault(name, "1")
+        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        with (self.directory / "server.log").open("wb") as log:
+            return subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "mimokit.cluster.local.server",
+                    str(self.directory),
+                    "fork" if self._fork else "plain",
+                    *preload,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _start(self, progress: Progress) -> None:
+        for engine_id in self._slots:
+            self._tell(command="start", engine_id=engine_id)
+        self.link = connect(connection_file(self.directory), START_SECONDS)
+        self._wait_for(lambda: self._ready, "the engine server")
+        self._wait_registered(self._slots, progress)
+
+    def _wait_registered(self, engine_ids: list[int], progress: Progress) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            there = set(self.link.live_ids()).intersection(engine_ids)
+            progress.show(len(there))
+            if len(there) == len(engine_ids):
+                return
+            for engine_id in set(engine_ids) & self._dead:
+                raise ClusterError(f"engine {engine_id} ended while starting{self._log(engine_id)}")
+            if time.monotonic() > deadline or self._failure:
+                reason = self._failure or f"{len(there)} of {len(engine_ids)} engines have started"
+                raise ClusterError(f"the cluster cannot be started: {reason}")
+            time.sleep(0.02)
+
+    def _wait_for(self, condition: Any, what: str) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: condition() or self._failure, START_SECONDS)
+            if self._failure or not condition():
+                reason = self._failure or f"{what} does not answer"
+                raise ClusterError(f"the cluster cannot be started: {reason}")
+
+    def _log(self, engine_id: int) -> str:
+        try:
+            text = (self.directory / f"engine-{engine_id}.log").read_text()[-2000:].strip()
+        except OSError:
+            return ""
+        return f"; its last words:\n{text}" if text else ""
+
+    def _tell(self, **command: object) -> None:
+        pipe = self._server.stdin
+        if pipe is not None:
+            with contextlib.suppress(OSError, ValueError):
+                pipe.write(json.dumps(command).encode() + b"\n")
+                pipe.flush()
+
+    def _read(self) -> None:
+        assert self._server.stdout is not None
+        for line in self._server.stdout:
+            self._hear(json.loads(line))
+        with self._changed:
+            if not self._closed and self._failure is None:
+                self._failure = "the engine server has died"
+            self._changed.notify_all()
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        with self._changed:
+            kind = event["event"]
+            if kind == "ready":
+                self._ready, self._fork = True, event["fork"]
+            elif kind == "failed":
+                self._failure = event["message"]
+            elif kind == "started":
+                self._pids[event["engine_id"]] = event["pid"]
+            elif kind == "died":
+                self._dead.add(event["engine_id"])
+            self._changed.notify_all()
+        if event["event"] == "died" and not self._closed:
+            self._on_death(event["engine_id"], event["signal"])
+            with contextlib.suppress(AttributeError):
+                self.link.forget(event["engine_id"])

@@ -1,0 +1,101 @@
+"""Child processes of the server: forked or executed, in groups of their own, dying with it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies (Linux; elsewhere nothing)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def fork_process(log_file: Path, work: Callable[[], object]) -> int:
+    """Run `work` in a fork of this process; returns its process id."""
+    server = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_child(server, log_file, work)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+    return pid
+
+
+def execute_process(log_file: Path, arguments: Sequence[str]) -> int:
+    """Run a Python module in a fresh interpreter; returns its process id."""
+    with log_file.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            preexec_fn=die_with_parent,
+        )
+    # The server reaps its children itself; subprocess must not wait for this one behind its back.
+    process.returncode = 0
+    return process.pid
+
+
+def kill_group(pid: int) -> None:
+    """Kill a child and whatever it started (data loader workers)."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _become_child(server: int, log_file: Path, work: Callable[[], object]) -> NoReturn:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        die_with_parent()
+        if os.getppid() != server:
+            os._exit(1)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _redirect(log_file)
+        _draw_new_seeds()
+        work()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _redirect(log_file: Path) -> None:
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.closerange(3, max(null, log) + 64)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    # An engine that ends puts these back.
+    sys.__dict__.update(__stdout__=sys.stdout, __stderr__=sys.stderr)
+
+
+def _draw_new_seeds() -> None:
+    # Forks would otherwise all draw the numbers their parent would have drawn next.
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()

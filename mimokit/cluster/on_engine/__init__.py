@@ -1,0 +1,1 @@
+"""The half of the cluster room that runs inside an engine."""

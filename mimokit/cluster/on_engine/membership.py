@@ -1,0 +1,145 @@
+"""This engine's membership of a torch.distributed world: open the store, join, leave."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+from datetime import timedelta
+from typing import Any
+
+import psutil
+
+from mimokit.cluster.on_engine.connections import break_connections, listening_ports
+from mimokit.cluster.world import EngineFacts, WorldSpec
+
+ENVIRONMENT = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
+
+class Membership:
+    """The world this process is in, at most one."""
+
+    def __init__(self) -> None:
+        self._kept_ports = listening_ports()
+        self._spec: WorldSpec | None = None
+        self._store: Any = None
+
+    def open_store(self, address: str, timeout: float) -> int:
+        """Leave the world, host the store of the next one; returns its port."""
+        from torch._C._distributed_c10d import TCPStore
+
+        self.leave()
+        listener = socket.create_server((address, 0))
+        port = int(listener.getsockname()[1])
+        self._store = TCPStore(
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=timeout),
+            master_listen_fd=listener.detach(),
+        )
+        return port
+
+    def join(self, spec: WorldSpec) -> None:
+        """Become rank `spec.rank`; does nothing if that is what this process is already."""
+        import torch
+        import torch.distributed as dist
+        from torch._C._distributed_c10d import TCPStore
+
+        if self._spec == spec and dist.is_initialized():
+            return
+        store = self._store if spec.rank == 0 else None
+        self.leave()
+        self._spec = spec
+        timeout = timedelta(seconds=spec.timeout)
+        if store is None:
+            store = TCPStore(
+                spec.address, spec.port, is_master=False, wait_for_workers=False, timeout=timeout
+            )
+        self._store = store
+        _set_environment(spec)
+        if "nccl" in spec.backend:
+            torch.cuda.set_device(spec.local_rank)
+        dist.init_process_group(
+            spec.backend, store=store, rank=spec.rank, world_size=spec.size, timeout=timeout
+        )
+
+    def intact(self, spec: WorldSpec) -> bool:
+        """Whether this process is (still) the rank `spec` describes."""
+        dist = _distributed()
+        return self._spec == spec and dist is not None and bool(dist.is_initialized())
+
+    def break_off(self) -> None:
+        """Free everybody who waits for this rank, from any thread."""
+        break_connections(self._kept_ports, self._spec.port if self._spec else None)
+
+    def leave(self) -> None:
+        """Leave nothing behind: groups, Megatron's globals, environment, store."""
+        dist = _distributed()
+        if dist is not None and dist.is_initialized():
+            dist.destroy_process_group()
+        _reset_megatron()
+        for name in ENVIRONMENT:
+            os.environ.pop(name, None)
+        joined = self._spec is not None
+        self._spec = None
+        self._store = None
+        if joined:
+            gc.collect()
+
+
+def _distributed() -> Any:
+    torch = sys.modules.get("torch")
+    return torch.distributed if torch is not None and torch.distributed.is_available() else None
+
+
+def _set_environment(spec: WorldSpec) -> None:
+    values = (spec.rank, spec.size, spec.local_rank, spec.local_size, spec.address, spec.port)
+    os.environ.update({name: str(value) for name, value in zip(ENVIRONMENT, values, strict=True)})
+    if spec.same_host:
+        # Without it gloo looks up the host's own name, which some machines cannot resolve.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
+
+
+def _loopback_interface() -> str:
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == "127.0.0.1" for address in addresses):
+            return str(name)
+    return "lo"
+
+
+def _reset_megatron() -> None:
+    parallel_state = sys.modules.get("megatron.core.parallel_state")
+    if parallel_state is None:
+        return
+    had_buffer = parallel_state._GLOBAL_MEMORY_BUFFER is not None
+    parallel_state.destroy_model_parallel()
+    if had_buffer:
+        # Opened once per process, not per layout: hand back an empty one.
+        parallel_state._set_global_memory_buffer()
+
+
+def describe() -> EngineFacts:
+    """Where this engine sits."""
+    import torch
+
+    return EngineFacts(os.getpid(), socket.gethostname(), _own_address(), torch.cuda.device_count())
+
+
+def _own_address() -> str:
+    # Connecting a datagram socket sends nothing; it only asks for the route's local end.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

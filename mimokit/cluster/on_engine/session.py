@@ -1,0 +1,122 @@
+"""The engine's standing side: hears the client while a function runs, and interrupts that function.
+
+Two messages come over ipyparallel's control channel, which has a thread of its own and works
+wherever the engine is reachable: `stop` raises a flag, `abort` breaks the world's connections and
+raises `RankInterrupted` in the main thread.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from mimokit.cluster import rank
+from mimokit.cluster.on_engine.membership import Membership
+from mimokit.cluster.on_engine.sender import SampleSender
+
+STOP_MESSAGE = "mimokit_stop_request"
+ABORT_MESSAGE = "mimokit_abort_request"
+INTERRUPT_SIGNAL = signal.SIGUSR2
+
+
+class RankInterrupted(BaseException):
+    """Raised in the running function when the client aborts the run."""
+
+
+class RankRun:
+    """The run in progress on this rank."""
+
+    def __init__(self, run_id: str, sender: SampleSender) -> None:
+        self.run_id = run_id
+        self.sender = sender
+        self.stopping = False
+
+    def emit(self, sample: Mapping[str, Any]) -> None:
+        """Send one sample to the client."""
+        self.sender.add(sample)
+
+
+class EngineSession:
+    """What an engine keeps from one run to the next."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.membership = Membership()
+        self.aborted: set[str] = set()
+        self._current: RankRun | None = None
+        self._interruptible = False
+        signal.signal(INTERRUPT_SIGNAL, self._on_signal)
+        kernel.control_handlers[STOP_MESSAGE] = self._on_stop
+        kernel.control_handlers[ABORT_MESSAGE] = self._on_abort
+
+    @contextmanager
+    def running(self, run: RankRun) -> Iterator[None]:
+        """Make `run` the one that messages and `mimokit.cluster.emit` speak to."""
+        self._current = run
+        rank.set_current(run)
+        try:
+            yield
+        finally:
+            self._current = None
+            rank.set_current(None)
+            self.aborted.clear()
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Within this block an abort raises `RankInterrupted`."""
+        try:
+            self._interruptible = True
+            self.raise_if_aborted()
+            yield
+        finally:
+            self._interruptible = False
+
+    def raise_if_aborted(self) -> None:
+        """Raise `RankInterrupted` if the client has aborted the run in progress."""
+        if self._current is not None and self._current.run_id in self.aborted:
+            raise RankInterrupted
+
+    def _on_stop(self, stream: Any, identities: Any, message: Any) -> None:
+        run = self._current
+        if run is not None and run.run_id == message["content"]["run_id"]:
+            run.stopping = True
+        self._reply(stream, identities, message)
+
+    def _on_abort(self, stream: Any, identities: Any, message: Any) -> None:
+        run_id = message["content"]["run_id"]
+        # Remembered, since the run may still be waiting in the engine's queue.
+        self.aborted.add(run_id)
+        run = self._current
+        if run is not None and run.run_id == run_id:
+            run.stopping = True
+            self.membership.break_off()
+            main = threading.main_thread().ident
+            if main is not None:
+                signal.pthread_kill(main, INTERRUPT_SIGNAL)
+        self._reply(stream, identities, message)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._interruptible:
+            self.raise_if_aborted()
+
+    def _reply(self, stream: Any, identities: Any, message: Any) -> None:
+        self.kernel.session.send(
+            stream, "mimokit_reply", content={"status": "ok"}, parent=message, ident=identities
+        )
+
+
+_session: EngineSession | None = None
+
+
+def engine_session() -> EngineSession:
+    """This engine's session, opened at the first call (in its main thread)."""
+    global _session
+    if _session is None:
+        from ipyparallel.engine.kernel import IPythonParallelKernel
+
+        _session = EngineSession(IPythonParallelKernel.instance())
+    return _session

@@ -1,0 +1,163 @@
+"""The objects the client sends to an engine; calling one there does the work."""
+
+from __future__ import annotations
+
+import linecache
+import pickle
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from mimokit.cluster.on_engine.membership import describe
+from mimokit.cluster.on_engine.sender import SampleSender
+from mimokit.cluster.on_engine.session import (
+    EngineSession,
+    RankInterrupted,
+    RankRun,
+    engine_session,
+)
+from mimokit.cluster.world import EngineFacts, WorldSpec
+
+COMMUNICATION_SIGNS = (
+    "gloo",
+    "nccl",
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "process group has not been initialized",
+    "invalid process group",
+    "store",
+    "socket",
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a function did not return."""
+
+    type_name: str
+    message: str
+    traceback_text: str
+    interrupted: bool
+    """It ended because the client aborted the run."""
+    communication: bool
+    """It looks like the echo of another rank's failure."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task on one rank."""
+
+    value: bytes | None
+    failure: Failure | None
+    emitted: int
+    """How many samples the rank has sent."""
+    world_intact: bool
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """Join the world, call the function, report."""
+
+    run_id: str
+    spec: WorldSpec
+    call: bytes
+    """The function, its arguments and keyword arguments, by cloudpickle."""
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    """The text of notebook cells, so that tracebacks can show their lines."""
+
+    def __call__(self) -> Outcome:
+        """Run on the engine's main thread."""
+        session = engine_session()
+        sender = SampleSender(session.kernel, session.kernel.get_parent()["header"])
+        for name, lines in self.sources.items():
+            linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+        with session.running(RankRun(self.run_id, sender)):
+            value, failure = self._attempt(session)
+            if failure is not None:
+                session.membership.break_off()
+                session.membership.leave()
+        sender.close()
+        return Outcome(value, failure, sender.emitted, session.membership.intact(self.spec))
+
+    def _attempt(self, session: EngineSession) -> tuple[bytes | None, Failure | None]:
+        # No name holds the exception or the result when this returns: they keep models alive.
+        try:
+            with session.interruptible():
+                session.membership.join(self.spec)
+                return self._compute(), None
+        except BaseException as error:
+            return None, explain(error, self.run_id in session.aborted)
+
+    def _compute(self) -> bytes:
+        import cloudpickle
+
+        function, arguments, keywords = pickle.loads(self.call)
+        value = function(*arguments, **keywords)
+        return bytes(cloudpickle.dumps(value))
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    """Leave the world and host the store of the next one; returns the port."""
+
+    address: str
+    timeout: float
+
+    def __call__(self) -> int:
+        """Run on the engine's main thread."""
+        return engine_session().membership.open_store(self.address, self.timeout)
+
+
+@dataclass(frozen=True)
+class LeaveWorld:
+    """Leave the world."""
+
+    def __call__(self) -> None:
+        """Run on the engine's main thread."""
+        engine_session().membership.leave()
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Say where the engine sits."""
+
+    def __call__(self) -> EngineFacts:
+        """Run on the engine's main thread."""
+        return describe()
+
+
+def explain(error: BaseException, aborted: bool) -> Failure:
+    """The failure behind an exception, as text."""
+    return Failure(
+        type_name=type(error).__name__,
+        message=_text(error),
+        traceback_text=_traceback_text(error),
+        interrupted=aborted or isinstance(error, RankInterrupted),
+        communication=_is_communication(error),
+    )
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be shown)"
+
+
+def _is_communication(error: BaseException) -> bool:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & {"DistError", "DistBackendError", "DistNetworkError", "ConnectionError"}:
+        return True
+    text = _text(error).lower()
+    return isinstance(error, RuntimeError | ValueError) and any(
+        sign in text for sign in COMMUNICATION_SIGNS
+    )
+
+
+def _traceback_text(error: BaseException) -> str:
+    trace: Any = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    return "".join(lines)

@@ -1,0 +1,51 @@
+"""What a function may call while it runs on a rank; harmless where there is no cluster.
+
+Imports nothing heavy, so that training code can use it under plain `torchrun` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class RankSide(Protocol):
+    """The rank's end of the run that is in progress."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the client has asked the run to stop."""
+
+    def emit(self, sample: Mapping[str, Any]) -> None:
+        """Send one sample to the client."""
+
+
+_current: RankSide | None = None
+
+
+def set_current(side: RankSide | None) -> None:
+    """Name the run in progress on this rank, or none."""
+    global _current
+    _current = side
+
+
+def emit(sample: Mapping[str, Any]) -> None:
+    """Stream one sample (a mapping of picklable values) back to the client.
+
+    Samples travel in batches; none is lost, their order per rank is kept, and all of them are with
+    the client before the function's result is. Outside a cluster this does nothing.
+
+    Raises:
+        pickle.PicklingError, TypeError, AttributeError: if the sample cannot be pickled.
+    """
+    if _current is not None:
+        _current.emit(sample)
+
+
+def should_stop() -> bool:
+    """Whether the client has asked this run to stop; always False outside a cluster.
+
+    A local flag: ranks may see it at different steps, so a loop with collectives in it must agree
+    on it (for example by an all-reduce) before it leaves.
+    """
+    return _current is not None and _current.stopping

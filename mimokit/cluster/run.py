@@ -1,0 +1,265 @@
+"""A run in progress: its samples, its end, and the two ways to end it early."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from mimokit.cluster.engines import Engine
+from mimokit.cluster.errors import ClusterError, RunAborted
+from mimokit.cluster.link import describe_remote
+from mimokit.cluster.on_engine.session import ABORT_MESSAGE, STOP_MESSAGE
+from mimokit.cluster.on_engine.task import Outcome
+from mimokit.cluster.samples import Sample, SampleLog
+from mimokit.cluster.verdict import Death, RankReport, verdict
+
+VERDICT_SECONDS = 2.0
+"""How long after an abort the ranks may take to report before the error is raised without them."""
+KILL_SECONDS = 3.0
+"""How long after an abort a rank may take to come back before it is killed."""
+LAST_SAMPLES_SECONDS = 10.0
+"""How long to wait for samples that are still under way when a rank has returned."""
+
+
+class RunOwner(Protocol):
+    """What a run needs of its cluster."""
+
+    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
+        """Send a control message to an engine."""
+
+    def kill(self, engine: Engine) -> None:
+        """End an engine by force."""
+
+    def ended(self, run: ClusterRun) -> None:
+        """Every rank of the run is back or gone."""
+
+
+class ClusterRun:
+    """A function running on the ranks of a cluster; `EngineCluster.submit` returns one.
+
+    Everything here works while the notebook is free and while a cell blocks, since background
+    threads do the listening.
+    """
+
+    def __init__(self, owner: RunOwner, engines: dict[int, Engine]) -> None:
+        self.run_id = uuid.uuid4().hex
+        self._owner = owner
+        self._engines = engines
+        self._changed = threading.Condition()
+        self._reports: dict[int, RankReport] = {}
+        self._log = SampleLog()
+        self._abort_requested = False
+        self._finished = threading.Event()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._results: list[Any] = []
+        self._started = time.monotonic()
+        self._stopped: float | None = None
+
+    def watch(self) -> None:
+        """Begin to supervise; called by the cluster when the tasks are under way."""
+        threading.Thread(target=self._supervise, name="mimokit-run", daemon=True).start()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks the function runs on."""
+        return tuple(self._engines)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has a result or an error."""
+        return self._finished.is_set()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began, or that it took."""
+        return (self._stopped or time.monotonic()) - self._started
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All samples so far, in order of arrival; those of one rank in the order of emission."""
+        return self._log.snapshot()
+
+    def on_sample(self, callback: Callable[[Sample], object]) -> None:
+        """Call `callback` with every sample, from a thread of its own.
+
+        Samples that have come before are given first, so none is missed.
+        """
+        self._log.listen(callback)
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the results, in rank order.
+
+        Interrupting this wait leaves the run going; `abort` ends it.
+
+        Raises:
+            TimeoutError: if there is no result after `timeout` seconds.
+            RankError: if a rank raised.
+            RankDied: if the process of a rank died.
+            RunAborted: if the run was aborted.
+        """
+        if not self._finished.wait(timeout):
+            raise TimeoutError(f"the run has no result after {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return list(self._results)
+
+    def stop(self) -> None:
+        """Ask the function to stop at its next look at `mimokit.cluster.should_stop`."""
+        for engine in self._engines.values():
+            self._owner.tell(engine, STOP_MESSAGE, {"run_id": self.run_id})
+
+    def abort(self) -> None:
+        """End the run now: ranks that wait in a collective come back within a fraction of a second.
+
+        Returns at once; `result` then raises `RunAborted`. Ranks that are not back after 3 s are
+        killed and replaced.
+        """
+        with self._changed:
+            self._abort_requested = True
+            self._changed.notify_all()
+
+    def wait_ended(self, timeout: float | None = None) -> bool:
+        """Wait until every rank is back or gone, which may be after the error was raised."""
+        return self._ended.wait(timeout)
+
+    def drain(self) -> None:
+        """Wait until every callback has seen every sample."""
+        self._log.drain()
+
+    def __repr__(self) -> str:
+        state = "running" if not self.done else "failed" if self._error else "done"
+        return (
+            f"<ClusterRun {state} on {len(self._engines)} ranks, {self.elapsed:.1f} s, "
+            f"{len(self.samples)} samples>"
+        )
+
+    # What comes from the engines, on the link's thread.
+
+    def received(self, rank: int, batch: list[bytes]) -> None:
+        """Samples of one rank have come."""
+        self._log.receive(rank, batch)
+        with self._changed:
+            self._changed.notify_all()
+
+    def printed(self, rank: int, text: str) -> None:
+        """A rank has printed."""
+        for line in text.splitlines():
+            print(f"[rank {rank}] {line}", file=sys.stdout)
+
+    def returned(self, rank: int, result: Any) -> None:
+        """A rank's task is over."""
+        if isinstance(result, Outcome):
+            self._report(rank, result)
+        elif getattr(result, "ename", None) == "EngineError":
+            self.died(rank, None)
+        else:
+            self._report(rank, ClusterError(describe_remote(self._engines[rank].engine_id, result)))
+
+    def died(self, rank: int, signal: str | None) -> None:
+        """The process of a rank is gone."""
+        self._report(rank, Death(self._engines[rank].pid, signal))
+
+    def rank_of(self, engine_id: int) -> int | None:
+        """The rank an engine plays in this run."""
+        for rank, engine in self._engines.items():
+            if engine.engine_id == engine_id:
+                return rank
+        return None
+
+    def world_intact(self) -> bool:
+        """Whether every rank that took part is still in its world."""
+        return len(self._reports) == len(self._engines) and all(
+            isinstance(report, Outcome) and report.world_intact for report in self._reports.values()
+        )
+
+    def _report(self, rank: int, report: RankReport) -> None:
+        with self._changed:
+            self._reports.setdefault(rank, report)
+            self._changed.notify_all()
+
+    # The supervising thread.
+
+    def _supervise(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._all_back() or self._in_trouble())
+        missing = self._missing()
+        if missing:
+            began = time.monotonic()
+            self._tell_abort(missing)
+            self._wait_back(began + VERDICT_SECONDS)
+            self._settle()
+            self._wait_back(began + KILL_SECONDS)
+            self._kill(self._missing())
+        else:
+            self._wait_last_samples()
+            self._settle()
+        self._ended.set()
+        self._owner.ended(self)
+
+    def _all_back(self) -> bool:
+        return len(self._reports) == len(self._engines)
+
+    def _in_trouble(self) -> bool:
+        return self._abort_requested or any(
+            not isinstance(report, Outcome) or report.failure is not None
+            for report in self._reports.values()
+        )
+
+    def _missing(self) -> list[int]:
+        return [rank for rank in self._engines if rank not in self._reports]
+
+    def _tell_abort(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._owner.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self.run_id})
+
+    def _wait_back(self, deadline: float) -> None:
+        with self._changed:
+            self._changed.wait_for(self._all_back, max(0.0, deadline - time.monotonic()))
+
+    def _kill(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._owner.kill(self._engines[rank])
+        self._wait_back(time.monotonic() + KILL_SECONDS)
+
+    def _wait_last_samples(self) -> None:
+        with self._changed:
+            self._changed.wait_for(self._samples_complete, LAST_SAMPLES_SECONDS)
+
+    def _samples_complete(self) -> bool:
+        return all(
+            self._log.count(rank) >= report.emitted
+            for rank, report in self._reports.items()
+            if isinstance(report, Outcome)
+        )
+
+    def _settle(self) -> None:
+        self._stopped = time.monotonic()
+        with self._changed:
+            reports = dict(self._reports)
+        self._error = self._find_error(reports)
+        self._log.close()
+        self._finished.set()
+
+    def _find_error(self, reports: dict[int, RankReport]) -> BaseException | None:
+        error = verdict(reports)
+        if error is not None:
+            return error
+        if len(reports) < len(self._engines) or any(
+            isinstance(report, Outcome) and report.failure for report in reports.values()
+        ):
+            return RunAborted(f"the run was aborted after {self.elapsed:.1f} s")
+        try:
+            self._results = [self._value(reports[rank]) for rank in self._engines]
+        except Exception as problem:
+            return ClusterError(f"a result cannot be read here: {problem}")
+        return None
+
+    def _value(self, report: RankReport) -> Any:
+        assert isinstance(report, Outcome)
+        return pickle.loads(report.value) if report.value is not None else None
