@@ -1,8 +1,8 @@
 """A file inherits from another: the other's mapping lies beneath its own.
 
 A file has at most one parent: the one that it names with a top-level `extends: other.yaml`
-(relative to itself), or else a `baseline.yaml` beside it. `extends: null` means none. Parents may
-have parents. A baseline inherits only from what it names.
+(relative to itself; `preset:NAME` is a shipped one), or else a `baseline.yaml` beside it.
+`extends: null` means none. Parents may have parents. A baseline inherits only from what it names.
 """
 
 from __future__ import annotations
@@ -11,10 +11,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mimokit.config.presets import preset_path
 from mimokit.config.problems import ConfigError, Problem
 from mimokit.config.yaml_file import read_yaml
 
 BASELINE = "baseline.yaml"
+PRESET_PREFIX = "preset:"
+
+
+def resolve_path(named: str, folder: Path) -> Path:
+    """Return the file that `preset:NAME`, or a path counted from a folder, names.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    if named.startswith(PRESET_PREFIX):
+        return preset_path(named.removeprefix(PRESET_PREFIX))
+    return folder / named
 
 
 def read_with_parents(path: Path) -> dict[str, Any]:
@@ -59,7 +72,7 @@ def _parent(path: Path, content: dict[str, Any], children: tuple[Path, ...]) -> 
             return None
         if not isinstance(named, str) or not named:
             raise _refuse(path, named, "extends must be the path of a YAML file, or null")
-        return path.parent / named
+        return resolve_path(named, path.parent)
     beside = path.parent / BASELINE
     if path.name == BASELINE or beside.resolve() in children or not beside.is_file():
         return None

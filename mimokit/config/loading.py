@@ -10,13 +10,10 @@ from typing import Any
 
 from mimokit.config.checks import Subject, all_problems
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.inheritance import read_with_parents
-from mimokit.config.presets import preset_path
+from mimokit.config.inheritance import PRESET_PREFIX, read_with_parents, resolve_path
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.config.runtime import MODE_OF_SCHEDULE
 from mimokit.config.salvage import Reading, read_sections
-
-PRESET_PREFIX = "preset:"
 
 
 def load_experiment_config(
@@ -38,9 +35,7 @@ def load_experiment_config(
     Raises:
         ConfigError: everything that is wrong with it.
     """
-    name = str(config_path)
-    preset = isinstance(config_path, str) and name.startswith(PRESET_PREFIX)
-    path = preset_path(name.removeprefix(PRESET_PREFIX)) if preset else Path(config_path)
+    path = resolve_path(os.fspath(config_path), Path())
     content = read_with_parents(path)
     config = config_from_mapping(
         content, name=path.stem, world_size=world_size, world_may_be_open=world_size is None

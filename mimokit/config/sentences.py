@@ -46,13 +46,13 @@ def describe(value: object) -> str:
         case str():
             return f"the text '{_shorten(value)}'"
         case dict():
-            return "a mapping"
+            return "a mapping" if value else "an empty mapping"
         case list() | tuple():
-            return "a list"
+            return "a list" if value else "an empty list"
         case BaseModel():
             return f"a {type(value).__name__}"
         case _:
-            return _shorten(repr(value) if not isinstance(value, int | float) else str(value))
+            return _shorten(str(value))
 
 
 def _shorten(text: str) -> str:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from config_sections import load, put, sections
 
-from configs import load, put, sections
 from mimokit.config import (
     ConfigError,
     DataConfig,

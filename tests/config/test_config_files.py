@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from config_sections import sections
 from ruamel.yaml import YAML
 
-from configs import sections
 from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
 
 
@@ -91,6 +91,11 @@ def test_extends_names_a_parent(tmp_path: Path) -> None:
     last = {"extends": "middle.yaml", "data": {"base_batch_size": 4}}
     data = load_experiment_config(write(tmp_path / "last.yaml", last))
     assert (data.data.num_workers, data.data.base_batch_size, data.name) == (3, 4, "last")
+
+
+def test_extends_names_a_preset(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", {"extends": "preset:llava_7b_colocated"})
+    assert load_experiment_config(path).data == load_preset("llava_7b_colocated").data
 
 
 def test_extends_null_inherits_nothing(tmp_path: Path) -> None:

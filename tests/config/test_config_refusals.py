@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from config_sections import load, network, only, problems, put, sections
 
-from configs import load, network, only, problems, put, sections
 from mimokit.config import ConfigError
 
 LANGUAGE = "language_module"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layouts import layout, sizes
+from plan_layouts import layout, sizes
 
 import mimokit
 from mimokit.config import ConfigError

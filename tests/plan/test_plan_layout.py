@@ -6,7 +6,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from layouts import layout, sizes
+from plan_layouts import layout, sizes
 
 import mimokit
 import mimokit.plan.rank_map
