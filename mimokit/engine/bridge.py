@@ -111,7 +111,7 @@ class ColocatedBridgeCommunicator:
         self._members = next(group for group in plan.gather_groups if rank in group)
         self._group: dist.ProcessGroup | None = None
         if plan.direction != "equal":
-            self._group, _ = dist.new_subgroups_by_enumeration(
+            self._group, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
                 [list(group) for group in plan.gather_groups]
             )
 

@@ -98,5 +98,6 @@ def count_right(
     expected = loss_mask > 0
     right = (predicted == labels) & expected
     exact = (right.sum(dim=1) == expected.sum(dim=1)).sum()
-    counts = [exact, len(labels), right.sum(), expected.sum(), (losses * loss_mask).sum()]
-    return torch.tensor([float(value) for value in counts], dtype=torch.float64).to(logits.device)
+    samples = torch.tensor(len(labels), device=logits.device)
+    counts = [exact, samples, right.sum(), expected.sum(), (losses * loss_mask).sum()]
+    return torch.stack([count.to(torch.float64) for count in counts])

@@ -32,7 +32,7 @@ def _answer_for_cuda() -> None:
     """Give the answers of a CPU process to the questions Megatron asks of `torch.cuda`."""
     stream = _IdleStream()
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
-    torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
+    torch.cuda.synchronize = lambda device=None: None
     torch.cuda.current_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
     torch.cuda.default_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
 
@@ -61,6 +61,8 @@ def _quick_import() -> Iterator[None]:
 
 if CPU_ONLY:
     _answer_for_cuda()
+    # Advice for CUDA devices, once per rank.
+    warnings.filterwarnings("ignore", "When using async grad allreduce", UserWarning)
 
 with _quick_import():
     from megatron.core import parallel_state, tensor_parallel

@@ -146,7 +146,7 @@ class PerformanceMonitor:
         if CPU_ONLY:
             resident = int(self._process.memory_info().rss)
             return resident, resident
-        return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        return int(torch.cuda.memory_allocated()), int(torch.cuda.memory_reserved())
 
     def log_metrics(self, iteration: int) -> dict[str, Any]:
         """Return the row of an iteration.
@@ -154,9 +154,9 @@ class PerformanceMonitor:
         Raises:
             KeyError: if there is none.
         """
-        for row in reversed(self.rows):
-            if row["iteration"] == iteration:
-                return row
+        by_iteration: dict[int, dict[str, Any]] = {row["iteration"]: row for row in self.rows}
+        if iteration in by_iteration:
+            return by_iteration[iteration]
         raise KeyError(f"No metrics of iteration {iteration}; it has not ended.")
 
     def save_metrics(self, directory: str | Path) -> None:

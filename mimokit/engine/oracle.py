@@ -107,7 +107,8 @@ def _loss_sum(model: MimoModel, batch: Batch) -> torch.Tensor:
     losses = torch.nn.functional.cross_entropy(
         logits.float().flatten(0, 1), batch["labels"].flatten(), reduction="none"
     )
-    return (losses * batch["loss_mask"].flatten()).sum()
+    loss_mask: torch.Tensor = batch["loss_mask"]
+    return (losses * loss_mask.flatten()).sum()
 
 
 def _modules(model: MimoModel, language: str) -> Iterator[tuple[str, torch.nn.Module]]:

@@ -32,9 +32,9 @@ class Profile:
 
     def _mark_for_nsight(self, following: int) -> None:
         if following == self._runtime.profile_start_step:
-            torch.cuda.profiler.start()
+            torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
         if following == self._runtime.profile_end_step:
-            torch.cuda.profiler.stop()
+            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -80,4 +80,4 @@ def _summary_writer(folder: str) -> Any:
             "runtime.tensorboard_dir is given but tensorboard is not installed; "
             "install mimokit[lab] or leave tensorboard_dir out."
         ) from error
-    return SummaryWriter(folder)  # type: ignore[no-untyped-call]
+    return SummaryWriter(folder)

@@ -1,4 +1,4 @@
-"""The command line: `mimokit plan`, and what other files of this room add to `app`."""
+"""The command line: `mimokit plan`, `mimokit run`, `mimokit verify`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from mimokit.experiment.commands import run, verify
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -19,11 +21,6 @@ app = typer.Typer(
 
 REFUSED = 2
 """Exit status of a config that was refused."""
-
-
-@app.callback()
-def _root() -> None:
-    """Keep `plan` a subcommand also while it is the only one."""
 
 
 @contextmanager
@@ -58,6 +55,10 @@ def plan(
     from rich.console import Console
 
     Console(soft_wrap=not sys.stdout.isatty()).print(layout)
+
+
+app.command()(run)
+app.command()(verify)
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ class DigitSample(TypedDict):
 
 
 @functools.cache
-def _scans(split: Split) -> tuple[torch.Tensor, np.ndarray]:
+def load_scans(split: Split) -> tuple[torch.Tensor, np.ndarray]:
     """Return the scans [n, 8, 8] scaled to 0..1 and their digits [n] of one split."""
     from sklearn.datasets import load_digits
 
@@ -89,12 +89,12 @@ class DigitStrips(Dataset[DigitSample]):
     def __getitem__(self, index: int) -> DigitSample:
         if not 0 <= index < self.size:
             raise IndexError(f"Strip {index} asked for, but there are {self.size}.")
-        images, digits = _scans(self.split)
+        images, digits = load_scans(self.split)
         generator = np.random.default_rng((self.seed, self.split == "test", index))
         length = int(generator.integers(1, self.max_digits + 1))
         chosen = generator.integers(0, len(digits), size=length)
         values = [int(digits[i]) for i in chosen]
-        task: Task = self.task or ("read", "sum")[index % 2]  # type: ignore[assignment]
+        task: Task = self.task or ("read", "sum")[index % 2]
         return DigitSample(
             images=images[chosen],
             question=[QUESTION_TOKENS[task]],
@@ -113,7 +113,7 @@ def chance_of_exact_match(task: Task, max_digits: int = MAX_DIGITS) -> float:
 
     Reading: 10^-n, averaged over the lengths. Sum: the most frequent sum of n uniform digits.
     """
-    rates = []
+    rates: list[float] = []
     sums = np.ones(1)
     for _ in range(max_digits):
         sums = np.convolve(sums, np.full(10, 0.1))

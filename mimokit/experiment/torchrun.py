@@ -1,0 +1,66 @@
+"""The same training without a notebook and without a cluster:
+
+torchrun --nproc-per-node 8 -m mimokit.experiment.torchrun configs/digits_colocated.yaml
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from mimokit.config import check_runnable
+from mimokit.experiment.cli import refusals
+from mimokit.experiment.prepare import prepared
+from mimokit.plan import plan as make_plan
+
+
+@contextmanager
+def world_from_environment() -> Iterator[int]:
+    """Form the world that torchrun describes: nccl where each rank has a GPU, else gloo."""
+    import torch
+    import torch.distributed as dist
+
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    own_device = torch.cuda.is_available() and torch.cuda.device_count() >= local
+    dist.init_process_group("nccl" if own_device else "gloo", timeout=datetime.timedelta(minutes=5))
+    try:
+        yield dist.get_rank()
+    finally:
+        dist.destroy_process_group()
+
+
+def main(file: str) -> None:
+    """Train the layout of a config; rank 0 prints every `log_interval` iterations."""
+    with refusals():
+        config = prepared(file, int(os.environ["WORLD_SIZE"]))
+        check_runnable(config)
+    from mimokit.engine.training import train_on_rank
+
+    started = time.perf_counter()
+
+    def report(sample: dict[str, Any]) -> None:
+        if sample["rank"] != 0:
+            return
+        if sample["kind"] == "evaluation":
+            print(f"exact match {sample['exact_match']:.1%} (chance {sample['chance']:.1%})")
+        elif sample["iteration"] % config.runtime.log_interval == 0:
+            seconds = time.perf_counter() - started
+            print(
+                f"iteration {sample['iteration']} loss {sample['loss']:.4f} after {seconds:.1f} s",
+                file=sys.stdout,
+                flush=True,
+            )
+
+    with world_from_environment():
+        train_on_rank(make_plan(config), config, report, lambda: False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Benchmarks: figures for the README, measured in one run. Not part of the test suite."""

@@ -1,0 +1,17 @@
+"""All benchmarks, one table each: `make bench`. Run them on an otherwise idle machine."""
+
+from __future__ import annotations
+
+from tests.benchmarks import cold_start, plan_speed, training_speed
+from tests.benchmarks.table import show
+
+
+def main() -> None:
+    """Measure and print."""
+    show("Planning", plan_speed.rows())
+    show("Starting 8 engines", cold_start.rows())
+    show("Training, 8 ranks", training_speed.rows())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""One side of `training_speed`: train under torchrun, print rank 0's time after every step."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from mimokit.experiment.prepare import prepared
+from mimokit.experiment.torchrun import world_from_environment
+from mimokit.plan import plan as make_plan
+
+
+def main(file: str) -> None:
+    """Train the layout of a config."""
+    from mimokit.engine.training import train_on_rank
+
+    config = prepared(file, int(os.environ["WORLD_SIZE"]))
+    times: list[float] = []
+
+    def keep(sample: dict[str, Any]) -> None:
+        if sample["kind"] == "step":
+            times.append(sample["time"])
+
+    with world_from_environment() as rank:
+        train_on_rank(make_plan(config), config, keep, lambda: False)
+        if rank == 0:
+            print(json.dumps(times), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,142 @@
+"""The colocated bridge on real ranks, with the numbers of hand-made cases."""
+
+from __future__ import annotations
+
+import pytest
+
+import mimokit
+from mimokit.cluster import RankError
+from tests.layouts import digits_config
+
+
+def _both_ways(plan, pieces, gradients, rows):
+    """Send a piece forward and a gradient back on every rank; return what arrived."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.bridge import ColocatedBridgeCommunicator
+    from mimokit.engine.grids import create_grids
+
+    _, groups = create_grids(plan)
+    bridge = ColocatedBridgeCommunicator(plan.bridges[0], groups["images"].tp)
+    rank = dist.get_rank()
+    piece = torch.tensor(pieces[rank]).reshape(-1, 1).requires_grad_()
+    arrived = bridge(piece, rows[rank])
+    arrived.backward(torch.tensor(gradients[rank]).reshape(-1, 1))
+    return arrived.flatten().tolist(), piece.grad.flatten().tolist()
+
+
+def test_fan_in_gathers_forward_and_cuts_backward(cluster):
+    plan = mimokit.plan(digits_config((1, 2), (2, 1), global_batch_size=4))
+    pieces = [[1.0, 2.0], [3.0, 4.0]]
+    whole = [[10.0, 20.0, 30.0, 40.0]] * 2
+    results = cluster.run(_both_ways, plan, pieces, whole, [[1, 1, 1, 1]] * 2, world_size=2)
+    assert results == [([1, 2, 3, 4], [10, 20]), ([1, 2, 3, 4], [30, 40])]
+
+
+def test_fan_out_cuts_forward_and_gathers_backward(cluster):
+    """Each tensor-parallel rank of the encoder sees the whole gradient, not its part of it."""
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=4))
+    results = cluster.run(
+        _both_ways,
+        plan,
+        [[1.0, 1.0, 1.0, 1.0]] * 2,
+        [[1.0, 2.0], [3.0, 4.0]],
+        [[1, 1, 1, 1]] * 2,
+        world_size=2,
+    )
+    assert results == [([1, 1], [1, 2, 3, 4]), ([1, 1], [1, 2, 3, 4])]
+
+
+def test_uneven_rows_are_cut_at_sample_borders(cluster):
+    """Samples of 1, 2, 3 and 4 rows over two replicas: 3 and 7 rows, not 5 and 5."""
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=4))
+    whole = [float(row) for row in range(10)]
+    results = cluster.run(
+        _both_ways,
+        plan,
+        [whole] * 2,
+        [[1.0] * 3, [2.0] * 7],
+        [[1, 2, 3, 4]] * 2,
+        world_size=2,
+    )
+    assert results[0] == (whole[:3], [1.0] * 3 + [2.0] * 7)
+    assert results[1] == (whole[3:], [1.0] * 3 + [2.0] * 7)
+
+
+def test_uneven_fan_in_keeps_sample_order(cluster):
+    plan = mimokit.plan(digits_config((1, 4), (2, 2), global_batch_size=8))
+    rows = {0: [1, 2, 3, 1], 1: [2, 1, 1, 4]}
+    rows_of_rank = [rows[rank // 2] for rank in range(4)]
+    pieces = [[1.0] * 3, [2.0] * 4, [3.0] * 3, [4.0] * 5]
+    gradients = [[float(i) for i in range(sum(rows_of_rank[rank]))] for rank in range(4)]
+    results = cluster.run(_both_ways, plan, pieces, gradients, rows_of_rank, world_size=4)
+    assert results[0] == ([1.0] * 3 + [2.0] * 4, [0, 1, 2])
+    assert results[1] == ([1.0] * 3 + [2.0] * 4, [3, 4, 5, 6])
+    assert results[2] == ([3.0] * 3 + [4.0] * 5, [0, 1, 2])
+    assert results[3] == ([3.0] * 3 + [4.0] * 5, [3, 4, 5, 6, 7])
+
+
+def test_equal_replicas_pass_through_unchanged(cluster):
+    plan = mimokit.plan(digits_config((1, 2), (1, 2), global_batch_size=4))
+    results = cluster.run(
+        _both_ways, plan, [[1.0, 2.0]] * 2, [[5.0, 6.0]] * 2, [[1, 1]] * 2, world_size=2
+    )
+    assert results == [([1, 2], [5, 6])] * 2
+
+
+def test_differing_tensor_parallel_replicas_are_refused(cluster):
+    """Only one copy travels: a difference must be found, not silently halved."""
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=2))
+    with pytest.raises(RankError, match="'images' differs between its tensor-parallel ranks") as e:
+        cluster.run(
+            _both_ways,
+            plan,
+            [[1.0, 2.0], [10.0, 20.0]],
+            [[1.0], [1.0]],
+            [[1, 1]] * 2,
+            world_size=2,
+        )
+    assert "rank 0 and rank 1 hold different values" in str(e.value)
+
+
+def test_a_swap_of_rows_is_found_too(cluster):
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=2))
+    with pytest.raises(RankError, match="differs between"):
+        cluster.run(
+            _both_ways,
+            plan,
+            [[1.0, 2.0], [2.0, 1.0]],
+            [[1.0], [1.0]],
+            [[1, 1]] * 2,
+            world_size=2,
+        )
+
+
+def test_a_wrong_number_of_rows_is_refused(cluster):
+    plan = mimokit.plan(digits_config((1, 2), (2, 1), global_batch_size=4))
+    with pytest.raises(RankError, match=r"gave 3 rows on rank .* but its samples have 2"):
+        cluster.run(_both_ways, plan, [[1.0] * 3] * 2, [[1.0] * 4] * 2, [[1] * 4] * 2, world_size=2)
+
+
+def _diverging_encoder(plan, config):
+    """Train a step with an encoder whose second tensor-parallel rank drifted."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training import prepare, training_step
+
+    state = prepare(plan, config, default_data)
+    if dist.get_rank() == 1:
+        with torch.no_grad():
+            next(state.layout.modules()["images"].parameters()).add_(0.01)
+    exhaust(training_step(state))
+
+
+@pytest.mark.parametrize("language", [(1, 2), (2, 1)], ids=["fan_out", "equal"])
+def test_training_with_a_drifted_encoder_replica_is_refused(cluster, language):
+    config = digits_config((2, 1), language)
+    with pytest.raises(RankError, match="differs between its tensor-parallel ranks"):
+        cluster.run(_diverging_encoder, mimokit.plan(config), config, world_size=2)

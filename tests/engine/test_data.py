@@ -1,0 +1,161 @@
+"""Strips of digits, their layout as tokens, and which rank reads which."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import mimokit
+from mimokit.config import DataConfig
+from mimokit.engine.data.digits import (
+    END_TOKEN,
+    PADDING_TOKEN,
+    READ_TOKEN,
+    DigitCollate,
+    DigitStrips,
+    chance_of_exact_match,
+    load_scans,
+)
+from mimokit.engine.data.iterators import (
+    PlannedBatches,
+    get_data_iterator,
+    get_data_iterator_colocated,
+)
+from mimokit.engine.data.sources import DigitData, default_data, synthetic_data, why_no_digits
+from tests.layouts import IMAGE_TOKEN, digits_config
+
+
+def test_scans_are_the_whole_set_and_no_scan_is_in_both_splits():
+    train, test = load_scans("train"), load_scans("test")
+    assert len(train[0]) + len(test[0]) == 1797
+    both = torch.cat((train[0], test[0])).flatten(1).numpy()
+    distinct = {scan.tobytes() for scan in both}
+    held_out = {scan.tobytes() for scan in test[0].flatten(1).numpy()}
+    seen = {scan.tobytes() for scan in train[0].flatten(1).numpy()}
+    assert len(distinct) == 1797
+    assert not held_out & seen
+    assert 0 <= both.min() <= both.max() <= 1
+
+
+def test_a_strip_is_the_same_whenever_it_is_read():
+    first, again = DigitStrips()[17], DigitStrips()[17]
+    assert torch.equal(first["images"], again["images"])
+    assert first["answer"] == again["answer"]
+    lengths = {len(DigitStrips()[index]["images"]) for index in range(200)}
+    assert lengths == set(range(1, 9))
+
+
+def test_answers_are_what_the_scans_show():
+    images, digits = load_scans("train")
+    lookup = {image.numpy().tobytes(): int(d) for image, d in zip(images, digits, strict=True)}
+    for index in range(20):
+        strip = DigitStrips(task="read")[index]
+        shown = [lookup[image.numpy().tobytes()] for image in strip["images"]]
+        assert strip["answer"] == [*shown, END_TOKEN]
+        total = DigitStrips(task="sum")[index]["answer"]
+        assert total == [*map(int, str(sum(shown))), END_TOKEN]
+
+
+def test_an_index_outside_the_set_is_refused():
+    with pytest.raises(IndexError, match="Strip 3 asked for, but there are 3"):
+        DigitStrips(size=3)[3]
+
+
+def test_chance_is_that_of_guessing():
+    assert chance_of_exact_match("read", 1) == pytest.approx(0.1)
+    assert chance_of_exact_match("read", 2) == pytest.approx((0.1 + 0.01) / 2)
+    sums = [a + b for a, b in itertools.product(range(10), repeat=2)]
+    best = max(np.bincount(sums)) / 100
+    assert chance_of_exact_match("sum", 2) == pytest.approx((0.1 + best) / 2)
+
+
+def test_tokens_of_a_strip():
+    sample = {"images": torch.ones(2, 8, 8), "question": [READ_TOKEN], "answer": [3, 4, END_TOKEN]}
+    batch = DigitCollate(seq_length=8, image_token_id=IMAGE_TOKEN, tokens_per_image=2)([sample])
+    image = IMAGE_TOKEN
+    assert batch["input_ids"].tolist() == [[image] * 4 + [READ_TOKEN, 3, 4, END_TOKEN]]
+    assert batch["loss_mask"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 0]]
+    assert batch["labels"][0, 4:7].tolist() == [3, 4, END_TOKEN]
+    assert batch["labels"].max() <= PADDING_TOKEN, "a placeholder is never a label"
+
+
+def test_a_strip_that_is_too_long_is_refused():
+    collate = DigitCollate(seq_length=8, image_token_id=IMAGE_TOKEN, tokens_per_image=4)
+    with pytest.raises(ValueError, match=r"strip of 2 digits needs 11 tokens but data\.seq_length"):
+        collate([{"images": torch.ones(2, 8, 8), "question": [11], "answer": [1, 2, 10]}])
+
+
+def test_ranks_read_the_samples_of_the_plan_in_an_order_no_layout_changes():
+    whole = list(itertools.islice(PlannedBatches(100, 8, (0, 8), seed=5), 30))
+    for start, stop in [(0, 4), (4, 8), (2, 3)]:
+        part = itertools.islice(PlannedBatches(100, 8, (start, stop), seed=5), 30)
+        assert [batch[start:stop] for batch in whole] == list(part)
+    epoch = [index for batch in whole[:12] for index in batch]
+    assert len(set(epoch)) == 96, "no sample twice in an epoch"
+    later = list(itertools.islice(PlannedBatches(100, 8, (0, 8), seed=5, first=14), 5))
+    assert later == whole[14:19]
+
+
+def test_a_data_set_smaller_than_a_batch_is_refused():
+    with pytest.raises(ValueError, match="has 4 samples but one global batch takes 8"):
+        PlannedBatches(4, 8, (0, 8), seed=0)
+
+
+@pytest.mark.parametrize("layout", [((1, 4), (2, 2)), ((2, 2), (1, 4)), ((2, 2), (2, 2))])
+def test_colocated_ranks_read_once_what_the_smaller_module_needs(layout):
+    config = digits_config(*layout)
+    plan = mimokit.plan(config)
+    data = DigitData()(config)
+    for rank in range(4):
+        batch = next(
+            get_data_iterator_colocated(plan, config.data, rank, data.train, data.collate_fn, 1)
+        )
+        assert len(batch["input_ids"]) == 4, "8 samples over the 2 replicas of the smaller module"
+
+
+def test_a_module_reads_its_own_samples():
+    config = digits_config((1, 4), (2, 2))
+    plan = mimokit.plan(config)
+    data = DigitData()(config)
+
+    def read(rank, module):
+        iterator = get_data_iterator(
+            plan, config.data, rank, module, data.train, data.collate_fn, 1
+        )
+        return next(iterator)["input_ids"]
+
+    whole = torch.cat([read(rank, "images") for rank in range(4)])
+    assert torch.equal(read(2, "language_module"), whole[4:])
+
+
+def test_configs_that_cannot_see_digits_get_noise():
+    config = digits_config()
+    assert why_no_digits(config) is None
+    config.data = config.data.model_copy(update={"vocab_size": 10})
+    assert why_no_digits(config) == "data.vocab_size is 10, less than 14"
+    assert default_data(config).name == "synthetic"
+    with pytest.raises(ValueError, match="Strips of digits do not fit the config"):
+        DigitData()(config)
+
+
+def test_synthetic_samples_differ_in_images_and_unmasked_tokens():
+    data = synthetic_data(digits_config())
+    batch = data.collate_fn([data.train[index] for index in range(32)])
+    assert len(set(batch["loss_mask"].sum(1).tolist())) > 5
+    assert len(set(batch["modality_inputs"]["images"]["items_per_sample"].tolist())) > 3
+
+
+def test_workers_read_the_same(tmp_path):
+    config = digits_config()
+    plan, data = mimokit.plan(config), DigitData()(config)
+    alone, helped = (
+        next(get_data_iterator_colocated(plan, sizes, 0, data.train, data.collate_fn, 1))
+        for sizes in (
+            config.data,
+            DataConfig(**{**config.data.model_dump(), "num_workers": 1}),
+        )
+    )
+    assert torch.equal(alone["input_ids"], helped["input_ids"])

@@ -1,0 +1,113 @@
+"""Reduction, norm, clipping and the optimizer, on real ranks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.engine.optimizer import MainGradAdamW
+from tests.layouts import digits_config
+
+
+def _finalize(plan, config, gradients, tokens):
+    """Fill every gradient with a number per rank, finalize, return a number per module."""
+    import torch.distributed as dist
+
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.gradients import finalize_model_grads
+    from mimokit.engine.training import prepare
+
+    state = prepare(plan, config, default_data)
+    rank = dist.get_rank()
+    for module, _ in state.modules:
+        for parameter in module.parameters():
+            parameter.main_grad.fill_(gradients[rank])
+    language = state.layout.pg_collections["language_module"]
+    total = finalize_model_grads(state.modules, tokens[rank], language.dp)
+    found = {
+        name: sorted({float(p.main_grad.flatten()[0]) for p in module.parameters()})
+        for name, module in state.layout.modules().items()
+    }
+    return total, found
+
+
+def test_gradients_are_summed_and_divided_by_the_tokens_of_all_ranks(cluster):
+    """Gradients 100 to 400 over 4 replicas are 1000, over 100 tokens 10."""
+    config = digits_config((1, 4), (1, 4))
+    results = cluster.run(
+        _finalize,
+        mimokit.plan(config),
+        config,
+        [100, 200, 300, 400],
+        [10, 20, 30, 40],
+        world_size=4,
+    )
+    assert results == [(100, {"images": [10.0], "language_module": [10.0]})] * 4
+
+
+def test_every_module_is_summed_over_its_own_replicas(cluster):
+    """Tokens are counted over language replicas once, not once per tensor-parallel rank."""
+    config = digits_config((1, 4), (2, 2))
+    results = cluster.run(
+        _finalize, mimokit.plan(config), config, [1, 2, 3, 4], [30, 30, 70, 70], world_size=4
+    )
+    assert [total for total, _ in results] == [100] * 4
+    assert [found["images"] for _, found in results] == [[pytest.approx(0.10)]] * 4
+    expected = [0.04, 0.06, 0.04, 0.06]
+    assert [found["language_module"][0] for _, found in results] == pytest.approx(expected)
+
+
+def test_no_unmasked_tokens_leaves_gradients_unscaled(cluster):
+    config = digits_config((1, 2), (1, 2))
+    results = cluster.run(_finalize, mimokit.plan(config), config, [1, 2], [0, 0], world_size=2)
+    assert results[0] == (0, {"images": [3.0], "language_module": [3.0]})
+
+
+def _norm_and_clip(plan, config, maximum):
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.gradients import clip_gradients, global_gradient_norm
+    from mimokit.engine.training import prepare
+
+    state = prepare(plan, config, default_data)
+    for name, module in state.layout.modules().items():
+        parameters = list(module.parameters())
+        for parameter in parameters:
+            parameter.main_grad.zero_()
+        # The first parameter of each module is held whole by every rank.
+        parameters[0].main_grad.flatten()[0] = {"images": 3.0, "language_module": 4.0}[name]
+    before = global_gradient_norm(state.modules)
+    clip_gradients(state.modules, before, maximum)
+    return before, global_gradient_norm(state.modules)
+
+
+def test_the_norm_spans_modules_and_counts_replicas_once(cluster):
+    config = digits_config((1, 4), (2, 2))
+    plan = mimokit.plan(config)
+    # The language model's first parameter is its word embedding, cut over 2 ranks: each rank's
+    # 4 is another entry, so the norm is sqrt(9 + 2 * 16).
+    expected = (9 + 2 * 16) ** 0.5
+    results = cluster.run(_norm_and_clip, plan, config, 1.0, world_size=4)
+    assert [before for before, _ in results] == pytest.approx([expected] * 4)
+    assert [after for _, after in results] == pytest.approx([1.0] * 4, rel=1e-5)
+
+
+def test_norms_three_and_four_are_five(cluster):
+    config = digits_config((1, 2), (1, 2))
+    results = cluster.run(_norm_and_clip, mimokit.plan(config), config, 0.0, world_size=2)
+    assert results == [(5.0, 5.0)] * 2
+
+
+def test_adam_steps_on_what_was_reduced():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.main_grad = torch.full((3,), 0.5)
+    MainGradAdamW([parameter], lr=0.1, weight_decay=0.0).step()
+    torch.testing.assert_close(parameter.detach(), torch.full((3,), 0.9))
+    assert parameter.grad is None, "left in place it would be added to twice"
+
+
+def test_adam_refuses_a_parameter_that_nobody_reduces():
+    """torch's own would skip it without a word and never train."""
+    optimizer = MainGradAdamW([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+    with pytest.raises(RuntimeError, match=r"shape \(3,\) has no main_grad"):
+        optimizer.step()

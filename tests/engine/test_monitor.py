@@ -1,0 +1,117 @@
+"""The performance monitor and its tables."""
+
+from __future__ import annotations
+
+import csv
+import time
+
+import pytest
+
+import mimokit
+from mimokit.engine.metrics import COLUMNS, slowest_rank, write_metrics
+from mimokit.engine.monitor import PerformanceMonitor
+from mimokit.engine.steps import Step, exhaust
+from tests.layouts import digits_config
+
+
+def _schedule():
+    for name, module, seconds in [
+        ("load", None, 0.01),
+        ("forward", "images", 0.02),
+        ("gather", "images", 0.01),
+        ("forward", "language_module", 0.04),
+        ("backward", "language_module", 0.06),
+        ("backward", "images", 0.02),
+        ("grad-sync", None, 0.03),
+        ("optimizer", None, 0.01),
+    ]:
+        yield Step(name, module, 0)
+        time.sleep(seconds)
+    return "done"
+
+
+def test_steps_of_a_schedule_are_timed_where_they_happen():
+    monitor = PerformanceMonitor(["images", "language_module"], world_size=4)
+    monitor.start_step()
+    assert exhaust(_schedule(), monitor.observe) == "done"
+    row = monitor.end_step(7, samples=8, language_tokens=80, tokens={"images": 32}, loss=1.5)
+    assert row["forward_time"] == pytest.approx(0.06, abs=0.02)
+    assert row["backward_time"] == pytest.approx(0.08, abs=0.02)
+    assert row["communication_time"] == pytest.approx(0.04, abs=0.02)
+    assert row["images_forward_time"] < row["language_module_forward_time"]
+    parts = ("forward", "backward", "optimizer", "communication", "data")
+    assert sum(row[f"{part}_time"] for part in parts) == pytest.approx(row["total_time"], rel=0.05)
+    assert row["tokens_per_sec"] == pytest.approx(80 / row["total_time"])
+    assert row["tokens_per_sec_per_rank"] == pytest.approx(row["tokens_per_sec"] / 4)
+    assert row["images_tokens_per_sec"] == pytest.approx(32 / row["total_time"])
+    assert row["memory_allocated"] > 1e6
+    assert monitor.log_metrics(7) is row
+    with pytest.raises(KeyError, match="No metrics of iteration 8"):
+        monitor.log_metrics(8)
+
+
+def test_phases_by_hand():
+    monitor = PerformanceMonitor([], world_size=1)
+    monitor.start_step()
+    monitor.start_phase("optimizer")
+    monitor.end_phase("optimizer")
+    assert 0 < monitor.end_step(0)["optimizer_time"] < 0.1
+    with pytest.raises(KeyError):
+        monitor.end_phase("optimizer")
+
+
+def test_one_row_per_iteration_holds_what_the_others_waited_for():
+    rows = [
+        {"iteration": 0, "rank": 0, "total_time": 2.0, "forward_time": 1.0, "loss": 3.0},
+        {"iteration": 0, "rank": 1, "total_time": 3.0, "forward_time": 0.5, "loss": 3.0},
+    ]
+    assert slowest_rank(rows) == [
+        {"iteration": 0, "total_time": 3.0, "forward_time": 1.0, "loss": 3.0}
+    ]
+
+
+def test_columns_begin_as_documented(tmp_path):
+    row = {"iteration": 0, "total_time": 1.0, "loss": 2.0, "images_forward_time": 0.1}
+    write_metrics(tmp_path / "new", {0: [row], 1: [row]})
+    with (tmp_path / "new" / "metrics.csv").open() as file:
+        header = next(csv.reader(file))
+    documented = (
+        "iteration,total_time,forward_time,backward_time,optimizer_time,tokens_per_sec,"
+        "samples_per_sec,memory_allocated,memory_reserved,loss"
+    )
+    assert ",".join(header).startswith(documented)
+    assert header[: len(COLUMNS)] == list(COLUMNS)
+    assert header[-1] == "images_forward_time"
+    with (tmp_path / "new" / "metrics_by_rank.csv").open() as file:
+        assert [line["rank"] for line in csv.DictReader(file)] == ["0", "1"]
+
+
+def _train_with_files(plan, config):
+    from mimokit.engine.training import train_on_rank
+
+    samples = []
+    train_on_rank(plan, config, samples.append, lambda: False)
+    return [sample["kind"] for sample in samples]
+
+
+def test_a_run_without_a_notebook_leaves_tables_profile_and_tensorboard(cluster, tmp_path):
+    config = digits_config(
+        (1, 2),
+        (2, 1),
+        num_iterations=4,
+        metrics_output_dir=str(tmp_path / "metrics"),
+        tensorboard_dir=str(tmp_path / "board"),
+        enable_profiling=True,
+        use_pytorch_profiler=True,
+        profile_start_step=1,
+        profile_end_step=3,
+    )
+    kinds = cluster.run(_train_with_files, mimokit.plan(config), config, world_size=2)
+    assert kinds == [["step"] * 4 + ["evaluation"], ["step"] * 4]
+    with (tmp_path / "metrics" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["iteration"] for row in rows] == ["0", "1", "2", "3"]
+    assert all(float(row["language_module_forward_time"]) > 0 for row in rows)
+    assert list((tmp_path / "board").glob("events.out.tfevents.*"))
+    traces = [path.name for path in (tmp_path / "board").glob("*.pt.trace.json")]
+    assert sorted(name.split(".")[0] for name in traces) == ["rank0", "rank1"]

@@ -1,0 +1,71 @@
+"""Small configs for tests: the digits model in any homogeneous or colocated layout."""
+
+from __future__ import annotations
+
+from mimokit.config import (
+    DataConfig,
+    ExperimentConfig,
+    MimoParallelismConfig,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+    RuntimeConfig,
+)
+
+GLOBAL_BATCH_SIZE = 8
+IMAGE_TOKEN = 16
+
+
+def digits_config(
+    encoder: tuple[int, int] = (1, 1),
+    language: tuple[int, int] = (1, 1),
+    num_microbatches: int = 1,
+    global_batch_size: int = GLOBAL_BATCH_SIZE,
+    **runtime: object,
+) -> ExperimentConfig:
+    """Return a finalized config; encoder and language are (tensor_parallel, data_parallel)."""
+    mode = "homogeneous" if encoder == language else "colocated"
+    model = MimoParallelismConfig(
+        llm_module_name="language_module",
+        deployment_mode=mode,
+        module_parallelisms={
+            "images": ModuleParallelismConfig(tensor_parallel=encoder[0], data_parallel=encoder[1]),
+            "language_module": ModuleParallelismConfig(
+                tensor_parallel=language[0], data_parallel=language[1]
+            ),
+        },
+        special_token_ids={"images": IMAGE_TOKEN},
+        module_architectures={
+            "images": ModuleArchitecture(
+                num_layers=1,
+                hidden_size=32,
+                num_attention_heads=8,
+                seq_length=4,
+                vocab_size=0,
+                image_size=8,
+                patch_size=4,
+            ),
+            "language_module": ModuleArchitecture(
+                num_layers=2,
+                hidden_size=64,
+                num_attention_heads=8,
+                seq_length=42,
+                vocab_size=16,
+            ),
+        },
+    )
+    config = ExperimentConfig(
+        model=model,
+        data=DataConfig(
+            base_batch_size=global_batch_size // language[1],
+            num_microbatches=num_microbatches,
+            seq_length=42,
+            image_seq_length=32,
+            vocab_size=16,
+            image_special_token_id=IMAGE_TOKEN,
+            dataset_size=4096,
+        ),
+        runtime=RuntimeConfig(**{"num_iterations": 3, **runtime}),  # type: ignore[arg-type]
+        name=f"tp{encoder[0]}dp{encoder[1]}_tp{language[0]}dp{language[1]}",
+    )
+    config.model.finalize(encoder[0] * encoder[1])
+    return config
