@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from mimokit.cluster.connected import ConnectedPool
-from mimokit.cluster.engines import Engine, EnginePool
+from mimokit.cluster.engines import DeathListener, Engine, EnginePool
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.on_engine.task import Describe, LeaveWorld, OpenStore, RankTask
@@ -66,15 +66,14 @@ class EngineCluster:
         self._joined = 0
         self._run: ClusterRun | None = None
         self._closed = False
+        on_death = _weak_listener(self)
         remote = profile is not None or cluster_file is not None
         bar = Progress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
         try:
             self._pool: EnginePool = (
-                ConnectedPool(n, profile, cluster_file, self._on_death, bar)
+                ConnectedPool(n, profile, cluster_file, on_death, bar)
                 if remote
-                else LocalPool(
-                    n or DEFAULT_ENGINES, _may_fork(launch), preload, self._on_death, bar
-                )
+                else LocalPool(n or DEFAULT_ENGINES, _may_fork(launch), preload, on_death, bar)
             )
         finally:
             bar.close()
@@ -203,7 +202,14 @@ class EngineCluster:
         if self._closed:
             return
         self._closed = True
+        run = self._run
+        if run is not None:
+            run.give_up("the cluster was closed during the run")
         self._pool.close()
+
+    def __del__(self) -> None:
+        if "_pool" in self.__dict__:
+            _close_quietly(lambda: self)
 
     def __enter__(self) -> Self:
         return self
@@ -226,8 +232,7 @@ class EngineCluster:
         ranks: Sequence[int] | None,
         world_size: int | None,
     ) -> ClusterRun:
-        import cloudpickle
-
+        call = _packed(function, args, kwargs)
         with self._lock:
             self._await_idle()
             world = self._ensure_world(world_size)
@@ -238,22 +243,24 @@ class EngineCluster:
                 self._await_idle()
             engines = self._pool.engines
             run = ClusterRun(self, {rank: engines[world.slots[rank]] for rank in chosen})
-            call = cloudpickle.dumps((function, args, kwargs))
-            sources = cell_sources()
             self._run = run
-            for rank in chosen:
-                task = RankTask(run.run_id, world.specs[rank], call, sources)
-                self._start(run, rank, task)
-            run.watch()
+            try:
+                self._start(run, world, call)
+            except BaseException:
+                run.abort()
+                raise
+            finally:
+                run.watch()
             return run
 
-    def _start(self, run: ClusterRun, rank: int, task: RankTask) -> None:
-        engine = self._pool.engines[self._world.slots[rank]] if self._world else None
-        assert engine is not None
-        try:
-            self._pool.link.start(engine.engine_id, task, _RankEvents(run, rank))
-        except ClusterError:
-            run.died(rank, None)
+    def _start(self, run: ClusterRun, world: World, call: bytes) -> None:
+        sources = cell_sources()
+        for rank in run.ranks:
+            task = RankTask(run.run_id, world.specs[rank], call, sources)
+            try:
+                self._pool.link.start(run.engine_id(rank), task, _RankEvents(run, rank))
+            except ClusterError:
+                run.died(rank, None)
 
     def _await_idle(self) -> None:
         if self._closed:
@@ -326,7 +333,8 @@ class EngineCluster:
             self._members -= set(dead)
             self._pool.replace(dead)
 
-    def _on_death(self, engine_id: int, signal: str | None) -> None:
+    def hear_of_death(self, engine_id: int, signal: str | None) -> None:
+        """The process of an engine is gone."""
         run = self._run
         rank = run.rank_of(engine_id) if run is not None else None
         if run is not None and rank is not None:
@@ -371,6 +379,17 @@ def _nothing() -> None:
     """What `form_world` runs: joining the world is all it is for."""
 
 
+def _packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps((function, args, kwargs)))
+    except Exception as error:
+        raise ClusterError(
+            f"the function or its arguments cannot be sent to the engines: {error}"
+        ) from error
+
+
 def _check_arguments(n: int | None, launch: str | None, timeout: float) -> None:
     if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
         raise ClusterError(f"n must be at least 1 engine, got {n!r}")
@@ -396,7 +415,19 @@ def _checked_ranks(ranks: Sequence[int] | None, size: int) -> tuple[int, ...]:
     return chosen
 
 
-def _close_quietly(reference: weakref.ref[EngineCluster]) -> None:
+def _weak_listener(cluster: EngineCluster) -> DeathListener:
+    # The pool's threads must not keep a forgotten cluster, and so its engines, alive.
+    reference = weakref.ref(cluster)
+
+    def listen(engine_id: int, signal: str | None) -> None:
+        owner = reference()
+        if owner is not None:
+            owner.hear_of_death(engine_id, signal)
+
+    return listen
+
+
+def _close_quietly(reference: Callable[[], EngineCluster | None]) -> None:
     cluster = reference()
     if cluster is not None:
         with contextlib.suppress(Exception):

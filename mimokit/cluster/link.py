@@ -149,14 +149,17 @@ def _listen(future: Any, events: TaskEvents) -> None:
     future.iopub_callbacks.append(on_message)
 
 
-def connect(connection_file: Path, timeout: float) -> EngineLink:
+def connect(connection_file: Path, timeout: float, check: Callable[[], None]) -> EngineLink:
     """Connect to the controller that writes `connection_file`, waiting for the file.
+
+    `check` is called meanwhile, and raises if waiting has become useless.
 
     Raises:
         ClusterError: if there is no controller after `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
+        check()
         try:
             information = json.loads(connection_file.read_text())
         except (OSError, ValueError):

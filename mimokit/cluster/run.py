@@ -22,6 +22,8 @@ VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
 KILL_SECONDS = 3.0
 """How long after an abort a rank may take to come back before it is killed."""
+REPEAT_SECONDS = 0.5
+"""How often an abort is repeated to ranks that are not back."""
 LAST_SAMPLES_SECONDS = 10.0
 """How long to wait for samples that are still under way when a rank has returned."""
 
@@ -165,6 +167,15 @@ class ClusterRun:
         """The process of a rank is gone."""
         self._report(rank, Death(self._engines[rank].pid, signal))
 
+    def give_up(self, reason: str) -> None:
+        """No rank can be heard of any more."""
+        for rank in self._missing():
+            self._report(rank, ClusterError(reason))
+
+    def engine_id(self, rank: int) -> int:
+        """The engine that plays a rank in this run."""
+        return self._engines[rank].engine_id
+
     def rank_of(self, engine_id: int) -> int | None:
         """The rank an engine plays in this run."""
         for rank, engine in self._engines.items():
@@ -188,16 +199,15 @@ class ClusterRun:
     def _supervise(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._all_back() or self._in_trouble())
-        missing = self._missing()
-        if missing:
+        if self._missing():
             began = time.monotonic()
-            self._tell_abort(missing)
-            self._wait_back(began + VERDICT_SECONDS)
+            self._call_back(began + VERDICT_SECONDS)
+            self._wait_last_samples(0.3)
             self._settle()
-            self._wait_back(began + KILL_SECONDS)
+            self._call_back(began + KILL_SECONDS)
             self._kill(self._missing())
         else:
-            self._wait_last_samples()
+            self._wait_last_samples(LAST_SAMPLES_SECONDS)
             self._settle()
         self._ended.set()
         self._owner.ended(self)
@@ -214,9 +224,12 @@ class ClusterRun:
     def _missing(self) -> list[int]:
         return [rank for rank in self._engines if rank not in self._reports]
 
-    def _tell_abort(self, ranks: Sequence[int]) -> None:
-        for rank in ranks:
-            self._owner.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self.run_id})
+    def _call_back(self, deadline: float) -> None:
+        # Said more than once: a rank that is just connecting has nothing to break off yet.
+        while (missing := self._missing()) and time.monotonic() < deadline:
+            for rank in missing:
+                self._owner.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self.run_id})
+            self._wait_back(min(deadline, time.monotonic() + REPEAT_SECONDS))
 
     def _wait_back(self, deadline: float) -> None:
         with self._changed:
@@ -227,9 +240,9 @@ class ClusterRun:
             self._owner.kill(self._engines[rank])
         self._wait_back(time.monotonic() + KILL_SECONDS)
 
-    def _wait_last_samples(self) -> None:
+    def _wait_last_samples(self, timeout: float) -> None:
         with self._changed:
-            self._changed.wait_for(self._samples_complete, LAST_SAMPLES_SECONDS)
+            self._changed.wait_for(self._samples_complete, timeout)
 
     def _samples_complete(self) -> bool:
         return all(

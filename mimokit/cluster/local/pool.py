@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from mimokit.cluster.engines import DeathListener, Engine
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import EngineLink, connect
-from mimokit.cluster.local.commands import connection_file
+from mimokit.cluster.local.commands import connection_file, profile_directory
 from mimokit.cluster.progress import Progress
 
 START_SECONDS = 120.0
@@ -41,15 +42,15 @@ class LocalPool:
     ) -> None:
         self._on_death = on_death
         self._fork = fork
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._pids: dict[int, int] = {}
         self._dead: set[int] = set()
-        self._ready = False
         self._failure: str | None = None
         self._closed = False
         self._slots = list(range(n))
         self._next_id = n
         self.directory = Path(tempfile.mkdtemp(prefix="mimokit-cluster-"))
+        profile_directory(self.directory).mkdir()
         self._server = self._start_server(preload)
         self._reader = threading.Thread(target=self._read, name="mimokit-engines", daemon=True)
         self._reader.start()
@@ -87,6 +88,8 @@ class LocalPool:
 
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones."""
+        if self._failure:
+            raise ClusterError(f"{self._failure}: close this cluster and start another")
         for slot in slots:
             self._slots[slot] = self._next_id
             self._next_id += 1
@@ -95,7 +98,7 @@ class LocalPool:
 
     def close(self) -> None:
         """End every process; returns within 2 s."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
@@ -120,6 +123,8 @@ class LocalPool:
         environment = dict(os.environ)
         for name in ONE_THREAD:
             environment.setdefault(name, "1")
+        # Counting GPUs must not open them in the server: an open GPU does not survive a fork.
+        environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         with (self.directory / "server.log").open("wb") as log:
             return subprocess.Popen(
@@ -141,8 +146,7 @@ class LocalPool:
     def _start(self, progress: Progress) -> None:
         for engine_id in self._slots:
             self._tell(command="start", engine_id=engine_id)
-        self.link = connect(connection_file(self.directory), START_SECONDS)
-        self._wait_for(lambda: self._ready, "the engine server")
+        self.link = connect(connection_file(self.directory), START_SECONDS, self._check)
         self._wait_registered(self._slots, progress)
 
     def _wait_registered(self, engine_ids: list[int], progress: Progress) -> None:
@@ -152,19 +156,17 @@ class LocalPool:
             progress.show(len(there))
             if len(there) == len(engine_ids):
                 return
+            self._check()
             for engine_id in set(engine_ids) & self._dead:
                 raise ClusterError(f"engine {engine_id} ended while starting{self._log(engine_id)}")
-            if time.monotonic() > deadline or self._failure:
-                reason = self._failure or f"{len(there)} of {len(engine_ids)} engines have started"
-                raise ClusterError(f"the cluster cannot be started: {reason}")
+            if time.monotonic() > deadline:
+                reason = f"{len(there)} of {len(engine_ids)} are there after {START_SECONDS:.0f} s"
+                raise ClusterError(f"the engines cannot be started: {reason}")
             time.sleep(0.02)
 
-    def _wait_for(self, condition: Any, what: str) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: condition() or self._failure, START_SECONDS)
-            if self._failure or not condition():
-                reason = self._failure or f"{what} does not answer"
-                raise ClusterError(f"the cluster cannot be started: {reason}")
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise ClusterError(f"the cluster cannot be started: {self._failure}")
 
     def _log(self, engine_id: int) -> str:
         try:
@@ -184,24 +186,34 @@ class LocalPool:
         assert self._server.stdout is not None
         for line in self._server.stdout:
             self._hear(json.loads(line))
-        with self._changed:
-            if not self._closed and self._failure is None:
-                self._failure = "the engine server has died"
-            self._changed.notify_all()
+        self._fail("the engine server has died")
+
+    def _fail(self, reason: str) -> None:
+        with self._lock:
+            if self._closed or self._failure is not None:
+                return
+            self._failure = reason
+        for engine_id in self._slots:
+            self._on_death(engine_id, None)
 
     def _hear(self, event: dict[str, Any]) -> None:
-        with self._changed:
-            kind = event["event"]
+        kind = event["event"]
+        with self._lock:
             if kind == "ready":
-                self._ready, self._fork = True, event["fork"]
-            elif kind == "failed":
-                self._failure = event["message"]
+                self._fork = event["fork"]
             elif kind == "started":
                 self._pids[event["engine_id"]] = event["pid"]
             elif kind == "died":
                 self._dead.add(event["engine_id"])
-            self._changed.notify_all()
-        if event["event"] == "died" and not self._closed:
+        if kind == "failed":
+            self._fail(event["message"])
+        elif kind == "plain":
+            warnings.warn(
+                f"the engines are started one by one, since the process they would be forked from "
+                f"cannot be forked: {event['message']}",
+                stacklevel=2,
+            )
+        elif kind == "died" and not self._closed:
             self._on_death(event["engine_id"], event["signal"])
             with contextlib.suppress(AttributeError):
                 self.link.forget(event["engine_id"])

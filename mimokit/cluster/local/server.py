@@ -8,6 +8,7 @@ standard input, events go as JSON lines to standard output.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -90,7 +91,7 @@ class EngineServer:
     def _may_fork(self) -> bool:
         torch = sys.modules.get("torch")
         reason = None
-        if torch is not None and torch.cuda.is_initialized():
+        if (torch is not None and torch.cuda.is_initialized()) or _gpu_is_open():
             reason = "it has opened the GPU"
         elif _thread_count() > 1:
             reason = f"it has {_thread_count()} threads"
@@ -198,6 +199,14 @@ def _thread_count() -> int:
         return len(os.listdir("/proc/self/task"))
     except OSError:
         return 1
+
+
+def _gpu_is_open() -> bool:
+    for descriptor in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(descriptor).startswith("/dev/nvidia"):
+                return True
+    return False
 
 
 def _run_controller(arguments: list[str]) -> None:

@@ -94,7 +94,10 @@ class RankTask:
 
         function, arguments, keywords = pickle.loads(self.call)
         value = function(*arguments, **keywords)
-        return bytes(cloudpickle.dumps(value))
+        try:
+            return bytes(cloudpickle.dumps(value))
+        except Exception as error:
+            raise TypeError(f"the result cannot be sent back: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,82 @@
+"""What the tests run on the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import Any
+
+from mimokit.cluster import emit, should_stop
+
+
+def describe_rank(*arguments: Any, **keywords: Any) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    total = torch.tensor([float(dist.get_rank() + 1)])
+    dist.all_reduce(total)
+    return {
+        "rank": dist.get_rank(),
+        "size": dist.get_world_size(),
+        "sum": total.item(),
+        "pid": os.getpid(),
+        "arguments": (arguments, keywords),
+        "environment": {name: os.environ.get(name) for name in names},
+    }
+
+
+def process_id() -> int:
+    return os.getpid()
+
+
+def all_reduce_forever(trouble: str, rank: int, seconds: float = 0.3) -> None:
+    """All-reduce in a subgroup that a global keeps alive, as models do; one gets in trouble."""
+    import torch
+    import torch.distributed as dist
+
+    began = time.monotonic()
+    group = dist.new_group(list(range(dist.get_world_size())))
+    globals().setdefault("_kept", []).append(group)
+    while True:
+        if dist.get_rank() == rank and time.monotonic() - began > seconds:
+            _get_in_trouble(trouble)
+        emit({"t": time.monotonic() - began})
+        dist.all_reduce(torch.ones(1000), group=group)
+
+
+def _get_in_trouble(trouble: str) -> None:
+    if trouble == "raise":
+        raise ValueError("the third wheel came off")
+    if trouble == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trouble == "sleep":
+        time.sleep(60)
+    while trouble == "deaf":
+        with contextlib.suppress(BaseException):
+            time.sleep(60)
+
+
+def train_until_stopped() -> int:
+    import torch
+    import torch.distributed as dist
+
+    steps = 0
+    while True:
+        stop = torch.tensor([float(should_stop())])
+        dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+        if stop.item():
+            return steps
+        steps += 1
+        emit({"step": steps})
+        time.sleep(0.01)
+
+
+def emit_many(count: int) -> int:
+    values = {"step": 0}
+    for step in range(count):
+        values["step"] = step  # the same object again: it must have been copied
+        emit(values)
+    return count

@@ -1,0 +1,120 @@
+"""Ranks that raise, die, hang, or are interrupted; after each the same cluster works on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from mimokit.cluster import ClusterError, EngineCluster, RankDied, RankError, RunAborted
+from tests.cluster.functions import all_reduce_forever, describe_rank, process_id
+from tests.cluster.test_streaming import wait_for_samples
+
+TROUBLE_AT = 0.3
+
+
+def test_an_exception_on_one_rank(cluster: EngineCluster) -> None:
+    before = cluster.run(process_id, world_size=8)
+    began = time.monotonic()
+    with pytest.raises(RankError) as caught:
+        cluster.run(all_reduce_forever, "raise", 3, TROUBLE_AT)
+    assert time.monotonic() - began < TROUBLE_AT + 3
+    assert caught.value.rank == 3
+    assert caught.value.type_name == "ValueError"
+    assert str(caught.value).startswith("rank 3 raised ValueError: the third wheel came off\n")
+    assert 'raise ValueError("the third wheel came off")' in caught.value.traceback_text
+    assert works(cluster)
+    assert cluster.run(process_id) == before
+
+
+def test_a_rank_killed_in_an_all_reduce(cluster: EngineCluster) -> None:
+    before = cluster.run(process_id, world_size=8)
+    began = time.monotonic()
+    with pytest.raises(RankDied) as caught:
+        cluster.run(all_reduce_forever, "kill", 5, TROUBLE_AT)
+    died = time.monotonic()
+    assert died - began < TROUBLE_AT + 3
+    assert (caught.value.rank, caught.value.pid, caught.value.signal) == (5, before[5], "SIGKILL")
+    assert str(caught.value).startswith(f"rank 5 (process {before[5]}) was killed by SIGKILL")
+    assert works(cluster)
+    assert time.monotonic() - died < 20
+    after = cluster.run(process_id)
+    assert [rank for rank in range(8) if after[rank] != before[rank]] == [5]
+
+
+def test_the_rank_that_hosts_the_store_is_killed(cluster: EngineCluster) -> None:
+    cluster.form_world(8)
+    with pytest.raises(RankDied, match="rank 0"):
+        cluster.run(all_reduce_forever, "kill", 0, TROUBLE_AT)
+    assert works(cluster)
+
+
+def test_an_idle_engine_is_killed(cluster: EngineCluster) -> None:
+    pid = cluster.run(process_id, world_size=8)[2]
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.5)
+    assert works(cluster)
+    assert pid not in cluster.pids
+
+
+def test_abort_frees_ranks_that_wait_or_sleep(cluster: EngineCluster) -> None:
+    before = cluster.run(process_id, world_size=8)
+    run = cluster.submit(all_reduce_forever, "sleep", 1, TROUBLE_AT)
+    wait_for_samples(run, 100)
+    time.sleep(TROUBLE_AT + 0.5)
+    began = time.monotonic()
+    run.abort()
+    with pytest.raises(RunAborted, match="the run was aborted after"):
+        run.result(timeout=10)
+    assert run.wait_ended(10)
+    assert time.monotonic() - began < 3
+    assert works(cluster)
+    assert cluster.run(process_id) == before
+
+
+def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> None:
+    before = cluster.run(process_id, world_size=4)
+    run = cluster.submit(all_reduce_forever, "deaf", 1, 0.0)
+    time.sleep(0.5)
+    run.abort()
+    with pytest.raises(RunAborted):
+        run.result(timeout=10)
+    assert works(cluster)
+    after = cluster.run(process_id)
+    assert [rank for rank in range(4) if after[rank] != before[rank]] == [1]
+
+
+def test_an_interrupted_run(cluster: EngineCluster) -> None:
+    cluster.form_world(8)
+    began = time.monotonic()
+    interrupt = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run(all_reduce_forever, "none", 0)
+    assert time.monotonic() - began < 1 + 3
+    assert works(cluster)
+
+
+def test_an_exit_and_a_result_that_cannot_be_sent(cluster: EngineCluster) -> None:
+    with pytest.raises(RankError, match="rank 0 raised SystemExit: 3"):
+        cluster.run(lambda: exit(3), world_size=1)
+    with pytest.raises(RankError, match="the result cannot be sent back"):
+        cluster.run(lambda: (number for number in range(3)), world_size=1)
+
+
+def test_a_run_whose_cluster_is_closed() -> None:
+    with EngineCluster(n=1, preload=(), progress=False) as small:
+        run = small.submit(all_reduce_forever, "none", 0)
+    with pytest.raises(ClusterError, match="the cluster was closed during the run"):
+        run.result(timeout=5)
+    with pytest.raises(ClusterError, match="this cluster is closed"):
+        small.run(process_id)
+
+
+def works(cluster: EngineCluster) -> bool:
+    found = cluster.run(describe_rank)
+    size = len(found)
+    return all(one["sum"] == size * (size + 1) / 2 and one["size"] == size for one in found)

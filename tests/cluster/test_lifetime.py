@@ -1,0 +1,141 @@
+"""Clusters start, connect, close, and leave no process behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import ipyparallel
+import psutil
+import pytest
+
+from mimokit.cluster import ClusterError, EngineCluster, RankDied
+from tests.cluster.functions import all_reduce_forever, describe_rank, process_id
+
+CLOSE_SECONDS = 2.0
+
+
+def test_close_leaves_no_process() -> None:
+    before = descendants()
+    small = EngineCluster(n=2, preload=("torch",), progress=False)
+    assert len(small.run(describe_rank)) == 2
+    started = descendants() - before
+    assert len(started) >= 4
+    began = time.monotonic()
+    small.close()
+    assert time.monotonic() - began < CLOSE_SECONDS
+    assert not alive(started)
+    small.close()
+    assert "closed" in repr(small)
+
+
+def test_a_forgotten_cluster_is_closed() -> None:
+    before = descendants()
+    small = EngineCluster(n=1, preload=(), progress=False)
+    started = descendants() - before
+    assert started
+    del small
+    assert gone_within(started, 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_engines_end_with_the_client(number: int, tmp_path: Path) -> None:
+    script = tmp_path / "client.py"
+    script.write_text(
+        "import time\n"
+        "from mimokit.cluster import EngineCluster\n"
+        "cluster = EngineCluster(n=2, preload=(), progress=False)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    client = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
+    assert client.stdout is not None
+    assert client.stdout.readline() == b"ready\n"
+    family = {child.pid for child in psutil.Process(client.pid).children(recursive=True)}
+    assert len(family) >= 4
+    client.send_signal(number)
+    client.wait()
+    client.stdout.close()
+    assert gone_within(family, 10)
+
+
+def test_plain_engines() -> None:
+    before = descendants()
+    with EngineCluster(n=2, launch="plain", progress=False) as plain:
+        started = descendants() - before
+        assert "forked" not in repr(plain)
+        assert [one["sum"] for one in plain.run(describe_rank)] == [3.0, 3.0]
+        with pytest.raises(RankDied, match="rank 1"):
+            plain.run(all_reduce_forever, "kill", 1)
+        assert [one["sum"] for one in plain.run(describe_rank)] == [3.0, 3.0]
+        started |= descendants() - before
+    assert not alive(started)
+
+
+def test_the_process_the_engines_come_from_dies() -> None:
+    before = set(psutil.Process().children())
+    small = EngineCluster(n=1, preload=(), progress=False)
+    (server,) = set(psutil.Process().children()) - before
+    family = {child.pid for child in server.children(recursive=True)}
+    server.kill()
+    assert gone_within(family, 5)
+    with pytest.raises(ClusterError, match="the engine server has died: close this cluster"):
+        small.run(process_id)
+    small.close()
+
+
+def test_connect_to_a_running_cluster(tmp_path: Path) -> None:
+    theirs = ipyparallel.Cluster(
+        n=2, profile_dir=str(tmp_path / "profile"), cluster_id="theirs", log_level=40
+    )
+    theirs.start_cluster_sync()
+    try:
+        client = theirs.connect_client_sync()
+        client.wait_for_engines(2, interactive=False)
+        security = tmp_path / "profile" / "security"
+        for name in ("cluster-theirs.json", "ipcontroller-theirs-client.json"):
+            with EngineCluster(cluster_file=security / name, progress=False) as ours:
+                check_connected(ours)
+        with pytest.raises(ClusterError, match="1 of 2 engines have died"):
+            check_death(security / "cluster-theirs.json")
+        client.close()
+    finally:
+        theirs.stop_cluster_sync()
+
+
+def check_connected(cluster: EngineCluster) -> None:
+    assert repr(cluster) == "<EngineCluster of 2 engines (connected), no world yet>"
+    assert [one["sum"] for one in cluster.run(describe_rank)] == [3.0, 3.0]
+    seen: list[object] = []
+    assert len(cluster.run(process_id, world_size=1, on_sample=seen.append)) == 1
+
+
+def check_death(cluster_file: Path) -> None:
+    with EngineCluster(cluster_file=cluster_file, progress=False) as cluster:
+        with pytest.raises(RankDied, match="rank 1"):
+            cluster.run(all_reduce_forever, "kill", 1)
+        cluster.run(process_id)
+
+
+def descendants() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {
+        pid
+        for pid in pids
+        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    }
+
+
+def gone_within(pids: set[int], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive(pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

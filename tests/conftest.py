@@ -1,0 +1,20 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[EngineCluster]:
+    """Eight engines for the whole session, started by the first test that asks for them."""
+    from mimokit.cluster import EngineCluster
+
+    with EngineCluster(n=8, progress=False) as engines:
+        yield engines
