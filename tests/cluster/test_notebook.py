@@ -1,0 +1,118 @@
+"""The cluster inside a real Jupyter kernel: cells, tracebacks, and the stop button."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+
+@dataclass
+class Notebook:
+    """A kernel that cells are sent to."""
+
+    manager: Any
+    client: Any
+    outputs: list[str] = field(default_factory=list)
+
+    def begin(self, code: str) -> str:
+        return str(self.client.execute(code))
+
+    def finish(self, cell: str, timeout: float = 60.0) -> tuple[str, str]:
+        """Returns what the cell printed and the error it ended with."""
+        printed, error = "", ""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            message = self.client.get_iopub_msg(timeout=timeout)
+            if message["parent_header"].get("msg_id") != cell:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                printed += content["text"]
+            elif message["msg_type"] == "error":
+                error = "\n".join(content["traceback"])
+            elif content.get("execution_state") == "idle":
+                return printed, error
+        raise TimeoutError(cell)
+
+    def run(self, code: str) -> tuple[str, str]:
+        return self.finish(self.begin(code))
+
+
+@pytest.fixture(scope="module")
+def notebook() -> Iterator[Notebook]:
+    manager, client = start_new_kernel(kernel_name="python3")
+    book = Notebook(manager, client)
+    try:
+        _, error = book.run(
+            "from mimokit.cluster import EngineCluster, emit\n"
+            "cluster = EngineCluster(n=2, preload=['torch'], progress=False)"
+        )
+        assert not error
+        yield book
+        book.run("cluster.close()")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_a_function_of_a_cell(notebook: Notebook) -> None:
+    printed, error = notebook.run(
+        "import torch, torch.distributed as dist\n"
+        "def total(start):\n"
+        "    t = torch.tensor([start + dist.get_rank()])\n"
+        "    dist.all_reduce(t)\n"
+        "    return int(t)\n"
+        "print(cluster.run(total, 10))"
+    )
+    assert (printed.strip(), error) == ("[21, 21]", "")
+
+
+def test_a_traceback_shows_the_line_of_the_cell(notebook: Notebook) -> None:
+    _, error = notebook.run(
+        "def fail():\n"
+        "    if dist.get_rank() == 1:\n"
+        "        raise ValueError('no digits')  # the line to show\n"
+        "    dist.barrier()\n"
+        "cluster.run(fail)"
+    )
+    assert "rank 1 raised ValueError: no digits" in error
+    assert "raise ValueError('no digits')  # the line to show" in error.split("rank 1 raised")[1]
+
+
+def test_the_stop_button(notebook: Notebook) -> None:
+    cell = notebook.begin(
+        "def endless():\n"
+        "    while True:\n"
+        "        dist.all_reduce(torch.ones(1))\n"
+        "        emit({'step': 1})\n"
+        "cluster.run(endless)"
+    )
+    time.sleep(1.5)
+    began = time.monotonic()
+    notebook.manager.interrupt_kernel()
+    _, error = notebook.finish(cell)
+    assert "KeyboardInterrupt" in error
+    assert time.monotonic() - began < 3
+    printed, error = notebook.run("print(cluster.run(total, 20))")
+    assert (printed.strip(), error) == ("[41, 41]", "")
+
+
+def test_samples_arrive_while_cells_come_and_go(notebook: Notebook) -> None:
+    notebook.run(
+        "import time\n"
+        "def slow():\n"
+        "    for step in range(20):\n"
+        "        emit({'step': step})\n"
+        "        time.sleep(0.05)\n"
+        "run = cluster.submit(slow)"
+    )
+    notebook.run("import time; time.sleep(0.5)")
+    printed, error = notebook.run("print(0 < len(run.samples) < 40, run.done)")
+    assert (printed.strip(), error) == ("True False", "")
+    printed, error = notebook.run("run.result(); print(len(run.samples))")
+    assert (printed.strip(), error) == ("40", "")
