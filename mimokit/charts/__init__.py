@@ -1,19 +1,23 @@
 """Pure functions, a plan or a table in, an altair chart out.
 
-Importing this package makes charts show without a network; see `mimokit.charts.renderer`.
+The first chart makes charts show without a network (see `mimokit.charts.renderer`); until then
+altair is not imported, so that the palette costs nothing.
 """
 
-from mimokit.charts import renderer
-from mimokit.charts.batch_split import batch_split
-from mimokit.charts.evaluation import accuracy
-from mimokit.charts.loss import loss
-from mimokit.charts.phases import phases
-from mimokit.charts.rank_map import rank_map
-from mimokit.charts.step_times import step_times
-from mimokit.charts.throughput import throughput
-from mimokit.charts.training import training
+from __future__ import annotations
 
-renderer.enable()
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mimokit.charts.accuracy_curve import accuracy
+    from mimokit.charts.batch_bars import batch_split
+    from mimokit.charts.loss_curve import loss
+    from mimokit.charts.phase_bars import phases
+    from mimokit.charts.rank_cells import rank_map
+    from mimokit.charts.run_picture import training
+    from mimokit.charts.speed import throughput
+    from mimokit.charts.step_heat import step_times
 
 __all__ = [
     "accuracy",
@@ -25,3 +29,21 @@ __all__ = [
     "throughput",
     "training",
 ]
+
+_HOMES = {
+    "accuracy": "accuracy_curve",
+    "batch_split": "batch_bars",
+    "loss": "loss_curve",
+    "phases": "phase_bars",
+    "rank_map": "rank_cells",
+    "step_times": "step_heat",
+    "throughput": "speed",
+    "training": "run_picture",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import_module(f"{__name__}.renderer").enable()
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

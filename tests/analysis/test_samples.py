@@ -20,7 +20,7 @@ def test_steps_and_evaluations_come_apart() -> None:
     made = samples(iterations=20, ranks=4)
     steps, evaluations = samples_to_steps(made), samples_to_evaluations(made)
     assert len(steps) == 80
-    assert list(evaluations["iteration"]) == [10, 20]
+    assert list(evaluations["iteration"]) == [9, 19]
     assert "kind" not in steps.columns
 
 
@@ -49,8 +49,8 @@ def test_phases_add_up_and_none_is_negative() -> None:
 
 def test_warm_up_is_left_out_but_never_everything() -> None:
     steps = samples_to_steps(samples(4, 2))
-    assert set(without_warmup(steps, 1)["iteration"]) == {2, 3, 4}
-    assert set(without_warmup(steps, 100)["iteration"]) == {4}
+    assert set(without_warmup(steps, 1)["iteration"]) == {1, 2, 3}
+    assert set(without_warmup(steps, 100)["iteration"]) == {3}
 
 
 def test_an_iteration_is_as_slow_as_its_slowest_rank() -> None:

@@ -9,16 +9,16 @@ from typing import Any
 def samples(iterations: int = 40, ranks: int = 8) -> list[dict[str, Any]]:
     """Return what `ranks` ranks would send while they train, with an evaluation every 10."""
     made: list[dict[str, Any]] = []
-    for iteration in range(1, iterations + 1):
+    for iteration in range(iterations):
         loss = 2.4 * math.exp(-iteration / 15) + 0.1
         made += [_step(iteration, rank, loss) for rank in range(ranks)]
-        if iteration % 10 == 0:
+        if iteration % 10 == 9:
             made.append(_evaluation(iteration, 1 - loss / 2.5, loss))
     return made
 
 
 def _step(iteration: int, rank: int, loss: float) -> dict[str, Any]:
-    slow = 1.0 + 0.1 * (rank % 3) + (2.0 if iteration == 1 else 0.0)
+    slow = 1.0 + 0.1 * (rank % 3) + (2.0 if iteration == 0 else 0.0)
     parts = {
         "images_forward_time": 0.010 * slow,
         "language_module_forward_time": 0.018 * slow,

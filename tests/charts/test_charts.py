@@ -31,7 +31,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "step_times": lambda: charts.step_times(STEPS),
     "training": lambda: charts.training(STEPS, EVALUATIONS),
     "training without evaluations": lambda: charts.training(STEPS),
-    "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 1]),
+    "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 0]),
 }
 
 

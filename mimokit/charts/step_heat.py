@@ -38,7 +38,7 @@ def step_times(steps: pd.DataFrame) -> alt.Chart:
             x2="stop:Q",
             y=axes.ranks(),
             fill=alt.Fill("ms:Q", scale=colors, legend=_legend()),
-            stroke=alt.Stroke("ms:Q", scale=colors, legend=None),
+            stroke=alt.Stroke("ms:Q", scale=colors, legend=_legend()),
             tooltip=["rank:O", "first:Q", alt.Tooltip("ms:Q", format=".1f")],
         )
         .properties(

@@ -7,11 +7,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mimokit.charts.evaluation import accuracy
-from mimokit.charts.loss import loss
-from mimokit.charts.phases import phases
-from mimokit.charts.step_times import step_times
-from mimokit.charts.throughput import throughput
+from mimokit.charts.accuracy_curve import accuracy
+from mimokit.charts.loss_curve import loss
+from mimokit.charts.phase_bars import phases
+from mimokit.charts.speed import throughput
+from mimokit.charts.step_heat import step_times
 
 WIDTH = 380
 HEIGHT = 150

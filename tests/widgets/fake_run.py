@@ -1,0 +1,44 @@
+"""A run that hands its samples over when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from tests.charts.plans import plan
+
+
+class FakeRun:
+    def __init__(self, num_iterations: int = 40) -> None:
+        runtime = SimpleNamespace(num_iterations=num_iterations, warmup_iterations=2)
+        self.config = SimpleNamespace(runtime=runtime)
+        self.plan = plan()
+        self.samples: list[dict[str, Any]] = []
+        self.done = False
+        self.stopped = 0
+        self.error: Exception | None = None
+        self._callbacks: list[Callable[[dict[str, Any]], None]] = []
+
+    def give(self, samples: list[dict[str, Any]]) -> None:
+        for sample in samples:
+            self.samples.append(sample)
+            for callback in self._callbacks:
+                callback(sample)
+
+    def end(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.done = True
+
+    def on_sample(self, callback: Callable[[dict[str, Any]], None]) -> None:
+        for sample in self.samples:
+            callback(sample)
+        self._callbacks.append(callback)
+
+    def result(self, timeout: float | None = None) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self.stopped += 1
+        self.done = True
