@@ -1,0 +1,31 @@
+"""What a model is made of, as far as its memory and its time depend on it."""
+
+from mimokit.plan.architecture.huggingface import from_hf
+from mimokit.plan.architecture.models import (
+    AudioEncoder,
+    EncoderBranch,
+    LanguageModel,
+    Model,
+    MultimodalModel,
+    Projector,
+    VisionEncoder,
+)
+from mimokit.plan.architecture.presets import load_model, model_facts, model_names
+from mimokit.plan.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
+
+__all__ = [
+    "AudioEncoder",
+    "EncoderBranch",
+    "LanguageModel",
+    "LatentAttention",
+    "MixtureOfExperts",
+    "Model",
+    "MultimodalModel",
+    "Projector",
+    "Transformer",
+    "VisionEncoder",
+    "from_hf",
+    "load_model",
+    "model_facts",
+    "model_names",
+]

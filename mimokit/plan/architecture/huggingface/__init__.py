@@ -1,0 +1,133 @@
+"""Model descriptions from Hugging Face configs, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mimokit.config.problems import ConfigError, Problem
+from mimokit.plan.architecture.huggingface.encoders import (
+    VISION_DEFAULTS,
+    qwen3_vision,
+    qwen25_vision,
+    vision_encoder,
+    whisper_encoder,
+)
+from mimokit.plan.architecture.huggingface.fields import Fields
+from mimokit.plan.architecture.huggingface.language import (
+    LANGUAGE_TYPES,
+    LLAMA_DEFAULTS,
+    language_model,
+)
+from mimokit.plan.architecture.models import (
+    EncoderBranch,
+    Model,
+    MultimodalModel,
+    Projector,
+)
+from mimokit.plan.names import unknown_name
+
+__all__ = ["from_hf"]
+
+_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
+_QWEN_VISION = {"qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe"}
+_KNOWN = (*LANGUAGE_TYPES, *_TOWERS, *_TOWERS.values(), *_QWEN_VISION, "llava", "whisper")
+
+IMAGES = "images"
+"""What the vision module of a model is called, as in the shipped configs."""
+
+
+def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> Model:
+    """Read a model from a Hugging Face config.
+
+    Args:
+        source: a config.json, a directory that holds one, or its content. Nothing is fetched.
+        name: what to call it; by default the directory's or the config's own name.
+
+    Returns:
+        A language model, an encoder, or a multimodal model. Of CLIP and SigLIP the vision tower,
+        of Whisper the encoder.
+
+    Raises:
+        ConfigError: no such file, no JSON, an unknown model_type, missing or contradicting fields.
+    """
+    values, called = (dict(source), "model") if isinstance(source, Mapping) else _read(source)
+    fields = Fields(values)
+    kind = values.get("model_type")
+    if kind is None:
+        fields.refuse("model_type", "it says how to read the rest")
+        fields.check()
+    if kind not in _KNOWN:
+        raise unknown_name("Model_type", kind, _KNOWN)
+    model = _model(fields, str(kind), name or str(values.get("_name_or_path") or called))
+    fields.check()
+    return model
+
+
+def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+    path = Path(source)
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unreadable(file, f"it cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise _unreadable(file, "it is not JSON") from None
+    if not isinstance(content, dict):
+        raise _unreadable(file, "it holds no mapping")
+    return content, file.resolve().parent.name
+
+
+def _unreadable(file: Path, why: str) -> ConfigError:
+    sentence = f"Hugging Face config '{file}': {why}; give a config.json or its directory."
+    return ConfigError([Problem("config.json", "path", str(file), sentence)])
+
+
+def _model(fields: Fields, kind: str, name: str) -> Model:
+    if kind in LANGUAGE_TYPES:
+        return language_model(fields, kind, name)
+    if kind in _TOWERS:
+        tower = _TOWERS[kind]
+        section = fields.section("vision_config", VISION_DEFAULTS[tower])
+        return vision_encoder(section, tower, name)
+    if kind in VISION_DEFAULTS:
+        return vision_encoder(fields, kind, name)
+    if kind == "whisper":
+        return whisper_encoder(fields, name)
+    return _llava(fields, name) if kind == "llava" else _qwen_vl(fields, kind, name)
+
+
+def _llava(fields: Fields, name: str) -> MultimodalModel:
+    """Return LLaVA: a vision tower, two matrices with a GELU between, a language model."""
+    vision, text = fields.section("vision_config"), fields.section("text_config")
+    tower = vision.text("model_type", "clip_vision_model")
+    defaults = VISION_DEFAULTS.get(tower, {})
+    encoder = vision_encoder(fields.section("vision_config", defaults), tower, IMAGES)
+    kind = text.text("model_type", "llama")
+    known = LLAMA_DEFAULTS if kind == "llama" else {}
+    if kind not in LANGUAGE_TYPES:
+        raise unknown_name("Model_type", kind, LANGUAGE_TYPES)
+    language = language_model(fields.section("text_config", known), kind, f"{name} language")
+    width = language.net.hidden
+    projector = Projector(
+        (encoder.net.hidden, width, width), fields.flag("multimodal_projector_bias", default=True)
+    )
+    return MultimodalModel(name, language, (EncoderBranch(IMAGES, encoder, projector),))
+
+
+def _qwen_vl(fields: Fields, kind: str, name: str) -> MultimodalModel:
+    """Return Qwen2.5-VL or Qwen3-VL; older files keep the text fields beside vision_config."""
+    read = qwen25_vision if kind == "qwen2_5_vl" else qwen3_vision
+    encoder, projector = read(fields.section("vision_config"), IMAGES)
+    text = fields.section("text_config") if "text_config" in fields else fields
+    language = language_model(text, _QWEN_VISION[kind], f"{name} language")
+    if projector.widths[-1] != language.net.hidden:
+        fields.refuse(
+            "vision_config",
+            f"its out_hidden_size {projector.widths[-1]} contradicts hidden_size "
+            f"{language.net.hidden} of the language model",
+        )
+    return MultimodalModel(name, language, (EncoderBranch(IMAGES, encoder, projector),))

@@ -1,0 +1,150 @@
+"""Hugging Face configs of vision and audio encoders and of their projectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mimokit.plan.architecture.huggingface.fields import Fields
+from mimokit.plan.architecture.models import AudioEncoder, Projector, VisionEncoder
+from mimokit.plan.architecture.transformer import Transformer
+
+_VIT_BASE = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "image_size": 224,
+}
+VISION_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "clip_vision_model": {**_VIT_BASE, "patch_size": 32},
+    "siglip_vision_model": {**_VIT_BASE, "patch_size": 16},
+}
+"""transformers `CLIPVisionConfig` and `SiglipVisionConfig`: what a nested section leaves out."""
+
+
+def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
+    """Return CLIP's or SigLIP's vision tower."""
+    clip = kind == "clip_vision_model"
+    image, patch = fields.size("image_size"), fields.size("patch_size")
+    class_tokens = 1 if clip else 0
+    return VisionEncoder(
+        name=name,
+        net=_plain_net(fields, fields.size("num_hidden_layers")),
+        image_size=image,
+        patch_size=patch,
+        channels=fields.size_or("num_channels", 3, least=1),
+        positions=(image // patch) ** 2 + class_tokens,
+        class_token=clip,
+        patch_bias=not clip,
+        norms=2 if clip else 1,
+        head="none" if clip or not fields.flag("vision_use_head", default=True) else "attention",
+    )
+
+
+def _plain_net(fields: Fields, layers: int) -> Transformer:
+    """Return a ViT's layers: LayerNorm, GELU and biases everywhere."""
+    hidden = fields.size("hidden_size")
+    heads = fields.size("num_attention_heads", "num_heads")
+    fields.must_divide(heads, hidden, "num_attention_heads", "hidden_size")
+    return Transformer(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=fields.size("intermediate_size"),
+        gated=False,
+        norm="layer",
+        qkv_bias=True,
+        output_bias=True,
+        ffn_bias=True,
+        causal=False,
+    )
+
+
+def whisper_encoder(fields: Fields, name: str) -> AudioEncoder:
+    """Return Whisper's encoder; its key projections have no bias."""
+    hidden, heads = fields.size("d_model"), fields.size("encoder_attention_heads")
+    fields.must_divide(heads, hidden, "encoder_attention_heads", "d_model")
+    return AudioEncoder(
+        name=name,
+        net=Transformer(
+            layers=fields.size("encoder_layers"),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=hidden // heads,
+            ffn=fields.size("encoder_ffn_dim"),
+            gated=False,
+            norm="layer",
+            qkv_bias=True,
+            key_bias=False,
+            output_bias=True,
+            ffn_bias=True,
+            causal=False,
+        ),
+        mel_bins=fields.size("num_mel_bins"),
+        positions=fields.size("max_source_positions"),
+    )
+
+
+def qwen25_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
+    """Return Qwen2.5-VL's windowed encoder and its patch merger."""
+    hidden, heads = fields.size("hidden_size"), fields.size("num_heads")
+    patch, merge = fields.size("patch_size"), fields.size("spatial_merge_size")
+    layers = fields.size("depth")
+    fields.must_divide(heads, hidden, "num_heads", "hidden_size")
+    net = Transformer(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=fields.size("intermediate_size"),
+        qkv_bias=True,
+        output_bias=True,
+        ffn_bias=True,
+        causal=False,
+        window=(fields.size("window_size") // patch) ** 2,
+        full_attention_layers=fields.count("fullatt_block_indexes"),
+    )
+    encoder = VisionEncoder(
+        name=name,
+        net=net,
+        image_size=fields.size_or("image_size", 672, least=1),
+        patch_size=patch,
+        channels=fields.size_or("in_chans", 3, least=1),
+        frames_per_patch=fields.size("temporal_patch_size"),
+        merge=merge,
+        patch_bias=False,
+        norms=0,
+    )
+    merged = hidden * merge**2
+    widths = (merged, merged, fields.size("out_hidden_size"))
+    return encoder, Projector(widths, norm=("rms", hidden))
+
+
+def qwen3_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
+    """Return Qwen3-VL's encoder, its patch merger and the mergers of its deepstack."""
+    net = _plain_net(fields, fields.size("depth"))
+    merge = fields.size("spatial_merge_size")
+    encoder = VisionEncoder(
+        name=name,
+        net=net,
+        image_size=fields.size_or("image_size", 768, least=1),
+        patch_size=fields.size("patch_size"),
+        channels=fields.size_or("in_channels", 3, least=1),
+        frames_per_patch=fields.size("temporal_patch_size"),
+        merge=merge,
+        positions=fields.size("num_position_embeddings"),
+        norms=0,
+    )
+    merged = net.hidden * merge**2
+    projector = Projector(
+        (merged, merged, fields.size("out_hidden_size")),
+        norm=("layer", net.hidden),
+        copies=fields.count("deepstack_visual_indexes"),
+        copy_norm=("layer", merged),
+    )
+    return encoder, projector

@@ -1,0 +1,99 @@
+"""Read fields of a Hugging Face config, keeping note of what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mimokit.config.problems import ConfigError, Problem
+
+
+class Fields:
+    """One section of a config; `check` raises everything that was wrong with what was read.
+
+    Args:
+        values: the fields of the section.
+        where: how a sentence names the section.
+        defaults: what Hugging Face's class takes for a field that its file leaves out.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        where: str = "Hugging Face config",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._values = {**(defaults or {}), **{k: v for k, v in values.items() if v is not None}}
+        self._where = where
+        self._problems: list[Problem] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def size(self, *names: str, least: int = 1) -> int:
+        """Return the first of the fields that is there: a whole number of at least `least`."""
+        for name in names:
+            if name in self._values:
+                value = self._values[name]
+                if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+                    return value
+                self.refuse(name, f"it must be a whole number of at least {least}")
+                return max(1, least)
+        self.refuse(names[0], "give it a value")
+        return max(1, least)
+
+    def size_or(self, name: str, default: int, least: int = 0) -> int:
+        """Return a whole number, or the default where the field is missing."""
+        return self.size(name, least=least) if name in self._values else default
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return true or false."""
+        value = self._values.get(name, default)
+        if isinstance(value, bool):
+            return value
+        self.refuse(name, "write true or false")
+        return default
+
+    def text(self, name: str, default: str) -> str:
+        """Return a field that holds text."""
+        return str(self._values.get(name, default))
+
+    def count(self, name: str) -> int:
+        """Return how many entries a list has; 0 where it is missing."""
+        value = self._values.get(name, [])
+        if isinstance(value, list):
+            return len(value)
+        self.refuse(name, "write a list")
+        return 0
+
+    def section(self, name: str, defaults: Mapping[str, Any] | None = None) -> Fields:
+        """Return a section inside this one; `check` of this one checks it too.
+
+        A section that is missing is one problem; its fields are not refused one by one.
+        """
+        values = self._values.get(name)
+        present = isinstance(values, Mapping)
+        if not present:
+            self.refuse(name, "give the section of that name")
+        inner = Fields(
+            values if isinstance(values, Mapping) else {}, f"{self._where}, {name}", defaults
+        )
+        inner._problems = self._problems if present else []
+        return inner
+
+    def refuse(self, name: str, right: str) -> None:
+        """Keep note that a field is wrong or missing."""
+        value = self._values.get(name)
+        wrong = f"is {value!r}" if name in self._values else "is missing"
+        sentence = f"{self._where}: {name} {wrong}; {right}."
+        self._problems.append(Problem("config.json", name, value, sentence))
+
+    def must_divide(self, divisor: int, value: int, divisor_name: str, name: str) -> None:
+        """Keep note where `divisor` does not divide `value`."""
+        if value % divisor:
+            self.refuse(name, f"it contradicts {divisor_name} {divisor}, which does not divide it")
+
+    def check(self) -> None:
+        """Raise `ConfigError` with everything that was wrong."""
+        if self._problems:
+            raise ConfigError(self._problems)

@@ -1,0 +1,150 @@
+"""Hugging Face configs of language models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mimokit.plan.architecture.huggingface.fields import Fields
+from mimokit.plan.architecture.models import LanguageModel
+from mimokit.plan.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
+
+LLAMA_DEFAULTS: Mapping[str, Any] = {
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+}
+"""transformers `LlamaConfig`: what a nested text_config leaves out."""
+
+LANGUAGE_TYPES = (
+    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+    "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "deepseek_v2", "deepseek_v3", "gpt2",
+)  # fmt: skip
+
+
+def language_model(fields: Fields, kind: str, name: str) -> LanguageModel:
+    """Return the language model of a config whose `model_type` is `kind`."""
+    if kind == "gpt2":
+        return _gpt2(fields, name)
+    deepseek = kind.startswith("deepseek")
+    return LanguageModel(
+        name=name,
+        net=_latent(fields, kind) if deepseek else _grouped(fields, kind),
+        vocab=fields.size("vocab_size"),
+        tied=fields.flag("tie_word_embeddings"),
+        next_token_layers=fields.size_or("num_nextn_predict_layers", 0) if deepseek else 0,
+    )
+
+
+def _grouped(fields: Fields, kind: str) -> Transformer:
+    """Return Llama's layer: grouped queries, SwiGLU, RMSNorm; Qwen's biases or query-key norms."""
+    hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
+    kv_heads = fields.size_or("num_key_value_heads", heads, least=1)
+    fields.must_divide(kv_heads, heads, "num_key_value_heads", "num_attention_heads")
+    if "head_dim" not in fields:
+        fields.must_divide(heads, hidden, "num_attention_heads", "hidden_size")
+    qwen2 = kind.startswith("qwen2")
+    bias = fields.flag("attention_bias")
+    moe = _experts(fields, kind)
+    return Transformer(
+        layers=fields.size("num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=fields.size_or("head_dim", hidden // heads, least=1),
+        ffn=fields.size("intermediate_size"),
+        qkv_bias=qwen2 or bias,
+        output_bias=bias and not qwen2,
+        ffn_bias=fields.flag("mlp_bias"),
+        qk_norm=kind.startswith("qwen3"),
+        moe=moe,
+    )
+
+
+def _experts(fields: Fields, kind: str) -> MixtureOfExperts | None:
+    if kind == "mixtral":
+        moe = MixtureOfExperts(
+            experts=fields.size("num_local_experts"),
+            top_k=fields.size("num_experts_per_tok"),
+            ffn=fields.size("intermediate_size"),
+        )
+    elif "moe" in kind:
+        shared = fields.size_or("shared_expert_intermediate_size", 0)
+        moe = MixtureOfExperts(
+            experts=fields.size("num_experts"),
+            top_k=fields.size("num_experts_per_tok"),
+            ffn=fields.size("moe_intermediate_size"),
+            shared_ffn=shared,
+            shared_gate=shared > 0,
+        )
+    else:
+        return None
+    _check_top_k(fields, moe)
+    return moe
+
+
+def _check_top_k(fields: Fields, moe: MixtureOfExperts) -> None:
+    if moe.top_k > moe.experts:
+        fields.refuse("num_experts_per_tok", f"there are only {moe.experts} experts")
+
+
+def _latent(fields: Fields, kind: str) -> Transformer:
+    """Return DeepSeek's layer: latent attention, shared and routed experts."""
+    heads = fields.size("num_attention_heads")
+    mla = LatentAttention(
+        q_rank=fields.size_or("q_lora_rank", 0),
+        kv_rank=fields.size("kv_lora_rank"),
+        nope_dim=fields.size("qk_nope_head_dim"),
+        rope_dim=fields.size("qk_rope_head_dim"),
+        v_dim=fields.size("v_head_dim"),
+    )
+    width = fields.size("moe_intermediate_size")
+    moe = MixtureOfExperts(
+        experts=fields.size("n_routed_experts"),
+        top_k=fields.size("num_experts_per_tok"),
+        ffn=width,
+        shared_ffn=width * fields.size_or("n_shared_experts", 0),
+        dense_layers=fields.size_or("first_k_dense_replace", 0),
+        router_bias=kind == "deepseek_v3",
+    )
+    _check_top_k(fields, moe)
+    layers = fields.size("num_hidden_layers")
+    if moe.dense_layers > layers:
+        fields.refuse("first_k_dense_replace", f"there are only {layers} layers")
+    return Transformer(
+        layers=layers,
+        hidden=fields.size("hidden_size"),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=mla.nope_dim + mla.rope_dim,
+        ffn=fields.size("intermediate_size"),
+        moe=moe,
+        mla=mla,
+    )
+
+
+def _gpt2(fields: Fields, name: str) -> LanguageModel:
+    """Return GPT-2's model: LayerNorm, GELU, biases, learned positions, tied embeddings."""
+    hidden, heads = fields.size("n_embd"), fields.size("n_head")
+    fields.must_divide(heads, hidden, "n_head", "n_embd")
+    return LanguageModel(
+        name=name,
+        net=Transformer(
+            layers=fields.size("n_layer"),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=hidden // heads,
+            ffn=fields.size_or("n_inner", 4 * hidden, least=1),
+            gated=False,
+            norm="layer",
+            qkv_bias=True,
+            output_bias=True,
+            ffn_bias=True,
+        ),
+        vocab=fields.size("vocab_size"),
+        tied=fields.flag("tie_word_embeddings", default=True),
+        positions=fields.size("n_positions"),
+    )

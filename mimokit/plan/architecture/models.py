@@ -1,0 +1,239 @@
+"""Language models, encoders, projectors, and models made of several of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from mimokit.plan.architecture.parameters import (
+    active_stack_parameters,
+    feed_forward,
+    stack_parameters,
+)
+from mimokit.plan.architecture.transformer import Norm, Transformer, norm_parameters
+
+VOCABULARY_MULTIPLE = 128
+"""Megatron's `make_vocab_size_divisible_by`; times the tensor parallel size."""
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A decoder-only language model.
+
+    Attributes:
+        name: what it is called.
+        net: its layers.
+        vocab: rows of the token embedding, as published.
+        tied: the output layer is the token embedding.
+        positions: learned position embeddings; 0 for rotary positions.
+        next_token_layers: extra layers that predict tokens further on (DeepSeek-V3's MTP); not
+            among the published parameters.
+    """
+
+    name: str
+    net: Transformer
+    vocab: int
+    tied: bool = False
+    positions: int = 0
+    next_token_layers: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, as published: vocabulary not padded, no further-token layers."""
+        return stack_parameters(self.net) + self.net.norm_parameters + self._tables
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token visits; the whole embedding counts, as is the custom."""
+        return active_stack_parameters(self.net) + self.net.norm_parameters + self._tables
+
+    @property
+    def _tables(self) -> int:
+        return self.net.hidden * (self.vocab * (1 if self.tied else 2) + self.positions)
+
+    def padded_vocab(self, tensor_parallel: int) -> int:
+        """Return the rows of the embedding as Megatron pads them for a tensor parallel size."""
+        multiple = VOCABULARY_MULTIPLE * tensor_parallel
+        return math.ceil(self.vocab / multiple) * multiple
+
+
+PoolingHead = Literal["none", "attention"]
+
+
+@dataclass(frozen=True)
+class VisionEncoder:
+    """A vision transformer, without its projector.
+
+    Attributes:
+        name: what it is called.
+        net: its layers.
+        image_size: pixels per side that it was trained on.
+        patch_size: pixels per side of a patch.
+        channels: of an image.
+        frames_per_patch: frames of a video that one patch spans.
+        merge: merge x merge patches become one token before the projector.
+        positions: learned position embeddings; 0 for rotary positions.
+        class_token: one token more, and a vector for it.
+        patch_bias: the patch embedding has a bias.
+        norms: norms outside the layers (before, after).
+        head: SigLIP pools with one attention layer and one feed-forward layer.
+    """
+
+    name: str
+    net: Transformer
+    image_size: int
+    patch_size: int
+    channels: int = 3
+    frames_per_patch: int = 1
+    merge: int = 1
+    positions: int = 0
+    class_token: bool = False
+    patch_bias: bool = True
+    norms: int = 1
+    head: PoolingHead = "none"
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return stack_parameters(self.net) + self.parameters_outside_layers
+
+    @property
+    def parameters_outside_layers(self) -> int:
+        """Patch embedding, positions, class token, norms and pooling head."""
+        width = self.net.hidden
+        pixels = self.channels * self.frames_per_patch * self.patch_size**2
+        patches = pixels * width + self.patch_bias * width
+        vectors = self.positions + self.class_token
+        return patches + vectors * width + self.norms * self.net.norm_parameters + self._head
+
+    @property
+    def _head(self) -> int:
+        if self.head == "none":
+            return 0
+        width = self.net.hidden
+        attention = 4 * width * (width + 1)
+        mlp = sum(feed_forward(width, self.net.ffn, gated=False, bias=True))
+        return width + attention + mlp + norm_parameters("layer", width)
+
+    def patches(self, height: int | None = None, width: int | None = None) -> int:
+        """Return the patches of one image; pixels default to the size trained on."""
+        rows = (height or self.image_size) // self.patch_size
+        columns = (width or self.image_size) // self.patch_size
+        return rows * columns
+
+    def tokens(self, height: int | None = None, width: int | None = None) -> int:
+        """Return the tokens that one image becomes in the language model."""
+        return self.patches(height, width) // self.merge**2
+
+
+@dataclass(frozen=True)
+class AudioEncoder:
+    """Two convolutions over a spectrogram and a stack of layers (Whisper's encoder).
+
+    Attributes:
+        name: what it is called.
+        net: its layers.
+        mel_bins: channels of the spectrogram.
+        positions: positions after the convolutions, which halve the time once; learned or not,
+            they are kept as a table.
+    """
+
+    name: str
+    net: Transformer
+    mel_bins: int
+    positions: int
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, the position table included."""
+        return stack_parameters(self.net) + self.parameters_outside_layers
+
+    @property
+    def parameters_outside_layers(self) -> int:
+        """Convolutions (kernel 3, with biases), positions and the last norm."""
+        width = self.net.hidden
+        convolutions = 3 * width * (self.mel_bins + width) + 2 * width
+        return convolutions + self.positions * width + self.net.norm_parameters
+
+    def tokens(self) -> int:
+        """Return the tokens of one clip of full length."""
+        return self.positions
+
+
+Encoder = VisionEncoder | AudioEncoder
+
+
+@dataclass(frozen=True)
+class Projector:
+    """Matrices that bring encoder outputs to the width of the language model.
+
+    Attributes:
+        widths: width in, between and out; two widths make one matrix.
+        bias: every matrix has one.
+        norm: kind and width of a norm in front, or None.
+        copies: equal projectors of layers further down (Qwen3-VL's deepstack).
+        copy_norm: kind and width of the norm of such a copy.
+    """
+
+    widths: tuple[int, ...]
+    bias: bool = True
+    norm: tuple[Norm, int] | None = None
+    copies: int = 0
+    copy_norm: tuple[Norm, int] | None = None
+
+    @property
+    def matrices(self) -> int:
+        """Parameters of the matrices of one projector."""
+        return sum(a * b for a, b in zip(self.widths, self.widths[1:], strict=False))
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, copies included."""
+        one = self.matrices + self.bias * sum(self.widths[1:])
+        own = norm_parameters(*self.norm) if self.norm else 0
+        copied = norm_parameters(*self.copy_norm) if self.copy_norm else 0
+        return one + own + self.copies * (one + copied)
+
+
+@dataclass(frozen=True)
+class EncoderBranch:
+    """An encoder and its projector: what one module of a layout holds.
+
+    Attributes:
+        name: name of the module.
+        encoder: the encoder.
+        projector: runs with the parallelism of the encoder.
+    """
+
+    name: str
+    encoder: Encoder
+    projector: Projector
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of encoder and projector."""
+        return self.encoder.parameters + self.projector.parameters
+
+
+@dataclass(frozen=True)
+class MultimodalModel:
+    """Encoders that feed a language model.
+
+    Attributes:
+        name: what it is called.
+        language: the language model.
+        branches: encoders with their projectors.
+    """
+
+    name: str
+    language: LanguageModel
+    branches: tuple[EncoderBranch, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of all modules."""
+        return self.language.parameters + sum(branch.parameters for branch in self.branches)
+
+
+Model = LanguageModel | VisionEncoder | AudioEncoder | MultimodalModel

@@ -1,0 +1,43 @@
+"""Models that are shipped with mimokit, by name.
+
+Each file holds the fields of the model's Hugging Face config that say its size, its source, and
+the number of parameters that the source publishes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mimokit.plan.architecture.huggingface import from_hf
+from mimokit.plan.architecture.models import Model
+from mimokit.plan.names import unknown_name
+
+_FOLDER = Path(__file__).parent
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of the shipped models."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.json")))
+
+
+def model_facts(name: str) -> dict[str, Any]:
+    """Return what is shipped of a model: source, config, published parameters where they are known.
+
+    Raises:
+        ConfigError: there is no model of that name; the nearest names are offered.
+    """
+    if name not in model_names():
+        raise unknown_name("Model", name, model_names())
+    facts: dict[str, Any] = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return facts
+
+
+def load_model(name: str) -> Model:
+    """Return a shipped model.
+
+    Raises:
+        ConfigError: there is no model of that name; the nearest names are offered.
+    """
+    return from_hf(model_facts(name)["config"], name)

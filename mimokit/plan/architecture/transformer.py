@@ -1,0 +1,120 @@
+"""A stack of transformer layers and its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Norm = Literal["rms", "layer"]
+
+
+@dataclass(frozen=True)
+class MixtureOfExperts:
+    """Experts in place of the feed-forward layer.
+
+    Attributes:
+        experts: routed experts of one layer.
+        top_k: experts that each token visits.
+        ffn: width inside one routed expert.
+        shared_ffn: width inside the shared experts together; 0 for none.
+        dense_layers: first layers that keep an ordinary feed-forward layer.
+        router_bias: the router has one bias per expert (DeepSeek-V3's score correction).
+        shared_gate: the shared expert has a gate of its own (Qwen2-MoE).
+    """
+
+    experts: int
+    top_k: int
+    ffn: int
+    shared_ffn: int = 0
+    dense_layers: int = 0
+    router_bias: bool = False
+    shared_gate: bool = False
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434).
+
+    Attributes:
+        q_rank: width of the compressed query; 0 for a query that is not compressed.
+        kv_rank: width of the compressed key and value.
+        nope_dim: dimensions of a head's query and key without positions.
+        rope_dim: dimensions of a head's query and key with rotary positions.
+        v_dim: dimensions of a head's value.
+    """
+
+    q_rank: int
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    v_dim: int
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """Equal layers, save that the first ones of a mixture of experts may be dense.
+
+    Attributes:
+        layers: transformer layers.
+        hidden: width of an activation.
+        heads: query heads.
+        kv_heads: key and value heads.
+        head_dim: dimensions of one head.
+        ffn: width inside a dense feed-forward layer.
+        gated: SwiGLU with three matrices, otherwise two matrices around an activation.
+        norm: RMSNorm (one vector) or LayerNorm (two).
+        qkv_bias: biases of query and value; `key_bias` says whether the key has one too.
+        key_bias: see there.
+        output_bias: bias of the attention's output.
+        ffn_bias: biases of the feed-forward layer.
+        qk_norm: an RMSNorm over each head of query and key.
+        causal: a token sees those before it only.
+        window: tokens that most layers attend to at once; 0 for all.
+        full_attention_layers: layers without a window where there is one.
+        moe: experts, or None.
+        mla: latent attention, or None.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    gated: bool = True
+    norm: Norm = "rms"
+    qkv_bias: bool = False
+    key_bias: bool = True
+    output_bias: bool = False
+    ffn_bias: bool = False
+    qk_norm: bool = False
+    causal: bool = True
+    window: int = 0
+    full_attention_layers: int = 0
+    moe: MixtureOfExperts | None = None
+    mla: LatentAttention | None = None
+
+    @property
+    def qk_dim(self) -> int:
+        """Dimensions of a head's query and key."""
+        return self.head_dim if self.mla is None else self.mla.nope_dim + self.mla.rope_dim
+
+    @property
+    def v_dim(self) -> int:
+        """Dimensions of a head's value."""
+        return self.head_dim if self.mla is None else self.mla.v_dim
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers with an ordinary feed-forward layer."""
+        return self.layers if self.moe is None else self.moe.dense_layers
+
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of one norm of the width of an activation."""
+        return norm_parameters(self.norm, self.hidden)
+
+
+def norm_parameters(norm: Norm, width: int) -> int:
+    """Return the parameters of one norm: a scale, and for LayerNorm a shift."""
+    return width if norm == "rms" else 2 * width

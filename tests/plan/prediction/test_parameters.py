@@ -1,0 +1,159 @@
+"""Parameters of models equal the published ones, and what runs here equals Megatron's modules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mimokit.config import ConfigError, load_preset
+from mimokit.plan.architecture import (
+    AudioEncoder,
+    LanguageModel,
+    MultimodalModel,
+    VisionEncoder,
+    from_hf,
+    load_model,
+    model_facts,
+    model_names,
+)
+from mimokit.plan.architecture.from_config import model_of_config
+from mimokit.plan.architecture.models import Model
+
+PUBLISHED = [name for name in model_names() if "parameters" in model_facts(name)]
+
+
+def _parameters(model: Model) -> int:
+    return model.parameters
+
+
+def test_presets_are_many_and_have_sources() -> None:
+    assert len(model_names()) >= 20
+    assert all(model_facts(name)["source"] for name in model_names())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_totals(name: str) -> None:
+    assert _parameters(load_model(name)) == model_facts(name)["parameters"]
+
+
+def test_active_parameters_of_mixtures() -> None:
+    """Mixtral: 12.9B (arXiv 2401.04088); DeepSeek-V3: 37B; Qwen3-30B-A3B: 3.3B (model cards)."""
+    for name, billions in {
+        "mixtral-8x7b": 12.9,
+        "deepseek-v3": 37.6,
+        "qwen3-30b-a3b": 3.35,
+    }.items():
+        model = load_model(name)
+        assert isinstance(model, LanguageModel)
+        assert model.active_parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_whisper_with_its_decoder_is_the_published_total() -> None:
+    """1,543,490,560 parameters: huggingface.co/openai/whisper-large-v3."""
+    encoder = load_model("whisper-large-v3")
+    assert isinstance(encoder, AudioEncoder)
+    width, ffn = encoder.net.hidden, encoder.net.ffn
+    attention = 4 * width**2 + 3 * width
+    layer = 2 * attention + 2 * width * ffn + ffn + width + 3 * 2 * width
+    decoder = (51866 + 448) * width + 32 * layer + 2 * width
+    assert encoder.parameters + decoder == 1_543_490_560
+
+
+def test_gpt3_is_narayanans_equation_2() -> None:
+    """arXiv 2104.04473, eq. 2: 12 L h^2 (1 + 13/(12 h) + (V + s)/(12 L h)), and a last norm."""
+    model = load_model("gpt3-175b")
+    assert isinstance(model, LanguageModel)
+    layers, hidden = model.net.layers, model.net.hidden
+    equation = 12 * layers * hidden**2 + 13 * layers * hidden + (50257 + 2048) * hidden
+    assert model.parameters == equation + 2 * hidden
+
+
+def test_padded_vocabulary() -> None:
+    gpt2 = load_model("gpt2")
+    assert isinstance(gpt2, LanguageModel)
+    assert (gpt2.padded_vocab(1), gpt2.padded_vocab(8)) == (50304, 51200)
+
+
+def test_image_tokens() -> None:
+    clip, qwen = load_model("clip-vit-l-14-336"), load_model("qwen2.5-vl-7b")
+    assert isinstance(clip, VisionEncoder)
+    assert clip.tokens() == 576
+    assert isinstance(qwen, MultimodalModel)
+    encoder = qwen.branches[0].encoder
+    assert isinstance(encoder, VisionEncoder)
+    assert encoder.patches(448, 672) == 32 * 48
+    assert encoder.tokens(448, 672) == 16 * 24
+
+
+def test_reading_a_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(model_facts("llama-3-8b")["config"]))
+    model = from_hf(folder)
+    assert (model.name, _parameters(model)) == ("my-llama", 8_030_261_248)
+    assert from_hf(folder / "config.json", name="x").name == "x"
+
+
+def test_clip_and_siglip_of_both_towers() -> None:
+    config = model_facts("clip-vit-l-14-336")["config"]
+    both = from_hf({"model_type": "clip", "vision_config": {**config, "projection_dim": 768}})
+    assert _parameters(both) == 303_507_456
+
+
+def test_newer_files_keep_the_text_apart() -> None:
+    config = dict(model_facts("qwen2.5-vl-7b")["config"])
+    vision = config.pop("vision_config")
+    nested = {"model_type": "qwen2_5_vl", "vision_config": vision, "text_config": config}
+    assert _parameters(from_hf(nested)) == 8_292_166_656
+
+
+def _without(name: str, field: str) -> dict[str, object]:
+    config = dict(model_facts(name)["config"])
+    del config[field]
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (_without("llama-3-8b", "hidden_size"), "hidden_size is missing"),
+        (_without("llama-3-8b", "model_type"), "model_type is missing"),
+        ({**model_facts("llama-3-8b")["config"], "num_attention_heads": 30}, "contradicts"),
+        ({**model_facts("llama-3-8b")["config"], "num_key_value_heads": 5}, "contradicts"),
+        ({**model_facts("llama-3-8b")["config"], "vocab_size": "many"}, "vocab_size is 'many'"),
+        ({**model_facts("mixtral-8x7b")["config"], "num_experts_per_tok": 9}, "only 8 experts"),
+        ({"model_type": "lama"}, "did you mean"),
+        (_without("llava-1.5-7b", "vision_config"), "vision_config is missing"),
+        (
+            {**model_facts("qwen2.5-vl-7b")["config"], "hidden_size": 7168},
+            "contradicts hidden_size 7168",
+        ),
+    ],
+)
+def test_bad_configs(config: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        from_hf(config)
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_bad_files(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "config.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        from_hf(file)
+
+
+def test_unknown_models_offer_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean llama-3-70b"):
+        load_model("llama3-70b")
+
+
+def test_the_config_of_llava_has_the_published_language_width() -> None:
+    model = model_of_config(load_preset("llava_7b_colocated").model)
+    assert [branch.name for branch in model.branches] == ["images"]
+    encoder = model.branches[0].encoder
+    assert isinstance(encoder, VisionEncoder)
+    assert encoder.tokens() == 576
