@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.device import group_timeout
 from mimokit.plan.types import ColocatedBridge
 
 
@@ -112,7 +113,7 @@ class ColocatedBridgeCommunicator:
         self._group: dist.ProcessGroup | None = None
         if plan.direction != "equal":
             self._group, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
-                [list(group) for group in plan.gather_groups]
+                [list(group) for group in plan.gather_groups], timeout=group_timeout()
             )
 
     def cuts(self, rows_per_sample: Sequence[int]) -> RowCuts:

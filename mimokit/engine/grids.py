@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import torch.distributed as dist
 
+from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.types import LayoutPlan
@@ -46,7 +47,7 @@ def create_grid(rank_map: RankMap) -> HyperCommGrid:
     ]
     grid = HyperCommGrid(shape, DIMENSIONS, rank_offset=rank_map.rank_offset)
     for _, dimensions in _GROUPS:
-        grid.create_pg(dimensions)
+        grid.create_pg(dimensions, timeout=group_timeout())
     return grid
 
 
@@ -57,7 +58,7 @@ def create_expert_grid(rank_map: RankMap) -> HyperCommGrid:
     shape = [1, experts, span // experts, rank_map.pipeline_parallel]
     grid = HyperCommGrid(shape, EXPERT_DIMENSIONS, rank_offset=rank_map.rank_offset)
     for _, dimensions in _EXPERT_GROUPS:
-        grid.create_pg(dimensions)
+        grid.create_pg(dimensions, timeout=group_timeout())
     return grid
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mimokit.cluster import RankError
 from mimokit.experiment import verify
 from tests.layouts import digits_config
 
@@ -64,11 +65,14 @@ def _mend_the_gradient():
 
 
 def test_check_catches_a_zero_padded_gradient(cluster):
-    cluster.run(_zero_pad_the_gradient)
+    cluster.run(_zero_pad_the_gradient, world_size=4)
     try:
-        report = verify(cluster, digits_config((4, 1), (1, 4)), steps=2)
+        report = verify(cluster, digits_config((4, 1), (1, 4)), steps=1)
+        # One step later the encoder's replicas have drifted apart, and the bridge sees it.
+        with pytest.raises(RankError, match="differs between its tensor-parallel ranks"):
+            verify(cluster, digits_config((4, 1), (1, 4)), steps=2)
     finally:
-        cluster.run(_mend_the_gradient)
+        cluster.run(_mend_the_gradient, world_size=4)
     assert report.loss_differences[0] <= 1e-5, "the forward pass is right"
     assert report.gradient_differences[0]["images"] > 1e-2
     assert not report.passed
@@ -97,11 +101,11 @@ def _reduce_again():
 
 
 def test_check_catches_a_step_on_unreduced_gradients(cluster):
-    cluster.run(_step_before_reducing)
+    cluster.run(_step_before_reducing, world_size=4)
     try:
         report = verify(cluster, digits_config((2, 2), (2, 2)), steps=2)
     finally:
-        cluster.run(_reduce_again)
+        cluster.run(_reduce_again, world_size=4)
     assert report.gradient_differences[0]["language_module"] > 1e-2
     assert report.weight_differences[0]["language_module"] > 1e-5
     assert not report.passed
@@ -121,11 +125,11 @@ def _update_again():
 
 
 def test_check_catches_an_optimizer_that_never_updates(cluster):
-    cluster.run(_forget_the_update)
+    cluster.run(_forget_the_update, world_size=4)
     try:
         report = verify(cluster, digits_config((1, 2), (1, 2)), steps=2)
     finally:
-        cluster.run(_update_again)
+        cluster.run(_update_again, world_size=4)
     assert report.gradient_differences[0]["language_module"] <= 1e-5
     assert report.weight_differences[0]["language_module"] > 1e-2
     assert not report.passed
