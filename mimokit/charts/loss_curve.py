@@ -9,6 +9,9 @@ from mimokit.analysis import per_iteration
 from mimokit.charts import axes, palette
 from mimokit.charts.table import columns, layered, need
 
+TRAINING = "training"
+HELD_OUT = "held-out strips"
+
 
 def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.LayerChart:
     """Return the training loss per iteration, and the held-out loss where it was evaluated."""
@@ -16,17 +19,17 @@ def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.La
     iterations = per_iteration(steps)
     line = (
         alt.Chart(columns(iterations, ["iteration", "loss"]))
-        .mark_line(color=palette.LINE, strokeWidth=1.8)
+        .transform_calculate(on=f"'{TRAINING}'")
+        .mark_line(strokeWidth=1.8)
         .encode(
             x=axes.iterations(),
             y=axes.amount("loss", "~g"),
+            color=_color(),
             tooltip=["iteration:Q", alt.Tooltip("loss:Q", format=".4f")],
         )
     )
-    layers = [line, *_held_out(evaluations)]
-    subtitle = "training (line)" + (" and held-out strips (points)" if len(layers) > 1 else "")
-    chart: alt.LayerChart = layered(*layers).properties(
-        title=alt.TitleParams("Loss", subtitle=subtitle),
+    chart: alt.LayerChart = layered(line, *_held_out(evaluations)).properties(
+        title=alt.TitleParams("Loss", subtitle="mean over the unmasked tokens"),
         description=f"Loss over {len(iterations)} iterations",
     )
     return chart
@@ -35,18 +38,27 @@ def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.La
 def _held_out(evaluations: pd.DataFrame | None) -> list[alt.Chart]:
     if evaluations is None or evaluations.empty or evaluations["loss"].isna().all():
         return []
-    data = columns(evaluations, ["iteration", "task", "loss"])
     return [
-        alt.Chart(data)
-        .mark_point(color=palette.ACCENT, filled=True, size=44, opacity=1)
+        alt.Chart(columns(evaluations, ["iteration", "task", "loss"]))
+        .transform_calculate(on=f"'{HELD_OUT}'")
+        .mark_point(filled=True, size=44, opacity=1)
         .encode(
             x="iteration:Q",
             y="loss:Q",
-            shape=alt.Shape("task:N", legend=_legend(evaluations)),
+            color=_color(),
+            shape=alt.Shape("task:N", legend=_task_legend(evaluations)),
             tooltip=["task:N", "iteration:Q", alt.Tooltip("loss:Q", format=".4f")],
         )
     ]
 
 
-def _legend(evaluations: pd.DataFrame) -> alt.Legend | None:
+def _color() -> alt.Color:
+    return alt.Color(
+        "on:N",
+        scale=alt.Scale(domain=[TRAINING, HELD_OUT], range=[palette.LINE, palette.ACCENT]),
+        legend=axes.legend_above("stroke"),
+    )
+
+
+def _task_legend(evaluations: pd.DataFrame) -> alt.Legend | None:
     return axes.legend_above("circle") if evaluations["task"].nunique() > 1 else None

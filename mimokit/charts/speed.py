@@ -9,6 +9,9 @@ from mimokit.analysis import per_iteration, without_warmup
 from mimokit.charts import axes, palette
 from mimokit.charts.table import columns, inline, layered, need
 
+EVERY = "each iteration"
+MEDIAN = "median after warm-up"
+
 
 def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChart:
     """Return tokens per second of all ranks together, with the median after the warm-up."""
@@ -17,22 +20,33 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
     median = float(without_warmup(iterations, warmup_iterations)["tokens_per_sec"].median())
     line = (
         alt.Chart(columns(iterations, ["iteration", "tokens_per_sec"]))
-        .mark_line(color=palette.LINE, strokeWidth=1.4)
+        .transform_calculate(what=f"'{EVERY}'")
+        .mark_line(strokeWidth=1.4)
         .encode(
             x=axes.iterations(),
             y=axes.amount("tokens_per_sec", "~s"),
+            color=_color(),
             tooltip=["iteration:Q", alt.Tooltip("tokens_per_sec:Q", format=",.0f")],
         )
     )
     rule = (
         alt.Chart(inline([{"median": median}]))
-        .mark_rule(color=palette.ACCENT, strokeDash=[4, 4])
-        .encode(y="median:Q")
+        .transform_calculate(what=f"'{MEDIAN}'")
+        .mark_rule(strokeDash=[4, 4])
+        .encode(y="median:Q", color=_color())
     )
     chart: alt.LayerChart = layered(line, rule).properties(
         title=alt.TitleParams(
-            "Tokens per second", subtitle=f"all ranks together; median {median:,.0f} (dashed)"
+            "Tokens per second", subtitle=f"all ranks together; median {median:,.0f}"
         ),
         description=f"Tokens per second over {len(iterations)} iterations",
     )
     return chart
+
+
+def _color() -> alt.Color:
+    return alt.Color(
+        "what:N",
+        scale=alt.Scale(domain=[EVERY, MEDIAN], range=[palette.LINE, palette.ACCENT]),
+        legend=axes.legend_above("stroke"),
+    )

@@ -1,0 +1,130 @@
+"""Notebooks from the command line: a good one, a failing one, none at all."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from mimokit_widgets.execute import execute, main
+from mimokit_widgets.page import external_references
+from mimokit_widgets.terminal import Terminal, TrainingProgress
+
+
+def write_notebook(folder: Path, *sources: str) -> Path:
+    cells = [
+        nbformat.v4.new_markdown_cell(source[3:])
+        if source.startswith("md:")
+        else nbformat.v4.new_code_cell(source)
+        for source in sources
+    ]
+    file = folder / "small.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), file)
+    return file
+
+
+def run(file: Path, output: Path) -> tuple[int, str]:
+    stream = io.StringIO()
+    status = execute(file, output, Terminal(stream))
+    return status, stream.getvalue()
+
+
+LIVE = """
+import sys
+sys.path.insert(0, {root!r})
+from mimokit_widgets import LiveChart
+from tests.charts.fakes import samples
+from tests.widgets.fake_run import FakeRun
+run = FakeRun()
+chart = LiveChart(run)
+chart
+"""
+
+
+def test_a_good_notebook_leaves_a_page_with_the_picture_of_its_run(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    file = write_notebook(
+        tmp_path,
+        "md:# Greetings",
+        "print('hello from', __import__('os').path.basename(__import__('os').getcwd()))",
+        "md:## Watch it",
+        LIVE.format(root=root),
+        "run.give(samples()); run.end()",
+        "print('read on')",
+    )
+    status, told = run(file, tmp_path / "out")
+    assert status == 0
+    assert "Greetings\n        hello from " + tmp_path.name in told
+    assert "Watch it" in told
+    assert "iteration 40 of 40 · loss" in told
+    page = (tmp_path / "out" / "small.html").read_text()
+    assert "Training finished. 40 iterations" in page
+    assert external_references(page) == []
+    executed = nbformat.read(tmp_path / "out" / "small.ipynb", 4)
+    assert "image/svg+xml" in executed.cells[3].outputs[0].data
+    assert nbformat.read(file, 4).cells[1].outputs == []  # the notebook itself stays as it was
+
+
+def test_a_failing_cell_is_told_in_short_and_the_page_is_still_left(tmp_path: Path) -> None:
+    file = write_notebook(tmp_path, "md:# Divide", "a = 1\nb = a / 0", "print('never')")
+    status, told = run(file, tmp_path / "out")
+    assert status == 1
+    assert "in line 2: b = a / 0" in told
+    assert "ZeroDivisionError: division by zero" in told
+    assert "Traceback" not in told
+    assert "never" not in told
+    page = (tmp_path / "out" / "small.html").read_text()
+    assert "ZeroDivisionError" in page
+    assert external_references(page) == []
+
+
+def test_a_kernel_that_dies_is_told(tmp_path: Path) -> None:
+    file = write_notebook(tmp_path, "import os; os._exit(3)")
+    status, told = run(file, tmp_path / "out")
+    assert status == 1
+    assert "The kernel died" in told
+    assert (tmp_path / "out" / "small.html").is_file()
+
+
+def test_a_missing_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "no.ipynb"), "--output", str(tmp_path)]) == 2
+    assert "There is no notebook" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "no.ipynb"
+    file.write_text("not json")
+    assert main([str(file), "--output", str(tmp_path / "out")]) == 2
+    assert "is not a notebook" in capsys.readouterr().err
+
+
+def test_the_command_exits_with_the_status(tmp_path: Path) -> None:
+    file = write_notebook(tmp_path, "raise SystemError('no')")
+    command = [sys.executable, "-m", "mimokit_widgets.execute", str(file), "--output"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout.startswith("    0 s  Running ")
+    assert done.stdout.rstrip().endswith("small.html")
+
+
+def test_text_comes_out_indented_whatever_way_it_arrives() -> None:
+    stream = io.StringIO()
+    terminal = Terminal(stream)
+    for piece in ("one", " line\n", "two\nthree"):
+        terminal.text(piece)
+    terminal.heading("next")
+    lines = stream.getvalue().splitlines()
+    assert lines[:3] == ["        one line", "        two", "        three"]
+    assert lines[3].endswith("next")
+
+
+def test_progress_tells_only_of_live_charts() -> None:
+    progress = TrainingProgress()
+    other = {"comm_id": "x", "data": {"state": {"_anywidget_id": "other"}}}
+    progress.opened(other)
+    message = {"comm_id": "x", "data": {"content": {"type": "append", "rows": []}}}
+    assert progress.line(message) is None

@@ -1,0 +1,62 @@
+"""Execute a notebook from top to bottom and leave it as an HTML page.
+
+    python -m mimokit_widgets.execute NOTEBOOK --output DIR
+
+Prints what goes on while it goes on. Leaves DIR/NAME.html, which needs neither a kernel nor a
+network, and DIR/NAME.ipynb. Exits 1 if a cell fails; the page then ends with the error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mimokit_widgets.terminal import Terminal
+
+FAILED = 1
+BAD_ARGUMENT = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Execute the notebook that the command line names; return the exit status."""
+    parser = argparse.ArgumentParser(prog="mimokit_widgets.execute", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
+    given = parser.parse_args(arguments)
+    if not given.notebook.is_file():
+        print(f"There is no notebook {given.notebook}.", file=sys.stderr)
+        return BAD_ARGUMENT
+    terminal = Terminal()
+    terminal.heading(f"Running {given.notebook}")
+    return execute(given.notebook, given.output, terminal)
+
+
+def execute(file: Path, output: Path, terminal: Terminal) -> int:
+    """Execute a notebook in its own folder; return the exit status."""
+    # These take a second to import; the first line is on the screen before.
+    import nbformat
+
+    from mimokit_widgets.headless import HeadlessNotebook
+    from mimokit_widgets.page import to_page
+
+    try:
+        notebook = nbformat.read(file, as_version=4)
+    except Exception as error:
+        print(f"The file {file} is not a notebook ({error}).".splitlines()[0], file=sys.stderr)
+        return BAD_ARGUMENT
+    status = HeadlessNotebook(notebook, file, terminal).run()
+    output.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, output / file.name)
+    page = output / f"{file.stem}.html"
+    page.write_text(to_page(notebook, file.stem), encoding="utf-8")
+    terminal.heading({0: "Done.", FAILED: "Failed.", INTERRUPTED: "Interrupted."}[status])
+    terminal.text(f"The page: {page}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

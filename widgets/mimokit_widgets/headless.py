@@ -1,0 +1,99 @@
+"""A notebook executed without a browser, told to a terminal as it goes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+from mimokit_widgets.execute import FAILED, INTERRUPTED
+from mimokit_widgets.terminal import Terminal, TrainingProgress
+
+COLOR_CODES = re.compile(r"\x1b\[[0-9;]*m")
+FAILING_LINE = re.compile(r"^-+>\s*(\d+)\s?(.*)$", re.MULTILINE)
+HEADING = re.compile(r"^#+\s+(.+?)\s*$", re.MULTILINE)
+MOST_ERROR_LINES = 12
+
+
+class HeadlessNotebook:
+    """Runs the cells of a notebook; outputs go into the notebook that was given."""
+
+    def __init__(self, notebook: Any, file: Path, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._headings = _headings(notebook.cells)
+        self._said = ""
+        self._client = _Client(
+            notebook,
+            terminal=terminal,
+            timeout=None,
+            kernel_name="python3",
+            # Its warning that TCP on this machine is not encrypted is noise between the cells.
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],
+            store_widget_state=False,
+            resources={"metadata": {"path": str(file.parent)}},
+            on_cell_execute=self._announce,
+        )
+
+    def run(self) -> int:
+        """Run all cells; return 0, FAILED or INTERRUPTED."""
+        try:
+            self._client.execute()
+        except CellExecutionError as error:
+            self._explain(error)
+            return FAILED
+        except DeadKernelError:
+            self._terminal.text("The kernel died while it ran this cell.\n")
+            return FAILED
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        return 0
+
+    def _announce(self, cell: Any, cell_index: int) -> None:
+        heading = self._headings[cell_index]
+        if cell.cell_type == "code" and heading != self._said:
+            self._said = heading
+            self._terminal.heading(heading)
+
+    def _explain(self, error: CellExecutionError) -> None:
+        """Print what the cell raised, and the line that raised it."""
+        place = FAILING_LINE.search(COLOR_CODES.sub("", error.traceback))
+        if place is not None:
+            self._terminal.text(f"\nin line {place[1]}: {place[2].strip()}\n")
+        lines = COLOR_CODES.sub("", f"{error.ename}: {error.evalue}").splitlines()
+        self._terminal.text("\n".join(lines[:MOST_ERROR_LINES]) + "\n")
+
+
+class _Client(NotebookClient):  # type: ignore[misc]
+    """Hands text and progress to the terminal the moment they arrive."""
+
+    def __init__(self, notebook: Any, terminal: Terminal, **options: Any) -> None:
+        super().__init__(notebook, **options)
+        self._terminal = terminal
+        self._training = TrainingProgress()
+
+    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
+        content = msg["content"]
+        if msg["msg_type"] == "stream":
+            self._terminal.text(content["text"])
+        elif msg["msg_type"] == "comm_open":
+            self._training.opened(content)
+        elif msg["msg_type"] == "comm_msg":
+            line = self._training.line(content)
+            if line:
+                self._terminal.progress(line)
+        return super().process_message(msg, cell, cell_index)
+
+
+def _headings(cells: list[Any]) -> list[str]:
+    """Return for every cell the last heading above it."""
+    current = "Start"
+    found = []
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            titles = HEADING.findall(cell.source)
+            current = titles[-1] if titles else current
+        found.append(current)
+    return found
