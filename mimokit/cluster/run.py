@@ -55,7 +55,8 @@ class ClusterRun:
         self._changed = threading.Condition()
         self._reports: dict[int, RankReport] = {}
         self._log = SampleLog()
-        self._abort_requested = False
+        self._aborted = False
+        self._aborting = False
         self._finished = threading.Event()
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -123,7 +124,8 @@ class ClusterRun:
         killed and replaced.
         """
         with self._changed:
-            self._abort_requested = True
+            # After a rank's own failure an abort changes nothing: the failure is what is reported.
+            self._aborted = self._aborted or not self._in_trouble()
             self._changed.notify_all()
 
     def wait_ended(self, timeout: float | None = None) -> bool:
@@ -150,7 +152,9 @@ class ClusterRun:
             self._changed.notify_all()
 
     def printed(self, rank: int, text: str) -> None:
-        """A rank has printed."""
+        """A rank has printed: show it, but not the noise of connections that an abort breaks."""
+        if self._aborting:
+            return
         for line in text.splitlines():
             print(f"[rank {rank}] {line}", file=sys.stdout)
 
@@ -216,7 +220,7 @@ class ClusterRun:
         return len(self._reports) == len(self._engines)
 
     def _in_trouble(self) -> bool:
-        return self._abort_requested or any(
+        return self._aborted or any(
             not isinstance(report, Outcome) or report.failure is not None
             for report in self._reports.values()
         )
@@ -226,6 +230,7 @@ class ClusterRun:
 
     def _call_back(self, deadline: float) -> None:
         # Said more than once: a rank that is just connecting has nothing to break off yet.
+        self._aborting = True
         while (missing := self._missing()) and time.monotonic() < deadline:
             for rank in missing:
                 self._owner.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self.run_id})
@@ -261,17 +266,20 @@ class ClusterRun:
 
     def _find_error(self, reports: dict[int, RankReport]) -> BaseException | None:
         error = verdict(reports)
+        if self._aborted and (error is not None or not self._all_succeeded(reports)):
+            return RunAborted(f"the run was aborted after {self.elapsed:.1f} s")
         if error is not None:
             return error
-        if len(reports) < len(self._engines) or any(
-            isinstance(report, Outcome) and report.failure for report in reports.values()
-        ):
-            return RunAborted(f"the run was aborted after {self.elapsed:.1f} s")
         try:
             self._results = [self._value(reports[rank]) for rank in self._engines]
         except Exception as problem:
             return ClusterError(f"a result cannot be read here: {problem}")
         return None
+
+    def _all_succeeded(self, reports: dict[int, RankReport]) -> bool:
+        return len(reports) == len(self._engines) and all(
+            isinstance(report, Outcome) and report.failure is None for report in reports.values()
+        )
 
     def _value(self, report: RankReport) -> Any:
         assert isinstance(report, Outcome)

@@ -110,19 +110,24 @@ class LocalPool:
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
-        for pipe in (self._server.stdin, self._server.stdout):
-            with contextlib.suppress(OSError):
-                if pipe is not None and pipe is not self._server.stdout:
-                    pipe.close()
-        self._reader.join(1)
-        if self._server.stdout is not None:
-            self._server.stdout.close()
+        self._close_pipes()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _close_pipes(self) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        with contextlib.suppress(OSError):
+            self._server.stdin.close()
+        if self._reader is not threading.current_thread():
+            self._reader.join(0.5)
+        self._server.stdout.close()
 
     def _start_server(self, preload: Sequence[str]) -> subprocess.Popen[bytes]:
         environment = dict(os.environ)
         for name in ONE_THREAD:
             environment.setdefault(name, "1")
+        # An abort breaks connections: torch's C++ side would print a page for each.
+        environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         # Counting GPUs must not open them in the server: an open GPU does not survive a fork.
         environment.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)

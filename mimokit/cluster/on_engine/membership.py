@@ -84,9 +84,7 @@ class Membership:
 
     def leave(self) -> None:
         """Leave nothing behind: groups, Megatron's globals, environment, store."""
-        dist = _distributed()
-        if dist is not None and dist.is_initialized():
-            dist.destroy_process_group()
+        _destroy_groups()
         _reset_megatron()
         for name in ENVIRONMENT:
             os.environ.pop(name, None)
@@ -100,6 +98,17 @@ class Membership:
 def _distributed() -> Any:
     torch = sys.modules.get("torch")
     return torch.distributed if torch is not None and torch.distributed.is_available() else None
+
+
+def _destroy_groups() -> None:
+    dist = _distributed()
+    if dist is None:
+        return
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    # A join that was interrupted has counted a group that never came to be; groups are named by
+    # this count, and ranks that disagree on it wait for each other in vain.
+    dist.distributed_c10d._world.group_count = 0
 
 
 def _set_environment(spec: WorldSpec) -> None:
