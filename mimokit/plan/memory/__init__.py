@@ -1,0 +1,16 @@
+"""Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
+
+from mimokit.plan.memory.activations import layer_activations
+from mimokit.plan.memory.in_flight import micro_batches_in_flight
+from mimokit.plan.memory.module_memory import PARTS, stage_memory, total_bytes
+from mimokit.plan.memory.states import Held, state_bytes
+
+__all__ = [
+    "PARTS",
+    "Held",
+    "layer_activations",
+    "micro_batches_in_flight",
+    "stage_memory",
+    "state_bytes",
+    "total_bytes",
+]

@@ -1,0 +1,110 @@
+"""Bytes of activations that one layer keeps for the backward pass, per micro-batch and rank.
+
+Korthikanti et al., arXiv 2205.05198, table 2, taken apart so that it holds for grouped queries,
+SwiGLU and experts too. With s tokens, b samples, width h, a heads, t tensor-parallel ranks the sum
+for GPT with dropout is theirs: s b h (10 + 24/t + 5 a s / (h t)) whole, s b h (34/t) with sequence
+parallelism and without the attention core.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mimokit.plan.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.plan.sizes import RECOMPUTE_FULL, RECOMPUTE_NONE, Numbers, ParallelSizes
+
+HALF = 2
+"""Bytes of a bf16 or fp16 number."""
+
+
+def layer_activations(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    seq: Numbers,
+    *,
+    flash: bool = True,
+    dropout: bool = False,
+) -> Numbers:
+    """Return the bytes that one layer keeps, by its recompute mode.
+
+    Args:
+        net: the layers.
+        moe: the experts of this layer, or None for a dense one.
+        sizes: how the module is cut.
+        tokens: tokens of one micro-batch on one rank, b s / c.
+        seq: tokens that a token can see, s.
+        flash: the attention core keeps no scores (flash attention).
+        dropout: masks of dropout are kept, one byte per number.
+    """
+    kept = whole_layer(net, moe, sizes, tokens, dropout=dropout)
+    if not flash:
+        kept = kept + np.where(
+            np.equal(sizes.recompute, RECOMPUTE_NONE),
+            attention_scores(net, sizes, tokens, seq, dropout=dropout),
+            0,
+        )
+    return np.where(
+        np.equal(sizes.recompute, RECOMPUTE_FULL), layer_input(net, sizes, tokens), kept
+    )
+
+
+def layer_input(net: Transformer, sizes: ParallelSizes, tokens: Numbers) -> Numbers:
+    """Return the bytes of a layer's input: 2 s b h, or 2 s b h / t with sequence parallelism."""
+    return HALF * net.hidden * tokens / sizes.sequence_shards
+
+
+def whole_layer(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    *,
+    dropout: bool = False,
+) -> Numbers:
+    """Return what a layer keeps beside the attention scores: 10 + 24/t for GPT with dropout."""
+    outside = 4 * HALF * net.hidden + (2 * net.hidden if dropout else 0)
+    inside, compressed = _attention_width(net)
+    kept = outside / sizes.sequence_shards + HALF * (inside / sizes.tensor + compressed)
+    if moe is None:
+        kept = kept + HALF * _feed_forward_width(net, net.ffn) / sizes.tensor
+    else:
+        kept = kept + _expert_bytes(net, moe, sizes)
+    return tokens * kept
+
+
+def attention_scores(
+    net: Transformer, sizes: ParallelSizes, tokens: Numbers, seq: Numbers, *, dropout: bool
+) -> Numbers:
+    """Return the bytes of scores without flash attention: 5 a s^2 b / t with dropout."""
+    each = 2 * HALF + 1 if dropout else 2 * HALF
+    return each * net.heads * tokens * seq / sizes.tensor
+
+
+def _attention_width(net: Transformer) -> tuple[int, int]:
+    """Return (numbers per token cut by tensor parallelism, whole ones) that attention keeps."""
+    query, value = net.heads * net.qk_dim, net.heads * net.v_dim
+    if net.mla is None:
+        return query + net.kv_heads * (net.qk_dim + net.v_dim) + value, 0
+    compressed = net.mla.q_rank + net.mla.kv_rank + net.mla.rope_dim
+    return 2 * query + 2 * value, 2 * compressed
+
+
+def _feed_forward_width(net: Transformer, ffn: int) -> int:
+    """Return the numbers per token that a feed-forward layer keeps: 2 f, or 3 f for SwiGLU."""
+    return (3 if net.gated else 2) * ffn
+
+
+def _expert_bytes(net: Transformer, moe: MixtureOfExperts, sizes: ParallelSizes) -> Any:
+    """Return bytes per token: routed and shared experts, dispatched tokens, router scores.
+
+    After NVIDIA/Megatron-LM#6782: experts scale with top-k, as do the tokens sent out and back.
+    A rank takes a tensor-parallel share of the tokens, as experts are not cut by it.
+    """
+    routed = moe.top_k * (_feed_forward_width(net, moe.ffn) + 2 * net.hidden)
+    shared = _feed_forward_width(net, moe.shared_ffn)
+    scores = 4 * moe.experts
+    return (HALF * (routed + shared) + scores) / sizes.tensor

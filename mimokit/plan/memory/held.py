@@ -1,0 +1,82 @@
+"""Parameters that one rank of a stage computes with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mimokit.plan.architecture.models import EncoderBranch, LanguageModel
+from mimokit.plan.architecture.parameters import LayerParameters, dense_layer, expert_layer
+from mimokit.plan.architecture.transformer import Transformer
+from mimokit.plan.memory.states import Held
+from mimokit.plan.sizes import Numbers, ParallelSizes
+from mimokit.plan.stages import stage_layers
+
+Module = LanguageModel | EncoderBranch
+
+
+def net_of(module: Module) -> Transformer:
+    """Return the layers of a module."""
+    return module.net if isinstance(module, LanguageModel) else module.encoder.net
+
+
+def held_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> Held:
+    """Return the parameters on one rank of a stage."""
+    net = net_of(module)
+    layers = stage_layers(net.layers, net.dense_layers, sizes, stage)
+    held = _times(dense_layer(net), layers.dense, sizes)
+    if net.moe is not None:
+        experts = _times(expert_layer(net, net.moe), layers.expert, sizes)
+        held = Held(held.ordinary + experts.ordinary, experts.expert)
+    ends = _ends(module, sizes, stage)
+    return Held(held.ordinary + ends.ordinary, held.expert + ends.expert)
+
+
+def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> Held:
+    ordinary = layer.sharded / sizes.tensor + layer.replicated
+    return Held(ordinary * layers, layer.expert / sizes.expert * layers)
+
+
+def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> Held:
+    """Return what the first and the last stage hold beside layers."""
+    first = np.equal(stage, 0)
+    last = np.equal(stage, sizes.pipeline - 1)
+    if isinstance(module, LanguageModel):
+        return _language_ends(module, sizes, first, last)
+    projector = module.projector
+    whole = projector.parameters - projector.matrices * (1 + projector.copies)
+    cut = projector.matrices * (1 + projector.copies)
+    outside = module.encoder.parameters_outside_layers
+    return Held(first * outside + last * (whole + cut / sizes.tensor))
+
+
+def _language_ends(
+    model: LanguageModel, sizes: ParallelSizes, first: Numbers, last: Numbers
+) -> Held:
+    """Return embedding, output layer and further-token layers.
+
+    Tied embeddings lie on both ends of a pipeline, and once where there is a single stage.
+    """
+    net = model.net
+    table = padded_vocab(model, sizes.tensor) * net.hidden / sizes.tensor
+    once = np.logical_and(model.tied, np.equal(sizes.pipeline, 1))
+    ordinary = first * (table + model.positions * net.hidden)
+    ordinary = ordinary + last * (np.where(once, 0, table) + net.norm_parameters)
+    if not model.next_token_layers or net.moe is None:
+        return Held(ordinary)
+    extra = _times(expert_layer(net, net.moe), model.next_token_layers, sizes)
+    joining = model.next_token_layers * (2 * net.hidden**2 / sizes.tensor + 3 * net.norm_parameters)
+    return Held(ordinary + last * (extra.ordinary + joining), last * extra.expert)
+
+
+def padded_vocab(model: LanguageModel, tensor: Numbers) -> Numbers:
+    """Return the rows of the embedding as Megatron pads them, for arrays of sizes too."""
+    multiple = 128 * np.asarray(tensor)
+    return np.ceil(model.vocab / multiple) * multiple
+
+
+def total_held(module: Module, sizes: ParallelSizes) -> int:
+    """Return the parameters of all stages of one tensor- and expert-parallel rank together."""
+    stages = range(int(sizes.pipeline))
+    return math.ceil(sum(float(held_parameters(module, sizes, stage).total) for stage in stages))

@@ -1,0 +1,82 @@
+"""Bytes that one rank holds for one module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mimokit.plan.architecture.models import LanguageModel
+from mimokit.plan.memory.activations import HALF, layer_activations, whole_layer
+from mimokit.plan.memory.held import Module, held_parameters, net_of, padded_vocab
+from mimokit.plan.memory.in_flight import micro_batches_in_flight
+from mimokit.plan.memory.states import state_bytes
+from mimokit.plan.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
+from mimokit.plan.stages import stage_layers
+
+PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
+
+
+def stage_memory(
+    module: Module,
+    sizes: ParallelSizes,
+    seq: Numbers,
+    micro_batches: Numbers,
+    stage: Numbers,
+    *,
+    samples: Numbers | None = None,
+    frozen: bool = False,
+    held_for: Numbers | None = None,
+) -> Mapping[str, Numbers]:
+    """Return the bytes on a rank of one stage, by part.
+
+    Args:
+        module: a language model, or an encoder with its projector.
+        sizes: how it is cut.
+        seq: tokens per sample of the module (an encoder: patches).
+        micro_batches: per optimizer step, m.
+        stage: index of the stage, 0 first.
+        samples: sequences of `seq` tokens per micro-batch on a rank, by default
+            `sizes.micro_batch`; an encoder sees several images per sample.
+        frozen: the module is not trained: no gradients, no optimizer, no activations kept.
+        held_for: micro-batches whose activations are held at once, where no pipeline schedule
+            decides it: a colocated encoder runs all of a step's before the first backward.
+    """
+    net = net_of(module)
+    count = sizes.micro_batch if samples is None else samples
+    tokens = count * seq / sizes.context
+    alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
+    layers = stage_layers(net.layers, net.dense_layers, sizes, stage)
+    kept = layers.dense * layer_activations(net, None, sizes, tokens, seq)
+    if net.moe is not None:
+        kept = kept + layers.expert * layer_activations(net, net.moe, sizes, tokens, seq)
+    trained = 0.0 if frozen else 1.0
+    parts = dict(state_bytes(held_parameters(module, sizes, stage), sizes, frozen=frozen))
+    parts["activations"] = trained * alive * kept
+    parts["logits"] = _logits(module, sizes, tokens, stage)
+    parts["buffers"] = _buffers(module, sizes, tokens, trained)
+    return parts
+
+
+def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
+    """Return the sum of all parts."""
+    return sum(parts.values())
+
+
+def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers) -> Numbers:
+    """Return bytes of the last stage's logits: bf16, and fp32 of the cross entropy."""
+    if not isinstance(module, LanguageModel):
+        return 0.0 * tokens
+    rows = padded_vocab(module, sizes.tensor) / sizes.tensor
+    return np.equal(stage, sizes.pipeline - 1) * (HALF + 4) * tokens * rows
+
+
+def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, trained: float) -> Numbers:
+    """Return bytes that live inside one layer only.
+
+    Full recompute rebuilds one layer at a time; sequence parallelism gathers one layer's input.
+    """
+    net = net_of(module)
+    rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * whole_layer(net, net.moe, sizes, tokens)
+    gathered = np.where(np.greater(sizes.sequence_shards, 1), HALF * net.hidden * tokens, 0)
+    return trained * (rebuilt + gathered)

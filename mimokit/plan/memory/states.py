@@ -1,0 +1,58 @@
+"""Bytes of weights, gradients and optimizer state per parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mimokit.plan.sizes import Numbers, ParallelSizes
+
+WEIGHT, GRADIENT, OPTIMIZER = 2, 4, 12
+"""bf16 weight, fp32 gradient, fp32 master weight with both moments of Adam: 18 bytes together
+(Megatron-LM `theoretical_memory_usage.py`)."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Parameters that one rank computes with.
+
+    Attributes:
+        ordinary: outside routed experts.
+        expert: of routed experts.
+    """
+
+    ordinary: Numbers
+    expert: Numbers = 0
+
+    @property
+    def total(self) -> Numbers:
+        """Both."""
+        return self.ordinary + self.expert
+
+
+def state_bytes(held: Held, sizes: ParallelSizes, *, frozen: bool) -> Mapping[str, Numbers]:
+    """Return weights, gradients and optimizer bytes on one rank.
+
+    With the distributed optimizer 6 + 12 / D; with i optimizer instances its shards are D / i
+    apart, so 6 + 12 i / D (arXiv 2605.27678); fully sharded 18 / D. A frozen module has weights
+    alone. D counts data x context ranks, for experts the ranks with the same experts.
+    """
+    whole = np.where(sizes.fully_sharded, 1 / sizes.replicas, 1.0)
+    whole_expert = np.where(sizes.fully_sharded, 1 / sizes.expert_replicas, 1.0)
+    shards = np.maximum(1, sizes.replicas / sizes.instances)
+    expert_shards = np.maximum(1, sizes.expert_replicas / sizes.instances)
+    optimizer = _over(held, sizes, shards, expert_shards)
+    kept = held.ordinary * whole + held.expert * whole_expert
+    trained = 0 if frozen else 1
+    return {
+        "weights": WEIGHT * kept,
+        "gradients": trained * GRADIENT * kept,
+        "optimizer": trained * OPTIMIZER * optimizer,
+    }
+
+
+def _over(held: Held, sizes: ParallelSizes, shards: Numbers, expert_shards: Numbers) -> Numbers:
+    cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
+    return held.ordinary / np.where(cut, shards, 1) + held.expert / np.where(cut, expert_shards, 1)

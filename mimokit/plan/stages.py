@@ -1,0 +1,48 @@
+"""How the layers of a module are dealt to its pipeline stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mimokit.plan.sizes import Numbers, ParallelSizes
+
+
+@dataclass(frozen=True)
+class StageLayers:
+    """Layers on one stage.
+
+    Attributes:
+        dense: layers with an ordinary feed-forward layer.
+        expert: layers with experts.
+    """
+
+    dense: Numbers
+    expert: Numbers
+
+    @property
+    def total(self) -> Numbers:
+        """All layers of the stage."""
+        return self.dense + self.expert
+
+
+def stage_layers(layers: int, dense: int, sizes: ParallelSizes, stage: Numbers) -> StageLayers:
+    """Return the layers of a stage.
+
+    Where p v divides the layers every chunk has as many. Where it does not, embedding and loss
+    count as layers (Megatron's `account_for_embedding_in_pipeline_split` and `..._loss_...`), so
+    that the first and last chunk are shorter, and the chunks in between are rounded up. Dense
+    layers of a mixture come first; with several chunks per stage they are on stage 0 too.
+    """
+    chunks = sizes.pipeline * sizes.virtual
+    per_chunk = np.ceil((layers + np.where(np.equal(layers % chunks, 0), 0, 2)) / chunks)
+    even = np.equal(layers % chunks, 0)
+    first, last = np.equal(stage, 0), np.equal(stage, sizes.pipeline - 1)
+    full = per_chunk * sizes.virtual
+    short = full - np.where(even, 0, 1) * (first * 1.0 + last * 1.0)
+    total = np.where(np.equal(sizes.pipeline, 1), layers, np.clip(short, 0, layers))
+    if dense >= layers:
+        return StageLayers(total, 0 * total)
+    here = np.where(first, np.minimum(dense, total), 0)
+    return StageLayers(here, total - here)
