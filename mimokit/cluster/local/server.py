@@ -202,9 +202,10 @@ def _thread_count() -> int:
 
 
 def _gpu_is_open() -> bool:
+    # Merely counting GPUs opens other device files, which do survive a fork.
     for descriptor in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):
-            if os.readlink(descriptor).startswith("/dev/nvidia"):
+            if os.readlink(descriptor).startswith("/dev/nvidia-uvm"):
                 return True
     return False
 
