@@ -38,6 +38,7 @@ class RuntimeConfig(ConfigModel):
         metrics_output_dir: folder for the metrics, or None for no files.
         tensorboard_dir: folder for TensorBoard files, or None for none.
         learning_rate: of AdamW.
+        learning_rate_warmup: first steps, over which the learning rate rises to its value.
         weight_decay: of AdamW.
         adam_epsilon: of AdamW.
         clip_grad: largest global gradient norm; 0 clips nothing.
@@ -56,6 +57,7 @@ class RuntimeConfig(ConfigModel):
     metrics_output_dir: str | None = None
     tensorboard_dir: str | None = None
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    learning_rate_warmup: NotNegative = 0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
     clip_grad: Annotated[float, Field(ge=0)] = 1.0

@@ -61,8 +61,6 @@ def _quick_import() -> Iterator[None]:
 
 if CPU_ONLY:
     _answer_for_cuda()
-    # Advice for CUDA devices, once per rank.
-    warnings.filterwarnings("ignore", "When using async grad allreduce", UserWarning)
 
 with _quick_import():
     from megatron.core import parallel_state, tensor_parallel
@@ -78,7 +76,11 @@ with _quick_import():
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.tensor_parallel import random as tensor_parallel_random
     from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
-    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.tensor_parallel.layers import (
+        ColumnParallelLinear,
+        RowParallelLinear,
+        linear_with_grad_accumulation_and_async_allreduce,
+    )
     from megatron.core.tensor_parallel.utils import VocabUtility
     from megatron.core.transformer.enums import AttnMaskType
     from megatron.core.transformer.mlp import MLPSubmodules
@@ -86,6 +88,10 @@ with _quick_import():
     from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_block import TransformerBlock
     from megatron.core.transformer.transformer_config import TransformerConfig
+
+if CPU_ONLY:
+    # Given already: advice for CUDA devices, which every rank would print.
+    linear_with_grad_accumulation_and_async_allreduce.warned = True
 
 # The rank map of a layout is shown by the plan; Megatron repeats every group of it in its log.
 logging.getLogger("absl").setLevel(logging.WARNING)

@@ -7,6 +7,20 @@ from typing import Any
 
 import torch
 
+from mimokit.config import RuntimeConfig
+
+
+def learning_rate_at(runtime: RuntimeConfig, iteration: int) -> float:
+    """Return the learning rate of an iteration (0-based): a linear rise, then constant."""
+    rise = min(1.0, (iteration + 1) / max(runtime.learning_rate_warmup, 1))
+    return runtime.learning_rate * rise
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
 
 class MainGradAdamW(torch.optim.AdamW):
     """AdamW that steps on `main_grad`.

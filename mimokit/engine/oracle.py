@@ -20,6 +20,7 @@ from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.mimo_model import vision_language_provider
+from mimokit.engine.optimizer import learning_rate_at, set_learning_rate
 from mimokit.plan.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -64,7 +65,11 @@ def run_oracle(
         eps=config.runtime.adam_epsilon,
     )
     language = config.model.llm_module_name
-    return [_step(model.model, optimizer, iterator, config, language) for _ in range(steps)]
+    taken = []
+    for iteration in range(steps):
+        set_learning_rate(optimizer, learning_rate_at(config.runtime, iteration))
+        taken.append(_step(model.model, optimizer, iterator, config, language))
+    return taken
 
 
 def _step(

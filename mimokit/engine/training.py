@@ -32,7 +32,7 @@ from mimokit.engine.mimo_model import (
     get_vlm_mimo_model_homogeneous,
 )
 from mimokit.engine.monitor import PerformanceMonitor, create_performance_monitor
-from mimokit.engine.optimizer import MainGradAdamW
+from mimokit.engine.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
 from mimokit.engine.profiling import profiler
 from mimokit.engine.schedule import MicrobatchLoss, forward_backward_steps
 from mimokit.engine.steps import Schedule, Step, exhaust
@@ -57,6 +57,7 @@ class TrainingState:
     data: TrainingData
     iterator: Iterator[Batch]
     config: ExperimentConfig
+    iteration: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,9 @@ def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResu
     norm = global_gradient_norm(state.modules)
     yield Step("optimizer")
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
+    set_learning_rate(state.optimizer, learning_rate_at(state.config.runtime, state.iteration))
     state.optimizer.step()
+    state.iteration += 1
     yield Step("report")
     return _reduce(state.layout, losses, norm, stop)
 

@@ -83,15 +83,22 @@ def _source(task: str | None) -> Any:
 
 
 def _follow(training: TrainingRun) -> Any:
-    """Show a bar that moves with rank 0 until the run ends; Ctrl-C stops after the iteration."""
+    """Show rank 0's progress until the run ends; Ctrl-C stops after the iteration.
+
+    A bar on a terminal, a line every `log_interval` iterations elsewhere.
+    """
     from tqdm import tqdm
 
-    with tqdm(total=training.config.runtime.num_iterations, unit="step") as bar:
+    runtime = training.config.runtime
+    with tqdm(total=runtime.num_iterations, unit="step", mininterval=0.5, disable=None) as bar:
 
         def show(sample: dict[str, Any]) -> None:
-            if sample["kind"] == "step" and sample["rank"] == 0:
-                bar.set_postfix(loss=f"{sample['loss']:.3f}", refresh=False)
-                bar.update()
+            if sample["kind"] != "step" or sample["rank"] != 0:
+                return
+            bar.set_postfix(loss=f"{sample['loss']:.3f}", refresh=False)
+            bar.update()
+            if bar.disable and sample["iteration"] % runtime.log_interval == 0:
+                typer.echo(f"iteration {sample['iteration']}: loss {sample['loss']:.4f}")
 
         training.on_sample(show)
         try:
