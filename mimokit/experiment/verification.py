@@ -113,28 +113,18 @@ class VerificationReport:
             "weight_differences": list(self.weight_differences),
         }
 
-    def _header(self) -> list[str]:
-        modules = list(self.layout)
-        return [
-            "step",
-            "loss",
-            "oracle",
-            "difference",
-            *(f"{module} gradient" for module in modules),
-            *(f"{module} weight" for module in modules),
-        ]
+    def _header(self) -> tuple[str, ...]:
+        return ("step", "loss", "one process", "difference", "module", "gradient", "weight")
 
     def _rows(self) -> Iterable[list[str]]:
         for step, loss in enumerate(self.losses):
-            gradients, weights = self.gradient_differences[step], self.weight_differences[step]
-            yield [
-                str(step + 1),
-                f"{loss:.6f}",
-                f"{self.oracle_losses[step]:.6f}",
-                f"{self.loss_differences[step]:.1e}",
-                *(f"{gradients[module]:.1e}" for module in self.layout),
-                *(f"{weights[module]:.1e}" for module in self.layout),
-            ]
+            losses = [f"{loss:.6f}", f"{self.oracle_losses[step]:.6f}"]
+            first = [str(step + 1), *losses, f"{self.loss_differences[step]:.1e}"]
+            for module in self.layout:
+                gradient = self.gradient_differences[step][module]
+                weight = self.weight_differences[step][module]
+                yield [*first, module, f"{gradient:.1e}", f"{weight:.1e}"]
+                first = ["", "", "", ""]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(*self._header(), title="Layout against one process")
@@ -144,9 +134,10 @@ class VerificationReport:
         yield self.verdict
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in self._header())
+        head = "".join(f"<th>{cell}</th>" for cell in self._header())
         body = "".join(
-            "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._rows()
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self._rows()
         )
         mark = "✔" if self.passed else "✘"
         return (
@@ -203,7 +194,9 @@ def verify(
 
 
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
-    runtime = config.runtime.model_copy(update={"adam_epsilon": ADAM_EPSILON})
+    runtime = config.runtime.model_copy(
+        update={"adam_epsilon": ADAM_EPSILON, "learning_rate_warmup": 0}
+    )
     data = config.data.model_copy(update={"num_workers": 0})
     return config.model_copy(update={"runtime": runtime, "data": data})
 

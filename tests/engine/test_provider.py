@@ -1,0 +1,104 @@
+"""Groups, weights and random numbers that a rank is given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.cluster import RankError
+from mimokit.engine.rng import CpuRngTracker, module_seed
+from tests.layouts import digits_config
+
+
+def _groups(plan):
+    import torch.distributed as dist
+
+    from mimokit.engine.grids import create_grids, is_current_rank_in_grid
+
+    grids, collections = create_grids(plan)
+    return {
+        name: {
+            "tp": dist.get_process_group_ranks(groups.tp),
+            "dp": dist.get_process_group_ranks(groups.dp),
+            "tp_dp_cp": dist.get_process_group_ranks(groups.tp_dp_cp),
+            "in_grid": is_current_rank_in_grid(dist.get_rank(), grids[name]),
+            "embd": groups.embd,
+        }
+        for name, groups in collections.items()
+    }
+
+
+def test_ranks_are_in_the_groups_of_the_plan(cluster):
+    plan = mimokit.plan(digits_config((1, 4), (2, 2)))
+    results = cluster.run(_groups, plan, world_size=4)
+    for rank, modules in enumerate(results):
+        for name, groups in modules.items():
+            for dimension in ("tp", "dp"):
+                expected = next(g for g in plan.modules[name].groups(dimension) if rank in g)
+                assert groups[dimension] == list(expected)
+            assert groups["tp_dp_cp"] == [0, 1, 2, 3]
+            assert groups["in_grid"]
+            assert groups["embd"] is None
+
+
+def _weights(plan, config):
+    from mimokit.engine.training import build_model
+
+    layout = build_model(plan, config)
+    return {
+        f"{module}.{name}": (
+            getattr(parameter, "partition_dim", -1) if parameter.tensor_model_parallel else -1,
+            parameter.detach().numpy(),
+        )
+        if hasattr(parameter, "tensor_model_parallel")
+        else (-1, parameter.detach().numpy())
+        for module, wrapped in layout.modules().items()
+        for name, parameter in wrapped.module.named_parameters()
+    }
+
+
+def test_one_seed_gives_one_model_at_any_size(cluster):
+    alone = digits_config((1, 1), (1, 1))
+    spread = digits_config((2, 1), (2, 1))
+    whole = cluster.run(_weights, mimokit.plan(alone), alone, world_size=1)[0]
+    parts = cluster.run(_weights, mimokit.plan(spread), spread, world_size=2)
+    cut = 0
+    for name, (_, expected) in whole.items():
+        dimension = parts[0][name][0]
+        pieces = [torch.tensor(part[name][1]) for part in parts]
+        cut += dimension >= 0
+        assembled = torch.cat(pieces, dimension) if dimension >= 0 else pieces[0]
+        assert torch.equal(assembled, torch.tensor(expected)), name
+    assert cut > 10
+
+
+def _provide_for(plan, config):
+    from mimokit.engine.mimo_model import vision_language_provider
+
+    vision_language_provider(config.model, 1).provide(plan)
+
+
+def test_a_plan_for_another_world_is_refused(cluster):
+    config = digits_config((1, 4), (2, 2))
+    with pytest.raises(RankError, match="plan is for 4 ranks but the world has 2"):
+        cluster.run(_provide_for, mimokit.plan(config), config, world_size=2)
+
+
+def test_modules_draw_from_states_of_their_own():
+    tracker = CpuRngTracker()
+    for module in ("images", "language_module"):
+        tracker.add(f"{module}/model-parallel-rng", module_seed(42, module))
+    before = torch.get_rng_state()
+
+    def draw(module):
+        with tracker.module(module), tracker.fork():
+            return float(torch.rand(1))
+
+    first = draw("images")
+    other = draw("language_module")
+    second = draw("images")
+    assert len({first, other, second}) == 3
+    assert torch.equal(torch.get_rng_state(), before), "code outside sees nothing of it"
+    with pytest.raises(ValueError, match="exists already"):
+        tracker.add("images/model-parallel-rng", 1)

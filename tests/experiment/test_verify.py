@@ -1,0 +1,118 @@
+"""`verify` from Python and from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from mimokit.config import ConfigError
+from mimokit.experiment import verify
+from tests.layouts import digits_config
+
+# Only the keys that every config has: no image sizes, no optimizer.
+PLAIN = """
+model:
+  module_architectures:
+    images: {num_layers: 1, hidden_size: 32, num_attention_heads: 4, seq_length: 6, vocab_size: 0}
+    language_module:
+      {num_layers: 1, hidden_size: 32, num_attention_heads: 4, seq_length: 32, vocab_size: 64}
+  module_parallelisms:
+    images: {tensor_parallel: 1, pipeline_parallel: 1, data_parallel: 2}
+    language_module: {tensor_parallel: 2, pipeline_parallel: 1, data_parallel: 1}
+  special_token_ids: {images: 64}
+  llm_module_name: language_module
+  encoder_module_name: images
+  llm_rank_offset: 0
+data:
+  base_batch_size: 4
+  num_microbatches: 2
+  seq_length: 32
+  image_seq_length: 12
+  vocab_size: 64
+  image_special_token_id: 64
+  dataset_size: 64
+  num_workers: 0
+  prefetch_factor: 2
+runtime:
+  num_iterations: 2
+  warmup_iterations: 0
+  log_interval: 1
+  enable_performance_monitoring: true
+  pipeline_schedule: colocated
+"""
+
+
+@pytest.fixture
+def plain_file(tmp_path):
+    file = tmp_path / "plain.yaml"
+    file.write_text(PLAIN)
+    return file
+
+
+def _command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "mimokit.experiment.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_command_prints_json_and_succeeds(plain_file):
+    result = _command("verify", plain_file, "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["data"] == "synthetic"
+    assert len(report["losses"]) == len(report["oracle_losses"]) == 5
+    assert len(set(report["losses"])) == 5
+    for name in ("loss", "gradient", "weight"):
+        assert 0 <= report[f"max_{name}_difference"] <= 1e-5
+
+
+def test_the_command_fails_above_the_tolerance(plain_file):
+    result = _command("verify", plain_file, "--tolerance", "1e-12", "--steps", "2")
+    assert result.returncode == 1
+    assert "does NOT compute" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_the_command_refuses_a_bad_config_before_it_starts_anything(tmp_path, plain_file):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(plain_file.read_text().replace("tensor_parallel: 2", "tensor_parallel: 3"))
+    result = _command("verify", bad)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert "language_module" in result.stderr
+
+
+def test_a_report_shows_every_step_and_module(cluster):
+    report = verify(cluster, digits_config((1, 2), (2, 1)), steps=2)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(report)
+    text = console.export_text()
+    html = report._repr_html_()
+    for shown in (text, html):
+        assert shown.count("language_module") >= 2
+        assert f"{report.losses[1]:.6f}" in shown
+        assert "computes what one process computes" in " ".join(shown.split())
+    assert report.to_json()["passed"] is True
+
+
+def test_nan_never_passes(cluster):
+    report = verify(cluster, digits_config((1, 1), (1, 1)), steps=1)
+    broken = type(report)(**{**report.__dict__, "weight_differences": ({"images": float("nan")},)})
+    assert not broken.passed
+
+
+def test_heterogeneous_layouts_are_refused_in_one_sentence(cluster, tmp_path, plain_file):
+    text = plain_file.read_text().replace("pipeline_schedule: colocated", "pipeline_schedule: 1f1b")
+    text = text.replace("llm_rank_offset: 0", "llm_rank_offset: 2")
+    file = tmp_path / "apart.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="can be planned but not run yet"):
+        verify(cluster, file)
