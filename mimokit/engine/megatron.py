@@ -96,10 +96,15 @@ if CPU_ONLY:
 # The rank map of a layout is shown by the plan; Megatron repeats every group of it in its log.
 logging.getLogger("absl").setLevel(logging.WARNING)
 
-# Megatron's attention writes its scores into this buffer; `initialize_model_parallel`, which
-# mimokit has no use for, is what usually creates it.
-if parallel_state._GLOBAL_MEMORY_BUFFER is None:
-    parallel_state._set_global_memory_buffer()
+
+def ensure_memory_buffer() -> None:
+    """Create the buffer that Megatron's attention writes its scores into.
+
+    `initialize_model_parallel` usually does; mimokit gives every module its groups instead.
+    """
+    if parallel_state._GLOBAL_MEMORY_BUFFER is None:
+        parallel_state._set_global_memory_buffer()
+
 
 __all__ = [
     "CPU_ONLY",
@@ -123,6 +128,7 @@ __all__ = [
     "VisionModalitySubmodules",
     "VocabParallelCrossEntropy",
     "VocabUtility",
+    "ensure_memory_buffer",
     "get_gpt_layer_local_spec",
     "parallel_state",
     "tensor_parallel",

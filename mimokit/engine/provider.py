@@ -21,6 +21,7 @@ from mimokit.engine.megatron import (
     MimoModelConfig,
     ModuleSpec,
     ProcessGroupCollection,
+    ensure_memory_buffer,
 )
 from mimokit.engine.rng import module_seed, seed_modules
 from mimokit.plan.types import LayoutPlan
@@ -72,6 +73,7 @@ class MimoModelProvider:
             ValueError: if a modality is no module of the layout, or the world has another size.
         """
         self._check(plan)
+        ensure_memory_buffer()
         grids, groups = create_grids(plan)
         mine = participating(grids)
         seed_modules(self.seed, {name: groups[name].tp.rank() for name in mine})

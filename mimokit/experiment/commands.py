@@ -104,7 +104,6 @@ def _follow(training: TrainingRun) -> Any:
         try:
             return training.result()
         except KeyboardInterrupt:
-            training.stop()
             return training.result()
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Sample = dict[str, Any]
 
+_PATIENCE = 10.0
+"""Seconds that an interrupted run may take to end its iteration."""
+
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -100,11 +103,16 @@ class TrainingRun:
 
         Raises:
             TimeoutError: if the run goes on beyond the timeout.
+            KeyboardInterrupt: if the wait is interrupted; the run is stopped then, and a second
+                call returns what it had.
             RankError: if a rank failed; error.json in the run's folder says which and how.
         """
         try:
             self._run.result(timeout)
         except TimeoutError:
+            raise
+        except KeyboardInterrupt:
+            self._end()
             raise
         except Exception as error:
             self._write_error(error)
@@ -113,6 +121,14 @@ class TrainingRun:
             if self._result is None:
                 self._result = self._write()
             return self._result
+
+    def _end(self) -> None:
+        """Stop after the iteration; where that takes too long, at once."""
+        self.stop()
+        try:
+            self._run.result(_PATIENCE)
+        except TimeoutError:
+            self.abort()
 
     def _write(self) -> TrainingResult:
         samples = self.samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 
@@ -80,6 +81,20 @@ def test_stop_ends_all_ranks_after_the_same_iteration_and_keeps_the_result(clust
     assert last.nunique() == 1
     assert last.iloc[0] < 10_000
     assert run.done
+
+
+def test_an_interrupted_run_ends_keeps_its_rows_and_the_next_one_trains(cluster, tmp_path):
+    """What the notebook's stop button does: KeyboardInterrupt in the thread that waits."""
+    config = digits_config((1, 2), (2, 1), num_iterations=100_000)
+    run = train(cluster, config, evaluations=QUICK, directory=tmp_path)
+    _wait_until(lambda: len(run.samples) > 4, 60)
+    interrupt = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        run.result(timeout=60)
+    assert run.done
+    assert len(run.result().steps) > 4
+    _trains_again(cluster, tmp_path)
 
 
 def test_a_user_brings_a_data_set_of_their_own(cluster, tmp_path):
