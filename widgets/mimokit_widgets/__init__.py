@@ -6,17 +6,19 @@ not wait for widgets.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mimokit_widgets.live_chart import LiveChart
+    from mimokit_widgets.strips import show_strips
 
-__all__ = ["LiveChart"]
+__all__ = ["LiveChart", "show_strips"]
+
+_HOMES = {"LiveChart": "live_chart", "show_strips": "strips"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LiveChart":
-        from mimokit_widgets.live_chart import LiveChart
-
-        return LiveChart
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'mimokit_widgets' has no attribute '{name}'")

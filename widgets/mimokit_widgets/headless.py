@@ -33,6 +33,8 @@ class HeadlessNotebook:
             # Its warning that TCP on this machine is not encrypted is noise between the cells.
             extra_arguments=["--IPKernelApp.log_level=ERROR"],
             store_widget_state=False,
+            # Progress bars rewrite their line; only what it said last belongs on the page.
+            coalesce_streams=True,
             resources={"metadata": {"path": str(file.parent)}},
             on_cell_execute=self._announce,
         )
