@@ -1,0 +1,84 @@
+"""The graph of modules: who feeds whom."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+Topology = Mapping[str, Collection[str]]
+"""Module -> the modules that it feeds; a module that is left out feeds none."""
+
+
+def topological_order(topology: Topology) -> tuple[str, ...]:
+    """Return the modules so that each comes before those it feeds, else in the order given.
+
+    Raises:
+        ValueError: the modules feed each other in a cycle; the sentence spells it out.
+    """
+    cycle = find_cycle(topology)
+    if cycle:
+        raise ValueError(f"the modules feed each other in a cycle: {' -> '.join(cycle)}")
+    waits_for = _feeders(topology)
+    order: list[str] = []
+    while len(order) < len(waits_for):
+        # The first that can come, every time: ties keep the order given.
+        order.append(
+            next(
+                name
+                for name, feeders in waits_for.items()
+                if name not in order and feeders <= set(order)
+            )
+        )
+    return tuple(order)
+
+
+def find_cycle(topology: Topology) -> tuple[str, ...]:
+    """Return modules that feed each other in a circle, the first again at the end, or ()."""
+    waits_for = _feeders(topology)
+    left = set(waits_for)
+    while True:
+        free = {name for name in left if not waits_for[name] & left}
+        if not free:
+            break
+        left -= free
+    if not left:
+        return ()
+    # Whoever is left waits for somebody who is left: walking on must come round.
+    path = [next(name for name in waits_for if name in left)]
+    while path[-1] not in path[:-1]:
+        path.append(next(name for name in waits_for if name in waits_for[path[-1]] & left))
+    return tuple(reversed(path[path.index(path[-1]) :]))
+
+
+def upstream(topology: Topology, module: str) -> frozenset[str]:
+    """Return the modules whose output reaches a module, at any distance."""
+    return _reached(_feeders(topology), module)
+
+
+def downstream(topology: Topology, module: str) -> frozenset[str]:
+    """Return the modules that the output of a module reaches, at any distance."""
+    return _reached({name: set(fed) for name, fed in topology.items()}, module)
+
+
+def names_of(topology: Topology) -> tuple[str, ...]:
+    """Return every module of the graph: first those that it lists, then those only fed."""
+    fed = (name for targets in topology.values() for name in targets)
+    return tuple(dict.fromkeys((*topology, *fed)))
+
+
+def _feeders(topology: Topology) -> dict[str, set[str]]:
+    feeders: dict[str, set[str]] = {name: set() for name in names_of(topology)}
+    for name, targets in topology.items():
+        for target in targets:
+            feeders[target].add(name)
+    return feeders
+
+
+def _reached(following: Mapping[str, Iterable[str]], begin: str) -> frozenset[str]:
+    reached: set[str] = set()
+    ahead = [begin]
+    while ahead:
+        for name in following.get(ahead.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                ahead.append(name)
+    return frozenset(reached)

@@ -1,0 +1,43 @@
+"""In which order every pipeline stage works, and what that costs.
+
+`stage_graph` lays the stages of all modules out, `plan_schedule` orders their work and checks the
+order, `simulate` puts it on a clock, `makespan` does so for many candidate timings at once.
+"""
+
+from mimokit.plan.schedule.actions import Action, ActionKind, receive_posts
+from mimokit.plan.schedule.check import ScheduleError, check_actions
+from mimokit.plan.schedule.graph import Stage, StageEdge, StageGraph, stage_graph
+from mimokit.plan.schedule.orders import (
+    Order,
+    Step,
+    gpipe,
+    num_warmup_microbatches,
+    one_forward_one_backward,
+)
+from mimokit.plan.schedule.schedule import Schedule, check_schedule, plan_schedule
+from mimokit.plan.schedule.simulation import makespan, simulate
+from mimokit.plan.schedule.timeline import Interval, Timeline
+
+__all__ = [
+    "Action",
+    "ActionKind",
+    "Interval",
+    "Order",
+    "Schedule",
+    "ScheduleError",
+    "Stage",
+    "StageEdge",
+    "StageGraph",
+    "Step",
+    "Timeline",
+    "check_actions",
+    "check_schedule",
+    "gpipe",
+    "makespan",
+    "num_warmup_microbatches",
+    "one_forward_one_backward",
+    "plan_schedule",
+    "receive_posts",
+    "simulate",
+    "stage_graph",
+]

@@ -1,0 +1,149 @@
+"""The graph of pipeline stages: every module cut into stages, modules joined end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from mimokit.config.topology import Topology, names_of, topological_order
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline stage of one module.
+
+    Attributes:
+        index: its number among all stages; a stage comes after all that it receives from.
+        module: the module it is a part of.
+        place: which stage of its module, counted from 0.
+        position: stages before it on the longest path that leads to it; what megatron-core counts
+            as the stage of a rank when several modules are joined.
+    """
+
+    index: int
+    module: str
+    place: int
+    position: int
+
+    def __str__(self) -> str:
+        return f"stage {self.index} ('{self.module}' {self.place})"
+
+
+@dataclass(frozen=True, slots=True)
+class StageEdge:
+    """What crosses from one stage to another: activations forward, gradients backward.
+
+    Attributes:
+        index: its number among all edges.
+        source: index of the stage that sends forward.
+        destination: index of the stage that receives forward.
+        modality: the module whose output crosses.
+    """
+
+    index: int
+    source: int
+    destination: int
+    modality: str
+
+
+@dataclass(frozen=True)
+class StageGraph:
+    """All stages and what crosses between them.
+
+    Attributes:
+        stages: by index, the stages of a module next to each other.
+        edges: by index, sorted by source, then by destination.
+        topology: (module, the modules that it feeds), feeders first.
+    """
+
+    stages: tuple[Stage, ...]
+    edges: tuple[StageEdge, ...]
+    topology: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @cached_property
+    def total_stages(self) -> int:
+        """Stages on the longest path through the graph."""
+        return 1 + max(stage.position for stage in self.stages)
+
+    @cached_property
+    def incoming(self) -> tuple[tuple[StageEdge, ...], ...]:
+        """By stage index: the edges that end at it."""
+        return tuple(
+            tuple(edge for edge in self.edges if edge.destination == stage.index)
+            for stage in self.stages
+        )
+
+    @cached_property
+    def outgoing(self) -> tuple[tuple[StageEdge, ...], ...]:
+        """By stage index: the edges that begin at it."""
+        return tuple(
+            tuple(edge for edge in self.edges if edge.source == stage.index)
+            for stage in self.stages
+        )
+
+    def stage(self, module: str, place: int) -> Stage:
+        """Return a stage by its place in its module; -1 is the last.
+
+        Raises:
+            KeyError: the module has no such stage.
+        """
+        own = [stage for stage in self.stages if stage.module == module]
+        if not -len(own) <= place < len(own):
+            raise KeyError(f"'{module}' has no stage {place}")
+        return own[place]
+
+
+def stage_graph(topology: Topology, pipeline_parallel: Mapping[str, int]) -> StageGraph:
+    """Return the stages of modules that feed each other.
+
+    Args:
+        topology: module -> the modules that it feeds: any graph without a cycle.
+        pipeline_parallel: module -> the stages it is cut into.
+
+    Raises:
+        ValueError: a cycle, a module without a size, a size below 1, or a module that nobody
+            feeds and that feeds nobody, where there are others.
+    """
+    names = names_of(topology)
+    fed = {target for targets in topology.values() for target in targets}
+    for name in names:
+        if pipeline_parallel.get(name, 0) < 1:
+            raise ValueError(f"'{name}' needs a pipeline_parallel size of 1 or more")
+        if len(names) > 1 and name not in fed and not topology.get(name):
+            raise ValueError(f"nobody feeds '{name}', and it feeds nobody")
+    order = topological_order(topology)
+    stages = _stages(order, topology, pipeline_parallel)
+    return StageGraph(
+        stages=stages,
+        edges=_edges(stages, order, topology),
+        topology=tuple((name, tuple(topology.get(name, ()))) for name in order),
+    )
+
+
+def _stages(
+    order: tuple[str, ...], topology: Topology, pipeline_parallel: Mapping[str, int]
+) -> tuple[Stage, ...]:
+    """Return the stages; a module begins after the last stage of all that feed it."""
+    begin = dict.fromkeys(order, 0)
+    stages: list[Stage] = []
+    for name in order:
+        for place in range(pipeline_parallel[name]):
+            stages.append(Stage(len(stages), name, place, begin[name] + place))
+        for target in topology.get(name, ()):
+            begin[target] = max(begin[target], begin[name] + pipeline_parallel[name])
+    return tuple(stages)
+
+
+def _edges(
+    stages: tuple[Stage, ...], order: tuple[str, ...], topology: Topology
+) -> tuple[StageEdge, ...]:
+    own = {name: [s.index for s in stages if s.module == name] for name in order}
+    pairs: list[tuple[int, int, str]] = []
+    for name in order:
+        pairs += [(here, here + 1, name) for here in own[name][:-1]]
+        pairs += [(own[name][-1], own[target][0], name) for target in topology.get(name, ())]
+    return tuple(
+        StageEdge(number, source, destination, modality)
+        for number, (source, destination, modality) in enumerate(sorted(set(pairs)))
+    )
