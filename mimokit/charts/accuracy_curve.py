@@ -8,28 +8,21 @@ import pandas as pd
 from mimokit.charts import axes, palette
 from mimokit.charts.table import inline, layered, need, records
 
-WHOLE_STRIP = "whole answer"
-CHANCE = "chance"
+WHOLE = "whole answer"
 DIGIT = "single digit"
+CHANCE = "chance"
+MEASURES = {WHOLE: "exact_match", DIGIT: "digit_accuracy", CHANCE: "chance"}
 
 
 def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
     """Return the share of right answers over the run, and what guessing would reach."""
-    need(evaluations, "accuracy", "iteration", "exact_match", "chance")
+    need(evaluations, "accuracy", "iteration", "exact_match")
     rows = []
     for row in records(evaluations):
-        measures = {WHOLE_STRIP: row["exact_match"], CHANCE: row["chance"]}
-        if pd.notna(row.get("digit_accuracy")):
-            measures[DIGIT] = row["digit_accuracy"]
-        for measure, share in measures.items():
-            rows.append(
-                {
-                    "iteration": row["iteration"],
-                    "task": row.get("task") or "",
-                    "measure": measure,
-                    "share": share,
-                }
-            )
+        for measure, column in MEASURES.items():
+            if pd.notna(row.get(column)):
+                place = {"iteration": row["iteration"], "task": row.get("task") or ""}
+                rows.append({**place, "measure": measure, "share": row[column]})
     encoded = alt.Chart(inline(rows)).encode(
         x=axes.iterations(),
         y=axes.amount("share", "%", top=1.0),
@@ -45,7 +38,7 @@ def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
         encoded.mark_line(strokeWidth=1.8),
         points.encode(shape=alt.Shape("task:N", legend=_task_legend(evaluations))),
     ).properties(
-        title=alt.TitleParams("Accuracy", subtitle="strips of held-out scans"),
+        title=alt.TitleParams("Accuracy", subtitle="on held-out samples"),
         description="Share of right answers over the run, next to chance",
     )
     return chart
@@ -58,9 +51,9 @@ def _task_legend(evaluations: pd.DataFrame) -> alt.Legend | None:
 
 def _colors() -> alt.Scale:
     return alt.Scale(
-        domain=[WHOLE_STRIP, DIGIT, CHANCE], range=[palette.ACCENT, palette.LINE, palette.MUTED]
+        domain=[WHOLE, DIGIT, CHANCE], range=[palette.ACCENT, palette.LINE, palette.MUTED]
     )
 
 
 def _dashes() -> alt.Scale:
-    return alt.Scale(domain=[WHOLE_STRIP, DIGIT, CHANCE], range=[[1, 0], [1, 0], [4, 4]])
+    return alt.Scale(domain=[WHOLE, DIGIT, CHANCE], range=[[1, 0], [1, 0], [4, 4]])

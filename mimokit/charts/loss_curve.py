@@ -10,7 +10,7 @@ from mimokit.charts import axes, palette
 from mimokit.charts.table import columns, layered, need
 
 TRAINING = "training"
-HELD_OUT = "held-out strips"
+HELD_OUT = "held-out samples"
 
 
 def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.LayerChart:

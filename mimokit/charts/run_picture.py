@@ -40,14 +40,15 @@ def training(
     curves: list[alt.LayerChart] = [loss(steps, evaluations).properties(**size)]
     if evaluations is not None and not evaluations.empty:
         curves.append(accuracy(evaluations).properties(**size))
-    rows: list[alt.HConcatChart] = [
-        _beside(*curves),
-        _beside(
-            throughput(steps, warmup_iterations).properties(**size),
-            step_times(steps).properties(width=WIDTH),
-        ),
-        _beside(phases(steps, warmup_iterations).properties(width=2 * WIDTH)),
-    ]
+    rows: list[alt.HConcatChart] = [_beside(*curves)]
+    if "total_time" in steps.columns:  # absent where the performance monitor is off
+        rows += [
+            _beside(
+                throughput(steps, warmup_iterations).properties(**size),
+                step_times(steps).properties(width=WIDTH),
+            ),
+            _beside(phases(steps, warmup_iterations).properties(width=2 * WIDTH)),
+        ]
     chart: alt.VConcatChart = (
         alt.vconcat(*rows, spacing=26)
         .resolve_scale(**INDEPENDENT)

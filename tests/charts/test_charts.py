@@ -105,6 +105,12 @@ def test_a_table_without_the_column_is_refused_in_one_sentence() -> None:
         charts.loss(pd.DataFrame({"iteration": [1]}))
 
 
+def test_accuracy_without_known_chance() -> None:
+    evaluations = EVALUATIONS.assign(chance=None)
+    rows = _values(charts.accuracy(evaluations).to_dict())
+    assert {row["measure"] for row in rows} == {"whole answer", "single digit"}
+
+
 def test_module_colours_repeat_only_after_all_are_used() -> None:
     colors = palette.module_colors(["a", "b", "c", "d", "e", "f"])
     assert len(set(colors.values())) == 6

@@ -114,6 +114,35 @@ def test_a_run_that_fails_before_its_first_step(messages: Messages) -> None:
     }
 
 
+def test_a_run_without_performance_monitor_still_shows_its_loss(messages: Messages) -> None:
+    run = FakeRun()
+    chart = LiveChart(run)
+    kept = ("kind", "rank", "iteration", "time", "loss")
+    run.give([{name: sample[name] for name in kept} for sample in samples(iterations=9)])
+    run.end()
+    chart.wait()
+    assert chart._picture is not None
+    assert "image/svg+xml" in chart._picture
+    assert chart.sentence.startswith("9 of 40 iterations")
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
+    messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> dict[str, Any]:
+        raise ValueError("no ink")
+
+    monkeypatch.setattr("mimokit_widgets.live_chart.final_picture", broken)
+    run = FakeRun()
+    chart = LiveChart(run)
+    run.end(RuntimeError("Rank 1 died."))
+    chart.wait()
+    assert chart._picture == {
+        "text/plain": "Training failed. After 0 iterations: Rank 1 died. "
+        "Its charts could not be drawn: no ink"
+    }
+
+
 def test_the_stop_button_stops_the_run_once(messages: Messages) -> None:
     run = FakeRun()
     chart = LiveChart(run)

@@ -55,15 +55,17 @@ class Store {
       this.ordered.push(all);
     }
     all.time = Math.max(all.time, time);
-    all.seconds = Math.max(all.seconds, seconds);
-    all.tokens = Math.min(all.tokens, tokens); // the slowest rank ends the step
+    all.seconds = Math.max(all.seconds, seconds ?? 0);
+    if (tokens !== null) all.tokens = Math.min(all.tokens, tokens); // the slowest rank's
     let mine = this.ranks.get(rank);
     if (!mine) this.ranks.set(rank, (mine = { seconds: new Map(), recent: [], memory: 0 }));
-    mine.seconds.set(iteration, seconds);
-    mine.memory = memory;
-    mine.recent.push([seconds, ...phases]);
-    if (mine.recent.length > RECENT_STEPS) mine.recent.shift();
-    if (this.firstTime === null) this.firstTime = time - seconds;
+    mine.memory = memory ?? 0;
+    if (seconds !== null) {
+      mine.seconds.set(iteration, seconds); // null where the performance monitor is off
+      mine.recent.push([seconds, ...phases]);
+      if (mine.recent.length > RECENT_STEPS) mine.recent.shift();
+    }
+    if (this.firstTime === null) this.firstTime = time - (seconds ?? 0);
     this.lastTime = Math.max(this.lastTime ?? time, time);
   }
 
@@ -97,7 +99,7 @@ class Store {
       });
       sums[sums.length - 1] += Math.max(0, rest);
     }
-    return sums.map((sum) => sum / recent.length);
+    return sums.map((sum) => sum / Math.max(1, recent.length));
   }
 }
 
@@ -358,14 +360,15 @@ function drawAccuracy(canvas, theme, store, last) {
     series.push({ name: `single digit${suffix}`, color: theme.line, points: of("digit"), dash,
       dots: 3 });
     const chance = mine[0].chance;
-    series.push({ name: `chance${suffix}`, color: theme.muted,
-      points: [[0, chance], [last, chance]], dash: [4, 4] });
+    const points = chance === null ? [] : [[0, chance], [last, chance]];
+    series.push({ name: `chance${suffix}`, color: theme.muted, points, dash: [4, 4] });
   });
   return drawCurves(canvas, theme, last, 1, percent, series, "not tested yet");
 }
 
 function drawSpeed(canvas, theme, store, last, warmup) {
-  const points = store.ordered.map((all) => [all.iteration, all.tokens]);
+  const points = store.ordered.filter((all) => all.tokens !== null)
+    .map((all) => [all.iteration, all.tokens]);
   const top = Math.max(1, ...points.map((point) => point[1] ?? 0)) * 1.05;
   const middle = median(points.slice(points.length > warmup ? warmup : 0).map((p) => p[1]));
   const series = [{ name: "tokens/s", color: theme.line, points }];
@@ -561,7 +564,7 @@ class View {
     }
     this.panels = {
       loss: new Panel(this, "Loss", false, "training loss per iteration"),
-      accuracy: new Panel(this, "Accuracy", false, "share of right answers on held-out strips"),
+      accuracy: new Panel(this, "Accuracy", false, "share of right answers on held-out samples"),
       speed: new Panel(this, "Tokens per second", false, "tokens per second of all ranks"),
       heat: new Panel(this, "Step time", false, "step time of every rank over the run"),
       phases: new Panel(this, "Time per phase and module", true,
@@ -615,14 +618,16 @@ class View {
     if (latest) {
       values.loss.value.textContent = latest.loss === null ? "–" : latest.loss.toFixed(3);
       values.tokens.value.textContent = short(latest.tokens);
-      values.step.value.textContent = `${short(latest.seconds * 1000)} ms`;
-      const memory = Math.max(...[...store.ranks.values()].map((rank) => rank.memory ?? 0));
-      values.memory.value.textContent = megabytes(memory);
+      const seconds = latest.seconds;
+      values.step.value.textContent = seconds ? `${short(seconds * 1000)} ms` : "–";
+      const memory = Math.max(...[...store.ranks.values()].map((rank) => rank.memory));
+      values.memory.value.textContent = memory ? megabytes(memory) : "–";
     }
     const tested = store.evaluations[store.evaluations.length - 1];
     if (tested) {
       values.accuracy.value.textContent = percent(tested.exact);
-      values.accuracy.label.textContent = `whole answers right, chance ${percent(tested.chance)}`;
+      const chance = tested.chance === null ? "" : `, chance ${percent(tested.chance)}`;
+      values.accuracy.label.textContent = `whole answers right${chance}`;
     }
   }
 

@@ -156,15 +156,18 @@ class LiveChart(anywidget.AnyWidget):  # type: ignore[misc]
             failure = self._failure()
             self._drain()
             self.status, self.sentence = self._outcome(failure)
-            self._picture = final_picture(
-                self._run.samples,
-                f"Training {self.status}",
-                self.sentence,
-                self.warmup_iterations,
-            )
+            self._picture = self._draw()
             for handle in self._handles:
                 handle.update(self._picture, raw=True)
             self._end_of_cell.forget()
+
+    def _draw(self) -> dict[str, Any]:
+        title = f"Training {self.status}"
+        try:
+            return final_picture(self._run.samples, title, self.sentence, self.warmup_iterations)
+        except Exception as error:  # what the run gave is worth more than its picture
+            words = f"{title}. {self.sentence} Its charts could not be drawn: {error}"
+            return {"text/plain": words}
 
     def _failure(self) -> BaseException | None:
         try:
@@ -219,7 +222,7 @@ def _span(steps: Sequence[Mapping[str, Any]]) -> float:
     """Return the seconds from the start of the first step to the end of the last."""
     if not steps:
         return 0.0
-    started = min(float(step["time"]) - float(step["total_time"]) for step in steps)
+    started = min(float(step["time"]) - float(step.get("total_time") or 0) for step in steps)
     return max(float(step["time"]) for step in steps) - started
 
 
