@@ -1,0 +1,54 @@
+"""What the README shows is what there is."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import mimokit
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_its_config_can_be_planned(tmp_path: Path) -> None:
+    file = tmp_path / "readme.yaml"
+    file.write_text(block("yaml"))
+    plan = mimokit.plan(mimokit.load_experiment_config(file))
+    assert plan == mimokit.plan(ROOT / "configs" / "digits_colocated.yaml")
+
+
+def test_its_names_exist() -> None:
+    for statement in ast.parse(block("python")).body:
+        if isinstance(statement, ast.ImportFrom):
+            assert statement.module is not None
+            for name in statement.names:
+                assert hasattr(importlib.import_module(statement.module), name.name)
+
+
+def test_its_links_lead_somewhere() -> None:
+    for text in (README, CONTRIBUTING):
+        for link in re.findall(r"\]\(([^)]+)\)", text):
+            if not link.startswith("http"):
+                assert (ROOT / link).exists(), link
+
+
+def test_the_rooms_of_contributing_exist() -> None:
+    for path in re.findall(r"`((?:mimokit|widgets|tests|notebooks)/[\w/.]*)`", CONTRIBUTING):
+        assert (ROOT / path).exists(), path
+
+
+def test_its_commands_answer() -> None:
+    commands = re.findall(r"^mimokit (\w+) (\S+)", README, re.MULTILINE)
+    assert {name for name, _ in commands} == {"plan", "run", "verify"}
+    for _, source in commands:
+        mimokit.plan(source if source.startswith("preset:") else ROOT / source)
