@@ -128,3 +128,12 @@ def test_progress_tells_only_of_live_charts() -> None:
     progress.opened(other)
     message = {"comm_id": "x", "data": {"content": {"type": "append", "rows": []}}}
     assert progress.line(message) is None
+
+
+def test_the_last_progress_is_told_in_a_log_file_too() -> None:
+    stream = io.StringIO()
+    terminal = Terminal(stream)
+    for step in range(5):
+        terminal.progress(f"step {step}")
+    terminal.heading("next")
+    assert [line.strip() for line in stream.getvalue().splitlines()][:2] == ["step 0", "step 4"]

@@ -26,6 +26,7 @@ class Terminal:
         self._moves = self._stream.isatty()
         self._started = time.monotonic()
         self._last_progress = 0.0
+        self._unsaid = ""
         self._on_moving_line = False
         self._at_line_start = True
 
@@ -36,6 +37,7 @@ class Terminal:
 
     def heading(self, text: str) -> None:
         """Print what begins now, with the seconds since the start."""
+        self._say_last_progress()
         self._fresh_line()
         self._print(f"{self.seconds:5.0f} s  {text}\n")
 
@@ -60,9 +62,16 @@ class Terminal:
                 self._fresh_line()
             self._print(f"\r\033[K{(INDENT + text)[:width]}")
             self._on_moving_line = True
-        elif time.monotonic() - self._last_progress > SECONDS_BETWEEN_LINES:
+            return
+        self._unsaid = text
+        if time.monotonic() - self._last_progress > SECONDS_BETWEEN_LINES:
+            self._say_last_progress()
+
+    def _say_last_progress(self) -> None:
+        if self._unsaid:
             self._last_progress = time.monotonic()
-            self.text(f"{text}\n")
+            unsaid, self._unsaid = self._unsaid, ""
+            self.text(f"{unsaid}\n")
 
     def _fresh_line(self) -> None:
         if self._on_moving_line or not self._at_line_start:
