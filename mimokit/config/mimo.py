@@ -12,6 +12,7 @@ from mimokit.config.base import ConfigModel
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.problems import ConfigError, Problem
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config.topology import upstream
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 
@@ -27,6 +28,8 @@ class MimoParallelismConfig(ConfigModel):
         special_token_ids: encoder -> the token id that holds the place of its output.
         module_architectures: module -> its network; may be empty where only ranks matter.
         encoder_module_name: the first encoder, for code that knows one only; may be left out.
+        topology: module -> the modules that it feeds; None: every encoder feeds the language
+            module. Other graphs need heterogeneous mode.
         allow_rank_gaps: in heterogeneous mode, warn of ranks without a module, don't refuse.
     """
 
@@ -36,6 +39,7 @@ class MimoParallelismConfig(ConfigModel):
     special_token_ids: dict[Name, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     module_architectures: dict[Name, ModuleArchitecture] = Field(default_factory=dict)
     encoder_module_name: Name | None = None
+    topology: dict[Name, list[Name]] | None = None
     allow_rank_gaps: bool = False
 
     def finalize(self, world_size: int | None = None) -> Self:
@@ -73,8 +77,20 @@ class MimoParallelismConfig(ConfigModel):
 
     @property
     def encoder_module_names(self) -> tuple[str, ...]:
-        """The modules that feed the language module, in the order in which they were written."""
-        return tuple(name for name in self.module_parallelisms if name != self.llm_module_name)
+        """The modules whose output reaches the language module, in the order they were written."""
+        reaching = upstream(self.module_topology, self.llm_module_name)
+        return tuple(
+            name for name in self.module_parallelisms if name in reaching - {self.llm_module_name}
+        )
+
+    @property
+    def module_topology(self) -> dict[str, tuple[str, ...]]:
+        """Module -> the modules that it feeds, for every module, in the order they were written."""
+        if self.topology is not None:
+            listed = (*self.module_parallelisms, *self.topology)
+            return {name: tuple(dict.fromkeys(self.topology.get(name, ()))) for name in listed}
+        language = self.llm_module_name
+        return {name: () if name == language else (language,) for name in self.module_parallelisms}
 
     def get_parallelism(self, name: str) -> ModuleParallelismConfig:
         """Return the parallel sizes of a module.

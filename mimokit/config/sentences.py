@@ -10,7 +10,12 @@ from pydantic import BaseModel, ValidationError
 
 from mimokit.config.problems import Fix, Problem
 
-_MAPPINGS_OF_MODULES = ("module_parallelisms", "module_architectures", "special_token_ids")
+_MAPPINGS_OF_MODULES = (
+    "module_parallelisms",
+    "module_architectures",
+    "special_token_ids",
+    "topology",
+)
 _A_NAME = "letters, digits, underscores and hyphens only"
 
 
@@ -147,6 +152,8 @@ def _right(detail: Any, path: tuple[str, ...], model: type[BaseModel]) -> str:
             return f"write {_A_NAME}"
         case "too_short":
             return "give at least one entry"
+        case "list_type":
+            return "write a list of names"
         case "dict_type" | "model_type" | "model_attributes_type":
             return "write a mapping of keys and values"
         case "greater_than_equal":

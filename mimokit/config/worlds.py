@@ -35,7 +35,7 @@ def needed_world_size(model: MimoParallelismConfig) -> int | None:
 
     On shared ranks one complete module tells the world: the language module first.
     """
-    names = (model.llm_module_name, *model.encoder_module_names)
+    names = dict.fromkeys((model.llm_module_name, *model.module_parallelisms))
     modules = [model.module_parallelisms[n] for n in names if n in model.module_parallelisms]
     complete = [module for module in modules if module.data_parallel is not None]
     if model.deployment_mode == "heterogeneous":

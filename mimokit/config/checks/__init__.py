@@ -12,6 +12,7 @@ from mimokit.config.checks.networks import network_problems
 from mimokit.config.checks.runtime import runtime_problems
 from mimokit.config.checks.subject import Subject
 from mimokit.config.checks.tokens import token_problems
+from mimokit.config.checks.topology import topology_problems
 from mimokit.config.problems import Problem, refuse_if_any
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["Subject", "all_problems", "check_experiment", "check_model"]
 def all_problems(subject: Subject) -> Iterator[Problem]:
     """Yield everything that is wrong with a subject."""
     yield from name_problems(subject)
+    yield from topology_problems(subject)
     yield from mode_problems(subject)
     yield from network_problems(subject)
     yield from token_problems(subject)

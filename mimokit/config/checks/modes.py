@@ -153,10 +153,15 @@ def _replica_problems(subject: Subject) -> Iterator[Problem]:
 
     Shared ranks need it of every pair, since every rank reads its samples once for all modules.
     """
-    names = [subject.model.llm_module_name, *subject.model.encoder_module_names]
-    pairs = [(name, names[0]) for name in names[1:]]
+    language = subject.model.llm_module_name
+    pairs = [
+        (target, source) if source == language else (source, target)
+        for source, targets in subject.model.module_topology.items()
+        for target in targets
+        if {source, target} <= subject.sizes.keys()
+    ]
     if subject.model.deployment_mode == "colocated":
-        encoders = names[1:]
+        encoders = subject.model.encoder_module_names
         pairs += [(b, a) for i, a in enumerate(encoders) for b in encoders[i + 1 :]]
     for name, other in pairs:
         mine, theirs = subject.sizes[name].data_parallel, subject.sizes[other].data_parallel

@@ -86,6 +86,8 @@ def _special_tokens(subject: Subject) -> Iterator[Problem]:
     if model.llm_module_name not in model.module_parallelisms:
         return  # which modules are encoders is not known
     for name in model.encoder_module_names:
+        if model.llm_module_name not in model.module_topology[name]:
+            continue  # its output takes no places among the tokens
         path = f"model.special_token_ids.{name}"
         if name not in model.special_token_ids and subject.sound(path):
             yield Problem(
