@@ -7,21 +7,35 @@ import sys
 from types import ModuleType
 
 from mimokit.plan.batch import validate_heterogeneous_batch_config
+from mimokit.plan.disjoint_bridge import plan_disjoint_bridge
 from mimokit.plan.layout import ConfigSource, plan
+from mimokit.plan.pipeline import PipelinePlan
 from mimokit.plan.rank_grid import RankGrid
 from mimokit.plan.rank_map import RankMap
-from mimokit.plan.types import BatchPlan, ColocatedBridge, LayoutPlan, ModuleBatch, SampleRange
+from mimokit.plan.types import (
+    BatchPlan,
+    ColocatedBridge,
+    DisjointBridge,
+    LayoutPlan,
+    ModuleBatch,
+    SampleRange,
+    Transfer,
+)
 
 __all__ = [
     "BatchPlan",
     "ColocatedBridge",
     "ConfigSource",
+    "DisjointBridge",
     "LayoutPlan",
     "ModuleBatch",
+    "PipelinePlan",
     "RankGrid",
     "RankMap",
     "SampleRange",
+    "Transfer",
     "plan",
+    "plan_disjoint_bridge",
     "validate_heterogeneous_batch_config",
 ]
 

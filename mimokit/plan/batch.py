@@ -12,6 +12,7 @@ from mimokit.config import (
 )
 from mimokit.config.checks import Subject
 from mimokit.config.checks.batch import batch_problems
+from mimokit.config.topology import Topology
 from mimokit.config.worlds import resolve
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.rank_ranges import RankRanges
@@ -43,6 +44,7 @@ def plan_batch(
     modules: Mapping[str, RankMap],
     base_batch_size: int,
     num_microbatches: int,
+    topology: Topology,
 ) -> BatchPlan:
     """Return who computes and who reads which samples, contiguous along data parallelism.
 
@@ -55,7 +57,7 @@ def plan_batch(
     batches = {}
     for name, ranks in modules.items():
         replicas_read = fewest if mode == "colocated" else ranks.data_parallel
-        spans = _loading_spans(ranks, is_language=name == llm_module_name)
+        spans = _loading_spans(ranks, llm_module_name, topology)
         batches[name] = ModuleBatch(
             micro_batch_size=global_batch // ranks.data_parallel,
             samples=_pieces(ranks, (ranks.ranks,), ranks.data_parallel, global_batch),
@@ -65,14 +67,20 @@ def plan_batch(
     return BatchPlan(global_batch, num_microbatches, batches)
 
 
-def _loading_spans(ranks: RankMap, *, is_language: bool) -> tuple[range, ...]:
-    """Return the ranks that read: the first stage, of the language module also the last.
+def _loading_spans(ranks: RankMap, llm_module_name: str, topology: Topology) -> tuple[range, ...]:
+    """Return the ranks that read inputs, at the first stage, or labels, at the last.
 
-    The first stage needs inputs, the last stage of the language module needs labels.
+    Inputs are read by modules that nobody feeds, labels by modules that feed nobody, both by the
+    language module.
     """
-    if is_language and ranks.pipeline_parallel > 1:
-        return ranks.stage(0), ranks.stage(-1)
-    return (ranks.stage(0),)
+    is_language = ranks.module == llm_module_name
+    fed = any(ranks.module in targets for targets in topology.values())
+    stages = []
+    if is_language or not fed:
+        stages.append(ranks.stage(0))
+    if is_language or not topology[ranks.module]:
+        stages.append(ranks.stage(-1))
+    return tuple(dict.fromkeys(stages))
 
 
 def _pieces(ranks: RankMap, spans: Iterable[range], replicas: int, global_batch: int) -> RankRanges:

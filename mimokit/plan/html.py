@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from mimokit.plan.pipeline_html import timeline_to_html
+from mimokit.plan.pipeline_summary import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.summary import (
-    BRIDGE_HEADINGS,
     MODULE_HEADINGS,
     MODULE_HUES,
+    bridge_headings,
+    bridge_reasons,
     bridge_rows,
     module_rows,
     place_text,
     samples_text,
     title,
 )
-from mimokit.plan.types import LayoutPlan
+from mimokit.plan.types import LayoutPlan, PipelinePlan
 
 RANKS_SHOWN = 64
 RANKS_A_LINE = 8
@@ -36,11 +39,30 @@ def plan_to_html(plan: LayoutPlan) -> str:
     dots = [_dot(index) for index in range(len(plan.modules))]
     parts.append(_table("Modules", MODULE_HEADINGS, module_rows(plan), dots))
     if plan.bridges:
-        parts.append(_table("Bridges, per micro-batch", BRIDGE_HEADINGS, bridge_rows(plan)))
+        rows = bridge_rows(plan)
+        parts.append(_table("Bridges, per micro-batch", bridge_headings(plan), rows))
+        parts += [_note(reason) for reason in bridge_reasons(plan)]
+    if plan.pipeline is not None:
+        parts += _pipeline(plan, plan.pipeline)
     parts.append(_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
+
+
+def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
+    names = list(plan.modules)
+    hues = {name: MODULE_HUES[i % len(MODULE_HUES)] for i, name in enumerate(names)}
+    dots = [_dot(names.index(stage.module)) for stage in pipeline.graph.stages]
+    rows = pipeline_rows(pipeline)
+    return [
+        _table(pipeline_title(pipeline), PIPELINE_HEADINGS, rows, dots),
+        f'<div style="margin-top:.5em">{timeline_to_html(pipeline, hues)}</div>',
+    ]
+
+
+def _note(text: str) -> str:
+    return f'<div style="opacity:.75;font-size:.9em">{escape(text)}</div>'
 
 
 def _heading(text: str) -> str:

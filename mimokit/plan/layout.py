@@ -8,7 +8,6 @@ from typing import Any
 
 from mimokit.config import (
     ExperimentConfig,
-    MimoParallelismConfig,
     check_experiment,
     config_from_mapping,
     load_experiment_config,
@@ -17,8 +16,10 @@ from mimokit.config.problems import ConfigError
 from mimokit.config.worlds import ResolvedWorld, resolve, unknown_world_size
 from mimokit.plan.batch import plan_batch
 from mimokit.plan.bridge import BYTES_PER_NUMBER, plan_colocated_bridge
+from mimokit.plan.disjoint_bridge import plan_disjoint_bridge
+from mimokit.plan.pipeline import plan_pipeline
 from mimokit.plan.rank_map import RankMap
-from mimokit.plan.types import ColocatedBridge, LayoutPlan
+from mimokit.plan.types import Bridge, LayoutPlan
 
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -55,46 +56,64 @@ def _checked(config: ConfigSource, world_size: int | None) -> ExperimentConfig:
 def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> LayoutPlan:
     model, data = config.model, config.data
     modules = {name: RankMap.of(name, sizes) for name, sizes in world.sizes.items()}
+    topology = model.module_topology
     batch = plan_batch(
         model.deployment_mode,
         model.llm_module_name,
         modules,
         data.base_batch_size,
         data.num_microbatches,
+        topology,
     )
     return LayoutPlan(
         world_size=world_size,
         deployment_mode=model.deployment_mode,
         llm_module_name=model.llm_module_name,
-        topology=_topology(model),
+        topology=topology,
         modules=modules,
         batch=batch,
-        bridges=_bridges(config, modules, batch.global_batch_size),
+        bridges=tuple(
+            _bridge(config, modules[source], modules[target], batch.global_batch_size)
+            for source, targets in topology.items()
+            for target in targets
+        ),
+        pipeline=plan_pipeline(
+            model.deployment_mode,
+            model.llm_module_name,
+            topology,
+            modules,
+            {name: own.loads for name, own in batch.modules.items()},
+            data.num_microbatches,
+        ),
     )
 
 
-def _topology(model: MimoParallelismConfig) -> dict[str, tuple[str, ...]]:
-    """Return module -> the modules it feeds: every encoder feeds the language module."""
-    language = model.llm_module_name
-    return {name: () if name == language else (language,) for name in model.module_parallelisms}
+def _bridge(
+    config: ExperimentConfig, source: RankMap, destination: RankMap, global_batch_size: int
+) -> Bridge:
+    """Return how the output of one module reaches the next."""
+    bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER
+    if config.model.deployment_mode != "heterogeneous":
+        return plan_colocated_bridge(source, destination, global_batch_size, bytes_per_sample)
+    return plan_disjoint_bridge(
+        (source.module, source.grid),
+        (destination.module, destination.grid),
+        global_batch_size,
+        bytes_per_sample,
+    )
 
 
-def _bridges(
-    config: ExperimentConfig, modules: Mapping[str, RankMap], global_batch_size: int
-) -> tuple[ColocatedBridge, ...]:
-    """Return one bridge per encoder where modules share their ranks.
+def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
+    """Return how many numbers of a module's output one sample has, as it crosses.
 
-    What crosses is already as wide as the language module: the projector runs on the encoder's
-    side.
+    What reaches the language module is already as wide as it is: the projector runs on the
+    encoder's side.
     """
-    model = config.model
-    if model.deployment_mode == "heterogeneous":
-        return ()
-    width = model.get_architecture(model.llm_module_name).hidden_size
-    bytes_per_sample = config.data.image_seq_length * width * BYTES_PER_NUMBER
-    return tuple(
-        plan_colocated_bridge(
-            modules[name], modules[model.llm_module_name], global_batch_size, bytes_per_sample
-        )
-        for name in model.encoder_module_names
-    )
+    model, data = config.model, config.data
+    language = model.llm_module_name
+    if source == language:
+        return data.seq_length * model.get_architecture(language).hidden_size
+    if language in model.module_topology[source]:
+        return data.image_seq_length * model.get_architecture(language).hidden_size
+    own = model.get_architecture(source)
+    return own.seq_length * own.hidden_size

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mimokit.plan.rank_map import RankMap
-from mimokit.plan.types import ColocatedBridge, LayoutPlan
+from mimokit.plan.types import (
+    Bridge,
+    ColocatedBridge,
+    DisjointBridge,
+    LayoutPlan,
+    Route,
+)
 
 MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
 """One per module, in order; after Okabe and Ito, apart also for colour-blind eyes."""
 
 MODULE_HEADINGS = ("module", "ranks", "TP", "CP", "PP", "DP", "EP", "samples each", "reads data")
-BRIDGE_HEADINGS = ("bridge", "direction", "gather groups", "forward", "backward")
+COLOCATED_HEADINGS = ("bridge", "direction", "gather groups", "forward", "backward")
+DISJOINT_HEADINGS = ("bridge", "direction", "who sends to whom", "forward", "backward")
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-_MEANING = {"fan_in": "fan-in", "fan_out": "fan-out", "equal": "equal, nothing moves"}
+_MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
 
 
 def title(plan: LayoutPlan) -> str:
@@ -53,17 +60,33 @@ def module_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
     return rows
 
 
+def bridge_headings(plan: LayoutPlan) -> tuple[str, ...]:
+    """Return the headings of `bridge_rows`."""
+    return DISJOINT_HEADINGS if plan.disjoint_bridges else COLOCATED_HEADINGS
+
+
 def bridge_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
-    """Return one row per bridge, under `BRIDGE_HEADINGS`."""
+    """Return one row per bridge, under `bridge_headings`."""
     return [
         (
             f"{bridge.source} → {bridge.destination}",
             _direction_text(plan, bridge),
-            _groups_text(bridge),
-            bytes_text(bridge.bytes_forward),
-            bytes_text(bridge.bytes_backward),
+            *(
+                _disjoint_cells(bridge)
+                if isinstance(bridge, DisjointBridge)
+                else _colocated_cells(bridge)
+            ),
         )
         for bridge in plan.bridges
+    ]
+
+
+def bridge_reasons(plan: LayoutPlan) -> list[str]:
+    """Return why each bridge between ranks of their own is as it is."""
+    return [
+        f"{bridge.source} → {bridge.destination}, {way}: {route.reason}"
+        for bridge in plan.disjoint_bridges
+        for way, route in (("forward", bridge.forward), ("backward", bridge.backward))
     ]
 
 
@@ -101,12 +124,33 @@ def bytes_text(number: int) -> str:
     return f"{number} B" if unit == "B" else f"{value:,.3g} {unit}"
 
 
-def _direction_text(plan: LayoutPlan, bridge: ColocatedBridge) -> str:
-    if bridge.direction == "equal":
-        return _MEANING["equal"]
+def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:
     source = plan.modules[bridge.source].data_parallel
     destination = plan.modules[bridge.destination].data_parallel
-    return f"{_MEANING[bridge.direction]}, {source:,} → {destination:,} replicas"
+    if bridge.direction != "equal":
+        return f"{_MEANING[bridge.direction]}, {source:,} → {destination:,} replicas"
+    if isinstance(bridge, ColocatedBridge):
+        return "equal, nothing moves"
+    return f"equal, {source:,} replica{'s' if source > 1 else ''}"
+
+
+def _colocated_cells(bridge: ColocatedBridge) -> tuple[str, ...]:
+    return (
+        _groups_text(bridge),
+        bytes_text(bridge.bytes_forward),
+        bytes_text(bridge.bytes_backward),
+    )
+
+
+def _disjoint_cells(bridge: DisjointBridge) -> tuple[str, ...]:
+    shown = [f"{t.source_rank}→{t.destination_rank}" for t in bridge.forward.transfers[:4]]
+    more = " …" if bridge.forward.messages > 4 else ""
+    return ", ".join(shown) + more, _route_text(bridge.forward), _route_text(bridge.backward)
+
+
+def _route_text(route: Route) -> str:
+    count = f"{route.messages:,} message{'s' if route.messages > 1 else ''}"
+    return f"{route.form}: {bytes_text(route.bytes_between)} in {count}"
 
 
 def _groups_text(bridge: ColocatedBridge) -> str:

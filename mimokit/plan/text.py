@@ -9,17 +9,20 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from mimokit.plan.pipeline_summary import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
+from mimokit.plan.pipeline_text import timeline_to_text
 from mimokit.plan.summary import (
-    BRIDGE_HEADINGS,
     MODULE_HEADINGS,
     MODULE_HUES,
+    bridge_headings,
+    bridge_reasons,
     bridge_rows,
     module_rows,
     place_text,
     samples_text,
     title,
 )
-from mimokit.plan.types import LayoutPlan
+from mimokit.plan.types import LayoutPlan, PipelinePlan
 
 RANKS_SHOWN = 32
 
@@ -29,6 +32,9 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
     parts: list[Text | Table] = [Text(title(plan), style="bold"), _modules(plan)]
     if plan.bridges:
         parts.append(_bridges(plan))
+        parts += [Text(reason, style="dim") for reason in bridge_reasons(plan)]
+    if plan.pipeline is not None:
+        parts += _pipeline(plan, plan.pipeline)
     parts.append(_ranks(plan))
     hidden = plan.world_size - RANKS_SHOWN
     if hidden > 0:
@@ -51,10 +57,18 @@ def _modules(plan: LayoutPlan) -> Table:
 
 
 def _bridges(plan: LayoutPlan) -> Table:
-    table = _table("Bridges, per micro-batch", BRIDGE_HEADINGS)
+    table = _table("Bridges, per micro-batch", bridge_headings(plan))
     for row in bridge_rows(plan):
         table.add_row(*map(Text, row))
     return table
+
+
+def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[Text | Table]:
+    hues = {name: _hue(index) for index, name in enumerate(plan.modules)}
+    table = _table(pipeline_title(pipeline), PIPELINE_HEADINGS)
+    for stage, row in zip(pipeline.graph.stages, pipeline_rows(pipeline), strict=False):
+        table.add_row(Text(row[0], style=hues[stage.module]), *map(Text, row[1:]))
+    return [table, *timeline_to_text(pipeline, hues)]
 
 
 def _ranks(plan: LayoutPlan) -> Table:

@@ -7,12 +7,20 @@ from itertools import combinations
 from typing import Any
 
 from mimokit.plan.rank_map import DIMENSIONS, RankMap
-from mimokit.plan.types import ColocatedBridge, LayoutPlan, ModuleBatch, SampleRange
+from mimokit.plan.types import (
+    Bridge,
+    DisjointBridge,
+    LayoutPlan,
+    ModuleBatch,
+    PipelinePlan,
+    Route,
+    SampleRange,
+)
 
 
 def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
     """Return what `mimokit plan --json` prints; ranks as keys are text."""
-    return {
+    found = {
         "world_size": plan.world_size,
         "deployment_mode": plan.deployment_mode,
         "topology": {name: list(fed) for name, fed in plan.topology.items()},
@@ -23,6 +31,9 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
         },
         "bridges": [_bridge(bridge) for bridge in plan.bridges],
     }
+    if plan.pipeline is not None:
+        found["pipeline"] = _pipeline(plan.pipeline)
+    return found
 
 
 def _module(ranks: RankMap) -> dict[str, Any]:
@@ -45,7 +56,9 @@ def _batch(batch: ModuleBatch) -> dict[str, Any]:
     }
 
 
-def _bridge(bridge: ColocatedBridge) -> dict[str, Any]:
+def _bridge(bridge: Bridge) -> dict[str, Any]:
+    if isinstance(bridge, DisjointBridge):
+        return _disjoint_bridge(bridge)
     return {
         "source": bridge.source,
         "destination": bridge.destination,
@@ -54,6 +67,57 @@ def _bridge(bridge: ColocatedBridge) -> dict[str, Any]:
         "slices": _ranges(bridge.slices),
         "bytes_forward": bridge.bytes_forward,
         "bytes_backward": bridge.bytes_backward,
+    }
+
+
+def _disjoint_bridge(bridge: DisjointBridge) -> dict[str, Any]:
+    """Return a bridge between ranks of their own; what is not marked backward is forward."""
+    forward, backward = bridge.forward, bridge.backward
+    return {
+        "source": bridge.source,
+        "destination": bridge.destination,
+        "direction": bridge.direction,
+        "leader_edges": [list(edge) for edge in bridge.leader_edges],
+        "form": forward.form,
+        "reason": forward.reason,
+        "transfers": _transfers(forward),
+        "gather_groups": [list(group) for group in forward.groups],
+        "bytes_forward": forward.bytes_between,
+        "bytes_within_forward": forward.bytes_within,
+        "form_backward": backward.form,
+        "reason_backward": backward.reason,
+        "transfers_backward": _transfers(backward),
+        "gather_groups_backward": [list(group) for group in backward.groups],
+        "bytes_backward": backward.bytes_between,
+        "bytes_within_backward": backward.bytes_within,
+    }
+
+
+def _transfers(route: Route) -> list[dict[str, int]]:
+    return [
+        {
+            "source_rank": transfer.source_rank,
+            "destination_rank": transfer.destination_rank,
+            "start": transfer.start,
+            "stop": transfer.stop,
+        }
+        for transfer in route.transfers
+    ]
+
+
+def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
+    """Return the pipeline; bubble and makespan as of a forward of 1 and a backward of 2."""
+    timeline, schedule = pipeline.timeline(), pipeline.schedule
+    stages = {str(rank): stage for rank, stage in pipeline.by_rank()}
+    warmup = [schedule.warmup(stage.index) for stage in pipeline.graph.stages]
+    return {
+        "total_stages": pipeline.graph.total_stages,
+        "num_microbatches": schedule.num_microbatches,
+        "stage": {rank: stage.position for rank, stage in stages.items()},
+        "warmup": {rank: warmup[stage.index] for rank, stage in stages.items()},
+        "in_flight": {rank: timeline.in_flight[stage.index] for rank, stage in stages.items()},
+        "bubble": {rank: timeline.bubble[stage.index] for rank, stage in stages.items()},
+        "makespan": timeline.makespan,
     }
 
 

@@ -9,16 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from mimokit.plan.disjoint_bridge_routes import Route, Transfer
+from mimokit.plan.pipeline import PipelinePlan
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.rank_ranges import SampleRange
 
 __all__ = [
     "BatchPlan",
+    "Bridge",
     "ColocatedBridge",
     "Direction",
+    "DisjointBridge",
     "LayoutPlan",
     "ModuleBatch",
+    "PipelinePlan",
+    "Route",
     "SampleRange",
+    "Transfer",
 ]
 
 if TYPE_CHECKING:
@@ -90,6 +97,36 @@ class ColocatedBridge:
 
 
 @dataclass(frozen=True)
+class DisjointBridge:
+    """How the output of `source` reaches `destination` on other ranks, per micro-batch.
+
+    The ranks of the source's last pipeline stage send forward to those of the destination's first
+    stage, and receive the gradient back. Every rank of a tensor (and context) parallel group holds
+    the whole output of its replica.
+
+    Attributes:
+        direction: fan_in where the source has more replicas, fan_out where it has fewer.
+        ratio: larger DP / smaller DP.
+        leader_edges: (source rank, destination rank) of the leader form, which megatron-core's
+            `BridgeCommunicator` uses: the last rank of every source replica's last stage, the
+            first rank of every destination replica's first stage.
+        forward: how the output crosses.
+        backward: how its gradient crosses; senders and receivers have changed sides.
+    """
+
+    source: str
+    destination: str
+    direction: Direction
+    ratio: int
+    leader_edges: tuple[tuple[int, int], ...]
+    forward: Route
+    backward: Route
+
+
+Bridge = ColocatedBridge | DisjointBridge
+
+
+@dataclass(frozen=True)
 class LayoutPlan:
     """All decisions about a layout that are made before it runs.
 
@@ -102,7 +139,9 @@ class LayoutPlan:
         topology: module -> the modules that it feeds.
         modules: module -> its ranks, in the order of the config.
         batch: who reads and computes which samples.
-        bridges: how outputs cross between modules on shared ranks, one per edge.
+        bridges: how outputs cross between modules, one per edge of the topology: colocated where
+            modules share their ranks, disjoint where each has its own.
+        pipeline: in which order stages work, or None where nothing is cut into stages.
     """
 
     world_size: int
@@ -111,7 +150,18 @@ class LayoutPlan:
     topology: Mapping[str, tuple[str, ...]]
     modules: Mapping[str, RankMap]
     batch: BatchPlan
-    bridges: tuple[ColocatedBridge, ...]
+    bridges: tuple[Bridge, ...]
+    pipeline: PipelinePlan | None = None
+
+    @property
+    def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:
+        """The bridges between modules on shared ranks."""
+        return tuple(bridge for bridge in self.bridges if isinstance(bridge, ColocatedBridge))
+
+    @property
+    def disjoint_bridges(self) -> tuple[DisjointBridge, ...]:
+        """The bridges between modules that have ranks of their own."""
+        return tuple(bridge for bridge in self.bridges if isinstance(bridge, DisjointBridge))
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain lists and dicts that `json.dumps` takes."""

@@ -60,9 +60,12 @@ def test_homogeneous_modules_have_equal_bridges() -> None:
     assert plan.bridges[0].gather_groups == tuple((rank,) for rank in range(8))
 
 
-def test_modules_on_their_own_ranks_have_none_yet() -> None:
+def test_modules_on_their_own_ranks_have_other_bridges() -> None:
     config = layout("heterogeneous", sizes(dp=2, offset=2), 1, images=sizes(dp=2))
-    assert mimokit.plan(config).bridges == ()
+    plan = mimokit.plan(config)
+    assert plan.colocated_bridges == ()
+    assert plan.disjoint_bridges == plan.bridges
+    assert len(plan.bridges) == 1
 
 
 @settings(deadline=None)

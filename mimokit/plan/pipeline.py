@@ -1,0 +1,115 @@
+"""The pipeline of a layout: which ranks work on which stage, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mimokit.config import DeploymentMode
+from mimokit.config.topology import Topology
+from mimokit.plan.rank_map import RankMap
+from mimokit.plan.schedule import (
+    Action,
+    Schedule,
+    Stage,
+    StageGraph,
+    Timeline,
+    plan_schedule,
+    simulate,
+    stage_graph,
+)
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """The order in which stages work, and their ranks.
+
+    Attributes:
+        schedule: what every stage does, checked.
+        ranks: by index of a stage: its ranks, all of which do the same.
+    """
+
+    schedule: Schedule
+    ranks: tuple[range, ...]
+
+    @property
+    def graph(self) -> StageGraph:
+        """The stages and what crosses between them."""
+        return self.schedule.graph
+
+    def stage_of(self, rank: int) -> Stage:
+        """Return the stage that a rank works on.
+
+        Raises:
+            KeyError: the rank works on none.
+        """
+        for stage, ranks in zip(self.graph.stages, self.ranks, strict=True):
+            if rank in ranks:
+                return stage
+        raise KeyError(f"rank {rank} works on no stage")
+
+    def actions(self, rank: int) -> tuple[Action, ...]:
+        """Return what a rank does, in order.
+
+        Raises:
+            KeyError: the rank works on no stage.
+        """
+        return self.schedule.actions(self.stage_of(rank).index)
+
+    def by_rank(self) -> Iterator[tuple[int, Stage]]:
+        """Yield every rank that works on a stage, with its stage, ranks ascending."""
+        found = zip(self.graph.stages, self.ranks, strict=True)
+        for stage, ranks in sorted(found, key=lambda item: item[1].start):
+            for rank in ranks:
+                yield rank, stage
+
+    def timeline(self) -> Timeline:
+        """Return the schedule on a clock that knows no times.
+
+        A forward takes 1, a backward 2, a transfer nothing. `simulate(plan.schedule, ...)` takes
+        other times.
+        """
+        return _unit_timeline(self.schedule)
+
+
+@lru_cache(maxsize=8)
+def _unit_timeline(schedule: Schedule) -> Timeline:
+    return simulate(schedule)
+
+
+def plan_pipeline(
+    mode: DeploymentMode,
+    llm_module_name: str,
+    topology: Topology,
+    modules: Mapping[str, RankMap],
+    loads: Mapping[str, Collection[int]],
+    num_microbatches: int,
+) -> PipelinePlan | None:
+    """Return the 1F1B pipeline of a layout, or None where nothing is cut into stages.
+
+    Modules that share their ranks are one pipeline: that of the language module, of which the
+    first stage also holds the encoders.
+
+    Args:
+        mode: homogeneous, colocated or heterogeneous.
+        llm_module_name: the language module.
+        topology: module -> the modules that it feeds.
+        modules: module -> its ranks.
+        loads: module -> the ranks that read data for it.
+        num_microbatches: micro-batches per optimizer step.
+
+    Raises:
+        ScheduleError: the schedule fails its check.
+    """
+    language = modules[llm_module_name]
+    if mode == "heterogeneous":
+        graph = stage_graph(topology, {n: m.pipeline_parallel for n, m in modules.items()})
+    elif language.pipeline_parallel > 1:
+        graph = stage_graph({llm_module_name: ()}, {llm_module_name: language.pipeline_parallel})
+    else:
+        return None
+    ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
+    reading = {rank for module in loads.values() for rank in module}
+    loading = [index for index, own in enumerate(ranks) if not reading.isdisjoint(own)]
+    return PipelinePlan(plan_schedule(graph, num_microbatches, loading=loading), ranks)
