@@ -25,6 +25,7 @@ from mimokit.cluster.world import EngineFacts, World, lay_out
 
 DEFAULT_ENGINES = 8
 SHORT_TASK_SECONDS = 60.0
+FIRST_ANSWER_SECONDS = (10.0, 20.0, 60.0)
 INTERRUPT_SECONDS = 5.0
 
 
@@ -321,9 +322,22 @@ class EngineCluster:
 
     def _describe(self, engines: list[Engine]) -> tuple[EngineFacts, ...]:
         unknown = [engine.engine_id for engine in engines if engine.engine_id not in self._facts]
-        answers = self._pool.link.call(unknown, Describe(), SHORT_TASK_SECONDS)
+        answers = self._first_answers(unknown)
         self._facts.update(zip(unknown, answers, strict=True))
         return tuple(self._facts[engine.engine_id] for engine in engines)
+
+    def _first_answers(self, engines: list[int]) -> list[EngineFacts]:
+        """Ask engines what they are, again where they stay silent.
+
+        An engine is known to the controller a moment before its control channel is connected; on
+        a busy machine the first question can fall into that gap and is lost.
+        """
+        for patience in FIRST_ANSWER_SECONDS[:-1]:
+            try:
+                return self._pool.link.call(engines, Describe(), patience)
+            except ClusterError:
+                continue
+        return self._pool.link.call(engines, Describe(), FIRST_ANSWER_SECONDS[-1])
 
     def _replace_dead(self) -> None:
         dead = [slot for slot in range(len(self)) if not self._pool.alive(slot)]
