@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,20 @@ def test_the_command_exits_with_the_status(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout.startswith("    0 s  Running ")
     assert done.stdout.rstrip().endswith("small.html")
+
+
+def test_ctrl_c_interrupts_the_cell_and_still_leaves_the_page(tmp_path: Path) -> None:
+    file = write_notebook(tmp_path, "print('here', flush=True)\nimport time; time.sleep(60)")
+    command = [sys.executable, "-m", "mimokit_widgets.execute", str(file), "--output"]
+    process = subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while "here" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Interrupted." in told
+    assert "KeyboardInterrupt" in (tmp_path / "small.html").read_text()
 
 
 def test_text_comes_out_indented_whatever_way_it_arrives() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +47,15 @@ class HeadlessNotebook:
         try:
             self._client.execute()
         except CellExecutionError as error:
+            if self._client.interrupts:
+                return INTERRUPTED
             self._explain(error)
             return FAILED
         except DeadKernelError:
+            if self._client.interrupts:
+                return INTERRUPTED
             self._terminal.text("The kernel died while it ran this cell.\n")
             return FAILED
-        except KeyboardInterrupt:
-            return INTERRUPTED
         return 0
 
     def _announce(self, cell: Any, cell_index: int) -> None:
@@ -69,12 +74,28 @@ class HeadlessNotebook:
 
 
 class _Client(NotebookClient):  # type: ignore[misc]
-    """Hands text and progress to the terminal the moment they arrive."""
+    """Hands text and progress to the terminal the moment they arrive.
+
+    Ctrl-C interrupts the cell, as the stop button of a notebook does, so that a run can end and a
+    cluster close; a second one ends the kernel.
+    """
 
     def __init__(self, notebook: Any, terminal: Terminal, **options: Any) -> None:
         super().__init__(notebook, **options)
         self._terminal = terminal
         self._training = TrainingProgress()
+        self.interrupts = 0
+
+    async def async_start_new_kernel_client(self) -> Any:
+        client = await super().async_start_new_kernel_client()
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
+        return client
+
+    def _interrupt(self) -> None:
+        self.interrupts += 1
+        end = self.km.interrupt_kernel() if self.interrupts == 1 else self.km.shutdown_kernel(True)
+        self._interrupting = asyncio.ensure_future(end)
 
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         content = msg["content"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -29,7 +30,8 @@ TEMPLATE = """
 {%- endblock data_svg -%}
 """
 SHOWN = ["text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]
-"""What a page shows of an output, best first. Widgets are not among it: they need a kernel."""
+"""What a page shows of an output, best first."""
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 FETCHED = {"src", "href", "xlink:href", "srcset", "poster", "data", "action", "background"}
 ELSEWHERE = re.compile(r"^\s*(https?:|wss?:|ftp:|//)", re.IGNORECASE)
@@ -51,8 +53,19 @@ def to_page(notebook: Any, title: str) -> str:
     exporter = HTMLExporter(
         config=Config({"NbConvertBase": {"display_data_priority": SHOWN}}), raw_template=TEMPLATE
     )
-    page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
+    page, _ = exporter.from_notebook_node(_without_widgets(notebook), {"metadata": {"name": title}})
     return str(page)
+
+
+def _without_widgets(notebook: Any) -> Any:
+    """Return a copy without what needs a kernel, such as a progress bar that stands still."""
+    shown = copy.deepcopy(notebook)
+    for cell in shown.cells:
+        if "outputs" in cell:
+            cell.outputs = [
+                output for output in cell.outputs if WIDGET not in output.get("data", {})
+            ]
+    return shown
 
 
 def external_references(page: str) -> list[str]:
