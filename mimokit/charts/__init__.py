@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mimokit.charts.rank_cells import rank_map
     from mimokit.charts.run_picture import training
     from mimokit.charts.speed import throughput
+    from mimokit.charts.stage_bars import pipeline_timeline
     from mimokit.charts.step_heat import step_times
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "batch_split",
     "loss",
     "phases",
+    "pipeline_timeline",
     "rank_map",
     "step_times",
     "throughput",
@@ -35,6 +37,7 @@ _HOMES = {
     "batch_split": "batch_bars",
     "loss": "loss_curve",
     "phases": "phase_bars",
+    "pipeline_timeline": "stage_bars",
     "rank_map": "rank_cells",
     "step_times": "step_heat",
     "throughput": "speed",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.benchmarks import cold_start, plan_speed, training_speed
+from tests.benchmarks import cold_start, plan_speed, schedule_speed, training_speed
 from tests.benchmarks.table import show
 
 
 def main() -> None:
     """Measure and print."""
     show("Planning", plan_speed.rows())
+    show("Schedules", schedule_speed.rows())
     show("Starting 8 engines", cold_start.rows())
     show("Training, 8 ranks", training_speed.rows())
 

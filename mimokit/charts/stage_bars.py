@@ -1,0 +1,150 @@
+"""When every stage of a pipeline computes what, and what the end waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+
+from mimokit.charts import axes, palette
+from mimokit.charts.table import inline, layered
+from mimokit.plan.schedule import Timeline
+
+MOST_CELLS = 3000
+MOST_CELLS_WITH_TEXT = 400
+NARROWEST_WITH_TEXT = 1 / 70
+"""Of the width of the picture."""
+
+
+def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart:
+    """Return the computations of every stage as bars on one clock.
+
+    The light shade of a module is its forward pass, the full colour its backward pass. A dark
+    line beneath a bar marks the critical path: what has to become shorter for the step to. Of a
+    long pipeline the beginning is shown.
+
+    Args:
+        timeline: from `mimokit.plan.schedule.simulate`, or `plan.pipeline.timeline()`.
+        unit: what its times are counted in, for the axis.
+    """
+    rows = list(_rows(timeline))
+    until = timeline.makespan
+    if len(rows) > MOST_CELLS:
+        rows = sorted(rows, key=lambda row: float(row["start"]))[:MOST_CELLS]
+        until = max(float(row["start"]) for row in rows)
+        rows = [{**row, "stop": min(row["stop"], until)} for row in rows]
+    base = alt.Chart(inline(rows)).encode(
+        x=alt.X(
+            "start:Q",
+            title=unit,
+            axis=alt.Axis(grid=False, tickCount=8),
+            scale=alt.Scale(domain=[0, until], nice=False),
+        ),
+        x2="stop:Q",
+        y=alt.Y(
+            "stage:N",
+            title=None,
+            sort=_names(timeline),
+            axis=alt.Axis(minExtent=axes.LEFT, labelLimit=180),
+        ),
+        tooltip=[
+            "stage:N",
+            "pass:N",
+            alt.Tooltip("microbatch:Q", title="micro-batch"),
+            alt.Tooltip("start:Q", format=".4~g"),
+            alt.Tooltip("stop:Q", format=".4~g"),
+        ],
+    )
+    colors = _colors(timeline)
+    shown = [key for key in colors if any(row["key"] == key for row in rows)]
+    bars = base.mark_bar(stroke=palette.PAPER, strokeWidth=0.5, height=alt.RelativeBandSize(0.9))
+    color = alt.Color(
+        "key:N",
+        legend=axes.legend_above(),
+        sort=shown,
+        scale=alt.Scale(domain=shown, range=[colors[key] for key in shown]),
+    )
+    layers = [bars.encode(color=color), _critical(base)]
+    if len(rows) <= MOST_CELLS_WITH_TEXT:
+        layers.append(_numbers(base, until * NARROWEST_WITH_TEXT))
+    chart: alt.LayerChart = layered(*layers).properties(
+        height=alt.Step(24), title=_title(timeline, unit, until), description=_description(timeline)
+    )
+    return chart
+
+
+def _rows(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    tasks, names = timeline.tasks, _names(timeline)
+    critical = {
+        (interval.action.stage, interval.action.kind, interval.action.microbatch)
+        for interval in timeline.critical_path()
+    }
+    stages = timeline.schedule.graph.stages
+    columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.backward)
+    times = (timeline.start, timeline.stop)
+    for transfer, place, microbatch, backward, start, stop in zip(
+        *(column.tolist() for column in (*columns, *times)), strict=True
+    ):
+        if transfer:
+            continue
+        which = "backward" if backward else "forward"
+        yield {
+            "stage": names[place],
+            "key": f"{stages[place].module} {which}",
+            "pass": which,
+            "microbatch": microbatch,
+            "start": start,
+            "stop": stop,
+            "middle": (start + stop) / 2,
+            "critical": (place, which, microbatch) in critical,
+        }
+
+
+def _names(timeline: Timeline) -> list[str]:
+    return [f"{stage.module} {stage.place}" for stage in timeline.schedule.graph.stages]
+
+
+def _colors(timeline: Timeline) -> dict[str, str]:
+    """Return the colour of every module and pass."""
+    given = palette.module_colors(dict.fromkeys(s.module for s in timeline.schedule.graph.stages))
+    forward = {f"{name} forward": palette.forward_color(hue) for name, hue in given.items()}
+    return forward | {f"{name} backward": hue for name, hue in given.items()}
+
+
+def _critical(base: alt.Chart) -> alt.Chart:
+    on_it: alt.Chart = base.transform_filter("datum.critical").mark_bar(
+        color=palette.INK, height=2, yOffset=10
+    )
+    return on_it
+
+
+def _numbers(base: alt.Chart, narrowest: float) -> alt.Chart:
+    wide = base.transform_filter(f"datum.stop - datum.start >= {narrowest}")
+    text: alt.Chart = wide.mark_text(fontSize=9, baseline="middle").encode(
+        x="middle:Q",
+        x2=alt.Undefined,
+        text="microbatch:Q",
+        color=alt.condition(
+            "datum.pass === 'backward'", alt.value(palette.PAPER), alt.value(palette.INK)
+        ),
+    )
+    return text
+
+
+def _title(timeline: Timeline, unit: str, until: float) -> alt.TitleParams:
+    idle = max(timeline.bubble)
+    cut = f", the first {until:,.4g} shown" if until < timeline.makespan else ""
+    return alt.TitleParams(
+        "Pipeline",
+        subtitle=f"{timeline.makespan:,.4g} {unit}{cut}; the stage that idles most idles "
+        f"{idle:.1%}; underlined: the critical path",
+    )
+
+
+def _description(timeline: Timeline) -> str:
+    schedule = timeline.schedule
+    return (
+        f"Timeline of {len(schedule.graph.stages)} pipeline stages and "
+        f"{schedule.num_microbatches} micro-batches"
+    )

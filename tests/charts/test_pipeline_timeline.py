@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mimokit import charts
+from mimokit.charts import palette, renderer
+from mimokit.plan.schedule import Timeline, plan_schedule, simulate, stage_graph
+
+
+def timeline(microbatches: int = 6, stages: int = 2) -> Timeline:
+    graph = stage_graph(
+        {"images": ["language"], "audio": ["language"], "language": []},
+        {"images": 1, "audio": 1, "language": stages},
+    )
+    schedule = plan_schedule(graph, microbatches, frozen={"audio"})
+    return simulate(schedule, [0.5, 0.2] + [1] * stages, [1, 0.4] + [2] * stages, 0.1)
+
+
+def rows(chart: Any) -> list[dict[str, Any]]:
+    """Return the data of the bars."""
+    (found,) = chart.to_dict()["datasets"].values()
+    return list(found)
+
+
+@pytest.mark.parametrize(("microbatches", "stages"), [(1, 1), (6, 2), (64, 4), (600, 16)])
+def test_is_a_valid_spec_and_a_picture(microbatches: int, stages: int) -> None:
+    bundle = renderer.bundle_of(charts.pipeline_timeline(timeline(microbatches, stages), "ms"))
+    assert bundle["image/svg+xml"].startswith("<svg")
+    assert bundle["text/plain"] == (
+        f"<chart: Timeline of {stages + 2} pipeline stages and {microbatches} micro-batches>"
+    )
+
+
+def test_every_computation_is_a_bar() -> None:
+    made = timeline()
+    found = rows(charts.pipeline_timeline(made))
+    assert len(found) == 6 * 7  # a frozen encoder has no backward
+    assert {row["stage"] for row in found} == {"images 0", "audio 0", "language 0", "language 1"}
+    assert max(row["stop"] for row in found) == made.makespan
+    on_the_path = [row for row in found if row["critical"]]
+    expected = [i for i in made.critical_path() if i.action.edge is None]
+    assert len(on_the_path) == len(expected) > 6
+
+
+def test_long_pipelines_are_cut_off() -> None:
+    chart = charts.pipeline_timeline(timeline(600, 16))
+    assert len(rows(chart)) == 3000
+    assert "shown" in chart.to_dict()["title"]["subtitle"]
+    assert "shown" not in charts.pipeline_timeline(timeline()).to_dict()["title"]["subtitle"]
+
+
+def test_modules_keep_their_colours() -> None:
+    spec = charts.pipeline_timeline(timeline()).to_dict()
+    scale = spec["layer"][0]["encoding"]["color"]["scale"]
+    shades = dict(zip(scale["domain"], scale["range"], strict=True))
+    hue = palette.module_colors(["images", "audio", "language"])["language"]
+    assert shades["language backward"] == hue
+    assert "audio backward" not in shades
