@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from mimokit.plan.rank_map import DIMENSIONS, RankMap
+from mimokit.plan.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 from mimokit.plan.types import (
     Bridge,
     DisjointBridge,
@@ -82,6 +83,7 @@ def _disjoint_bridge(bridge: DisjointBridge) -> dict[str, Any]:
         "reason": forward.reason,
         "transfers": _transfers(forward),
         "gather_groups": [list(group) for group in forward.groups],
+        "slices": _received(forward),
         "bytes_forward": forward.bytes_between,
         "bytes_within_forward": forward.bytes_within,
         "form_backward": backward.form,
@@ -91,6 +93,21 @@ def _disjoint_bridge(bridge: DisjointBridge) -> dict[str, Any]:
         "bytes_backward": backward.bytes_between,
         "bytes_within_backward": backward.bytes_within,
     }
+
+
+def _received(route: Route) -> dict[str, list[int]]:
+    """Return rank -> the samples that it receives itself, counted within those of its group."""
+    spans: dict[int, tuple[int, int]] = {}
+    for t in route.transfers:
+        start, stop = spans.get(t.destination_rank, (t.start, t.stop))
+        spans[t.destination_rank] = min(start, t.start), max(stop, t.stop)
+    found = {}
+    for group in route.groups or [(rank,) for rank in spans]:
+        first = min(spans[rank][0] for rank in group if rank in spans)
+        for rank in group:
+            start, stop = spans.get(rank, (first, first))
+            found[str(rank)] = [start - first, stop - first]
+    return found
 
 
 def _transfers(route: Route) -> list[dict[str, int]]:
@@ -106,7 +123,7 @@ def _transfers(route: Route) -> list[dict[str, int]]:
 
 
 def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
-    """Return the pipeline; bubble and makespan as of a forward of 1 and a backward of 2."""
+    """Return the pipeline; bubble and makespan as of its `unit_times`, as no others are known."""
     timeline, schedule = pipeline.timeline(), pipeline.schedule
     stages = {str(rank): stage for rank, stage in pipeline.by_rank()}
     warmup = [schedule.warmup(stage.index) for stage in pipeline.graph.stages]
@@ -118,6 +135,7 @@ def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
         "in_flight": {rank: timeline.in_flight[stage.index] for rank, stage in stages.items()},
         "bubble": {rank: timeline.bubble[stage.index] for rank, stage in stages.items()},
         "makespan": timeline.makespan,
+        "unit_times": {"forward": FORWARD_UNITS, "backward": BACKWARD_UNITS, "transfer": 0.0},
     }
 
 

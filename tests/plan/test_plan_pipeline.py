@@ -58,6 +58,10 @@ def test_json_of_24_ranks() -> None:
         "source_rank": 5, "destination_rank": 9, "start": 1, "stop": 2
     }  # fmt: skip
     assert bridge["transfers_backward"][0]["stop"] == 2
+    assert bridge["gather_groups"][1] == [12, 13, 14, 15]
+    assert [bridge["slices"][str(rank)] for rank in range(12, 16)] == [
+        [0, 1], [1, 2], [2, 3], [3, 4]
+    ]  # fmt: skip
     assert (bridge["form"], bridge["form_backward"]) == ("shards", "shards")
     assert bridge["bytes_forward"] == bridge["bytes_backward"] == 8 * 16 * 5040 * 4
     pipeline = plan["pipeline"]
@@ -68,6 +72,17 @@ def test_json_of_24_ranks() -> None:
     assert pipeline["in_flight"]["0"] == 4
     assert set(pipeline["bubble"].values()) == {3 / 11}
     assert pipeline["makespan"] == 33
+    assert pipeline["unit_times"] == {"forward": 1, "backward": 2, "transfer": 0}
+
+
+def test_json_of_a_leader() -> None:
+    # One sample a replica is not cut for four ranks.
+    (bridge,) = found(layout("heterogeneous", sizes(tp=4, dp=2, offset=2), 1, images=sizes(dp=2)))[
+        "bridges"
+    ]
+    assert bridge["form"] == "leader"
+    assert bridge["slices"]["6"] == [0, 1]
+    assert bridge["slices"]["7"] == [0, 0]
 
 
 def test_json_of_two_encoders() -> None:
