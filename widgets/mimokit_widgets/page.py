@@ -19,6 +19,9 @@ TEMPLATE = """
 <style>
   body.jp-Notebook { overflow: auto; padding: 32px 16px 64px; }
   main { max-width: 1120px; margin: 0 auto; }
+  .jp-RenderedMarkdown pre, .jp-RenderedMarkdown pre span {
+    font-family: var(--jp-code-font-family); font-style: normal;
+    font-size: var(--jp-code-font-size); line-height: var(--jp-code-line-height); }
   .jp-RenderedSVG img { max-width: 100%; height: auto; }
 </style>
 {%- endblock html_head_css -%}
