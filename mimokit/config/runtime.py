@@ -39,6 +39,7 @@ class RuntimeConfig(ConfigModel):
         tensorboard_dir: folder for TensorBoard files, or None for none.
         learning_rate: of AdamW.
         learning_rate_warmup: first steps, over which the learning rate rises to its value.
+        learning_rate_decay: last steps, over which it falls towards 0.
         weight_decay: of AdamW.
         adam_epsilon: of AdamW.
         clip_grad: largest global gradient norm; 0 clips nothing.
@@ -58,6 +59,7 @@ class RuntimeConfig(ConfigModel):
     tensorboard_dir: str | None = None
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     learning_rate_warmup: NotNegative = 0
+    learning_rate_decay: NotNegative = 0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
     clip_grad: Annotated[float, Field(ge=0)] = 1.0

@@ -8,13 +8,11 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import DataConfig
-from mimokit.engine.data.iterators import get_data_iterator_colocated
+from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.loss import vocab_parallel_cross_entropy
-from mimokit.engine.mimo_model import LaidOutModel
-from mimokit.engine.schedule import forward_microbatch
-from mimokit.engine.steps import exhaust
+from mimokit.engine.modes import Layout, mode_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Evaluation:
 
 
 def evaluate(
-    layout: LaidOutModel, data: TrainingData, data_config: DataConfig, samples: int
+    layout: Layout, data: TrainingData, data_config: DataConfig, samples: int
 ) -> Evaluation:
     """Test the model where it lies, in its layout. Collective.
 
@@ -54,16 +52,18 @@ def evaluate(
     batch_size = layout.plan.batch.global_batch_size
     batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
     sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
-    iterator = get_data_iterator_colocated(
-        layout.plan, sizes, dist.get_rank(), data.test, data.collate_fn, seed=0
-    )
-    group = layout.pg_collections[layout.language_module_name].tp
+    mode = mode_of(layout.plan)
+    iterator = mode.read(layout, sizes, data.test, data.collate_fn, 0)
+    language = layout.pg_collections.get(layout.language_module_name)
     totals = torch.zeros(5, dtype=torch.float64, device=rank_device())
-    with torch.no_grad():
-        for number in range(batches):
-            batch, _, logits = exhaust(forward_microbatch(iterator, layout, number))
-            totals += count_right(logits, batch["labels"], batch["loss_mask"], group)
-    totals /= group.size()
+
+    def count(logits: torch.Tensor, batch: Batch) -> None:
+        nonlocal totals
+        assert language is not None
+        found = count_right(logits, batch["labels"], batch["loss_mask"], language.tp)
+        totals += found / language.tp.size()
+
+    mode.look(layout, iterator, batches, count)
     dist.all_reduce(totals)
     exact, tested, right, tokens, loss = totals.tolist()
     return Evaluation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -44,7 +44,7 @@ def multimodule_no_sync(modules: ModuleToGridTuple) -> Iterator[None]:
 
 
 def finalize_model_grads(
-    modules: ModuleToGridTuple, num_tokens: int, language_data_group: dist.ProcessGroup
+    modules: ModuleToGridTuple, num_tokens: int, counting_group: dist.ProcessGroup | None = None
 ) -> int:
     """Sum gradients over data parallel ranks and divide by the global token count.
 
@@ -54,14 +54,15 @@ def finalize_model_grads(
 
     Args:
         modules: all modules on this rank.
-        num_tokens: unmasked tokens that this rank saw in all micro-batches.
-        language_data_group: data parallel group of the language model.
+        num_tokens: unmasked tokens of all micro-batches that this rank counts.
+        counting_group: ranks whose counts are added, None for the world; each token is counted
+            by one of them.
 
     Returns:
         The global token count; gradients stay unscaled where it is zero.
     """
     count = torch.tensor([num_tokens], dtype=torch.int64, device=rank_device())
-    dist.all_reduce(count, group=language_data_group)
+    dist.all_reduce(count, group=counting_group)
     total = int(count.item())
     for module, _ in modules:
         module.finish_grad_sync()
@@ -80,32 +81,31 @@ def trainable_parameters(modules: ModuleToGridTuple) -> list[torch.nn.Parameter]
     return [p for module, _ in modules for p in module.parameters() if p.requires_grad]
 
 
-def squared_norm(
-    parameters: Sequence[torch.nn.Parameter], tensor_group: dist.ProcessGroup
-) -> torch.Tensor:
-    """Return the squared norm of a module's gradient, each entry counted once.
+def squared_norm_share(module: ModuleDataParallel, grid: HyperCommGrid) -> torch.Tensor:
+    """Return this rank's share of the squared norm of a module's gradient.
 
-    Parameters that are cut over tensor-parallel ranks are summed over them; those that every rank
-    holds count on the first only.
+    Summed over all ranks every entry counts once: the first replica speaks for the others, and
+    within it the first tensor-parallel rank for parameters that are not cut.
     """
     total = torch.zeros(1, dtype=torch.float32, device=rank_device())
-    for parameter in parameters:
+    if grid.get_pg("dp").rank() > 0:
+        return total
+    for parameter in module.parameters():
         cut = getattr(parameter, "tensor_model_parallel", False)
-        if cut or tensor_group.rank() == 0:
-            total += parameter.main_grad.float().pow(2).sum()  # type: ignore[attr-defined]
-    dist.all_reduce(total, group=tensor_group)
+        if parameter.requires_grad and (cut or grid.get_pg("tp").rank() == 0):
+            total += parameter.main_grad.float().pow(2).sum()
     return total
 
 
 def global_gradient_norm(modules: ModuleToGridTuple) -> float:
-    """Return the norm over the gradients of all modules together, the same on every rank.
+    """Return the norm over the gradients of all modules together. Collective over the world.
 
     The squares of the modules are added: norms 3 and 4 give 5.
     """
     total = torch.zeros(1, dtype=torch.float32, device=rank_device())
     for module, grid in modules:
-        mine = [p for p in module.parameters() if p.requires_grad]
-        total += squared_norm(mine, grid.get_pg("tp"))
+        total += squared_norm_share(module, grid)
+    dist.all_reduce(total)
     return float(total.sqrt().item())
 
 

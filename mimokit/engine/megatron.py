@@ -88,6 +88,10 @@ with _quick_import():
     from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_block import TransformerBlock
     from megatron.core.transformer.transformer_config import TransformerConfig
+    from megatron.core.transformer.transformer_layer import (
+        TransformerLayer,
+        get_transformer_layer_offset,
+    )
 
 if CPU_ONLY:
     # Given already: advice for CUDA devices, which every rank would print.
@@ -125,11 +129,13 @@ __all__ = [
     "RowParallelLinear",
     "TransformerBlock",
     "TransformerConfig",
+    "TransformerLayer",
     "VisionModalitySubmodules",
     "VocabParallelCrossEntropy",
     "VocabUtility",
     "ensure_memory_buffer",
     "get_gpt_layer_local_spec",
+    "get_transformer_layer_offset",
     "parallel_state",
     "tensor_parallel",
     "tensor_parallel_random",

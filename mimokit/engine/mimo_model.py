@@ -13,6 +13,7 @@ from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollec
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.vision import vision_submodule_spec
 from mimokit.engine.provider import MimoModelProvider
+from mimokit.engine.rng import module_seed
 from mimokit.plan.tokens import tokens_per_image
 from mimokit.plan.types import LayoutPlan
 
@@ -62,13 +63,16 @@ def vision_language_provider(model_config: MimoParallelismConfig, seed: int) -> 
     architecture = model_config.get_architecture(language)
     return MimoModelProvider(
         language_model_spec=language_model_spec(
-            architecture, model_config.get_parallelism(language)
+            architecture,
+            model_config.get_parallelism(language),
+            module_seed(seed, language),
         ),
         modality_submodules_spec={
             name: vision_submodule_spec(
                 model_config.get_architecture(name),
                 architecture,
                 model_config.get_parallelism(name),
+                module_seed(seed, name),
             )
             for name in model_config.encoder_module_names
         },

@@ -11,9 +11,14 @@ from mimokit.config import RuntimeConfig
 
 
 def learning_rate_at(runtime: RuntimeConfig, iteration: int) -> float:
-    """Return the learning rate of an iteration (0-based): a linear rise, then constant."""
-    rise = min(1.0, (iteration + 1) / max(runtime.learning_rate_warmup, 1))
-    return runtime.learning_rate * rise
+    """Return the learning rate of an iteration (0-based): a rise, constant, a fall, all linear."""
+    factor = 1.0
+    if runtime.learning_rate_warmup:
+        factor = min(factor, (iteration + 1) / runtime.learning_rate_warmup)
+    if runtime.learning_rate_decay:
+        left = max(runtime.num_iterations - iteration, 0)
+        factor = min(factor, left / runtime.learning_rate_decay)
+    return runtime.learning_rate * factor
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

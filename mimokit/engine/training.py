@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import get_data_iterator_colocated
 from mimokit.engine.data.sources import DataSource, TrainingData, default_data
 from mimokit.engine.device import rank_device
 from mimokit.engine.evaluation import Evaluation, evaluate
@@ -21,41 +20,31 @@ from mimokit.engine.gradients import (
     ModuleToGridTuple,
     clip_gradients,
     finalize_model_grads,
-    get_module_to_grid_tuple,
     global_gradient_norm,
     trainable_parameters,
     zero_grad_buffer_for_multimodule,
 )
-from mimokit.engine.mimo_model import (
-    LaidOutModel,
-    get_vlm_mimo_model_colocated,
-    get_vlm_mimo_model_homogeneous,
-)
+from mimokit.engine.modes import Layout, mode_of
 from mimokit.engine.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
 from mimokit.engine.profiling import profiler
-from mimokit.engine.schedule import MicrobatchLoss, forward_backward_steps
+from mimokit.engine.schedule import MicrobatchLoss
 from mimokit.engine.steps import Schedule, Step, exhaust
 from mimokit.plan.types import LayoutPlan
 
 Emit = Callable[[dict[str, Any]], None]
 ShouldStop = Callable[[], bool]
 
-_BUILDERS = {
-    "homogeneous": get_vlm_mimo_model_homogeneous,
-    "colocated": get_vlm_mimo_model_colocated,
-}
-
 
 @dataclass
 class TrainingState:
     """All that one rank trains with."""
 
-    layout: LaidOutModel
+    layout: Layout
     modules: ModuleToGridTuple
     optimizer: MainGradAdamW
     data: TrainingData
-    iterator: Iterator[Batch]
+    iterator: Iterator[Batch] | None
     config: ExperimentConfig
     iteration: int = 0
 
@@ -79,16 +68,10 @@ class StepResult:
     stop: bool
 
 
-def build_model(plan: LayoutPlan, config: ExperimentConfig) -> LaidOutModel:
-    """Build the model of a layout on this rank. Collective.
-
-    Raises:
-        ValueError: if the mode cannot run yet.
-    """
-    builder = _BUILDERS.get(plan.deployment_mode)
-    if builder is None:
-        raise ValueError(f"Mode {plan.deployment_mode!r} can be planned but not run yet.")
-    return builder(config.model, plan, config.runtime.seed)
+def build_model(plan: LayoutPlan, config: ExperimentConfig) -> Layout:
+    """Build the model of a layout on this rank. Collective."""
+    layout: Layout = mode_of(plan).build(config.model, plan, config.runtime.seed)
+    return layout
 
 
 def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> TrainingState:
@@ -97,8 +80,8 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
     layout = build_model(plan, config)
-    modules = get_module_to_grid_tuple(
-        layout.model, layout.module_to_grid_map, layout.language_module_name
+    modules = tuple(
+        (module, layout.module_to_grid_map[name]) for name, module in layout.modules().items()
     )
     runtime = config.runtime
     optimizer = MainGradAdamW(
@@ -109,9 +92,7 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
         fused=True,
     )
     data = source(config)
-    iterator = get_data_iterator_colocated(
-        plan, config.data, dist.get_rank(), data.train, data.collate_fn, runtime.seed
-    )
+    iterator = mode_of(plan).read(layout, config.data, data.train, data.collate_fn, runtime.seed)
     return TrainingState(layout, modules, optimizer, data, iterator, config)
 
 
@@ -121,12 +102,11 @@ def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResu
     Gradients are reduced and scaled before the optimizer steps on them.
     """
     zero_grad_buffer_for_multimodule(state.modules)
-    losses = yield from forward_backward_steps(
-        state.iterator, state.layout, state.config.data.num_microbatches
-    )
+    layout = state.layout
+    run = mode_of(layout.plan).run
+    losses = yield from run(layout, state.iterator, state.config.data.num_microbatches)
     yield Step("grad-sync")
-    language = state.layout.pg_collections[state.layout.language_module_name]
-    finalize_model_grads(state.modules, sum(loss.num_tokens for loss in losses), language.dp)
+    finalize_model_grads(state.modules, _counted_once(layout, losses))
     norm = global_gradient_norm(state.modules)
     yield Step("optimizer")
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
@@ -134,18 +114,25 @@ def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResu
     state.optimizer.step()
     state.iteration += 1
     yield Step("report")
-    return _reduce(state.layout, losses, norm, stop)
+    return _reduce(layout, losses, norm, stop)
 
 
-def _reduce(
-    layout: LaidOutModel, losses: list[MicrobatchLoss], norm: float, stop: bool
-) -> StepResult:
+def _counted_once(layout: Layout, losses: list[MicrobatchLoss]) -> int:
+    """Return the tokens of this rank if it speaks for its tensor-parallel group, else 0."""
+    group = layout.pg_collections.get(layout.language_module_name)
+    if group is None or group.tp.rank() > 0:
+        return 0
+    return sum(loss.num_tokens for loss in losses)
+
+
+def _reduce(layout: Layout, losses: list[MicrobatchLoss], norm: float, stop: bool) -> StepResult:
     """Add up what the ranks saw, each sample once: one all-reduce over the world.
 
     The tensor-parallel ranks of a module see the same samples, so each counts for its share.
     """
     names = list(layout.plan.modules)
-    share = {name: 1.0 / layout.pg_collections[name].tp.size() for name in names}
+    groups = layout.pg_collections
+    share = {name: 1.0 / groups[name].tp.size() if name in groups else 0.0 for name in names}
     language = share[layout.language_module_name]
     counted = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in names}
     values = [

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.data_parallel import ModuleDataParallel
+from mimokit.engine.megatron import TransformerBlock
 from mimokit.engine.oracle import OracleStep, Tensors
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training import TrainingState, prepare, training_step
@@ -45,9 +46,28 @@ def compare_on_rank(
     source: DataSource,
     oracle: Sequence[OracleStep],
 ) -> list[StepDifference]:
-    """Train the layout for as many steps as the oracle and compare after each. Collective."""
+    """Train the layout for as many steps as the oracle and compare after each. Collective.
+
+    Raises:
+        ValueError: if the ranks together do not hold the oracle's parameters.
+    """
     state = prepare(plan, config, source)
+    _check_parameters(state, oracle[0])
     return [_compare_step(state, expected) for expected in oracle]
+
+
+def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
+    """Refuse to compare a part and call it the whole."""
+    mine = {name: list(named_parameters(m)) for name, m in state.layout.modules().items()}
+    held: list[dict[str, list[str]]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(held, mine)
+    for module, whole in expected.weights.items():
+        together = {name for rank in held for name in rank.get(module, [])}
+        if together != set(whole):
+            raise ValueError(
+                f"The ranks hold the parameters {sorted(together)} of module {module!r}, the "
+                f"oracle has {sorted(whole)}."
+            )
 
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
@@ -64,14 +84,40 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     return StepDifference(result.loss, gradients, weights)
 
 
+def named_parameters(module: ModuleDataParallel) -> dict[str, torch.nn.Parameter]:
+    """Return a module's parameters by the names that they have where it is whole.
+
+    A pipeline stage counts its layers from 0; here they have their numbers in the whole module.
+    """
+    parameters = dict(module.module.named_parameters())
+    for path, part in module.module.named_modules():
+        if isinstance(part, TransformerBlock) and len(part.layers):
+            first = part.layers[0].layer_number - 1
+            prefix = f"{path}.layers." if path else "layers."
+            parameters = {
+                _renumbered(name, prefix, first): value for name, value in parameters.items()
+            }
+    return parameters
+
+
+def _renumbered(name: str, prefix: str, first: int) -> str:
+    if not name.startswith(prefix):
+        return name
+    number, rest = name[len(prefix) :].split(".", 1)
+    return f"{prefix}{int(number) + first}.{rest}"
+
+
 def local_gradients(module: ModuleDataParallel) -> Tensors:
     """Return this rank's reduced gradients by parameter name."""
-    return {name: p.main_grad.cpu().numpy() for name, p in module.module.named_parameters()}
+    return {
+        name: p.main_grad.cpu().numpy()  # type: ignore[attr-defined]
+        for name, p in named_parameters(module).items()
+    }
 
 
 def local_weights(module: ModuleDataParallel) -> Tensors:
     """Return this rank's weights by parameter name."""
-    return {name: p.detach().cpu().numpy() for name, p in module.module.named_parameters()}
+    return {name: p.detach().cpu().numpy() for name, p in named_parameters(module).items()}
 
 
 def largest_difference(
@@ -87,17 +133,10 @@ def largest_difference(
         whole: the oracle's tensors.
         module: its parameters say how they are cut.
         tensor_group: the ranks over which they are cut.
-
-    Raises:
-        ValueError: if the two do not hold the same parameters.
     """
-    if set(mine) != set(whole):
-        raise ValueError(
-            f"The layout has parameters {sorted(mine)}, the oracle has {sorted(whole)}."
-        )
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
     worst = 0.0
-    for name, parameter in module.module.named_parameters():
+    for name, parameter in named_parameters(module).items():
         expected = _shard(whole[name], parameter, tensor_group)
         scale = max(float(np.abs(whole[name]).max()), floor)
         difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0

@@ -194,8 +194,13 @@ def verify(
 
 
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
+    """Step at the full learning rate from the first step on, past the rounding noise."""
     runtime = config.runtime.model_copy(
-        update={"adam_epsilon": ADAM_EPSILON, "learning_rate_warmup": 0}
+        update={
+            "adam_epsilon": ADAM_EPSILON,
+            "learning_rate_warmup": 0,
+            "learning_rate_decay": 0,
+        }
     )
     data = config.data.model_copy(update={"num_workers": 0})
     return config.model_copy(update={"runtime": runtime, "data": data})
@@ -221,11 +226,13 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:
-    return f"TP{module.tensor_parallel} DP{module.data_parallel}"
+    stages = f" PP{module.pipeline_parallel}" if module.pipeline_parallel > 1 else ""
+    return f"TP{module.tensor_parallel}{stages} DP{module.data_parallel}"
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
-    return {module: _largest(one[module] for one in differences) for module in differences[0]}
+    modules = {module for one in differences for module in one}
+    return {m: _largest(one[m] for one in differences if m in one) for m in modules}
 
 
 def _largest(values: Iterable[float]) -> float:

@@ -135,9 +135,9 @@ def test_configs_unpack() -> None:
         ),
         (
             {"data_parallel": 1},
-            {"data_parallel": 1, "rank_offset": 1},
+            {"context_parallel": 2, "data_parallel": 1, "rank_offset": 1},
             "1f1b",
-            "deployment_mode is 'heterogeneous'",
+            "context_parallel is 2",
         ),
     ],
 )
@@ -151,3 +151,5 @@ def test_what_can_only_be_planned_is_not_run(
 
 def test_what_runs_is_let_through() -> None:
     check_runnable(load(sections()))
+    apart = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
+    check_runnable(load(sections({"data_parallel": 1}, apart, "1f1b")))

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import mimokit
-from mimokit.engine.optimizer import MainGradAdamW
+from mimokit.config import RuntimeConfig
+from mimokit.engine.optimizer import MainGradAdamW, learning_rate_at
 from tests.layouts import digits_config
 
 
@@ -111,3 +112,13 @@ def test_adam_refuses_a_parameter_that_nobody_reduces():
     optimizer = MainGradAdamW([torch.nn.Parameter(torch.ones(3))], lr=0.1)
     with pytest.raises(RuntimeError, match=r"shape \(3,\) has no main_grad"):
         optimizer.step()
+
+
+def test_the_learning_rate_rises_stays_and_falls():
+    runtime = RuntimeConfig(
+        num_iterations=10, learning_rate=1.0, learning_rate_warmup=4, learning_rate_decay=2
+    )
+    rates = [learning_rate_at(runtime, iteration) for iteration in range(12)]
+    assert rates == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 0.5, 0, 0]
+    constant = RuntimeConfig(num_iterations=3, learning_rate=0.5)
+    assert [learning_rate_at(constant, iteration) for iteration in (0, 2, 5)] == [0.5] * 3

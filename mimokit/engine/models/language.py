@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
 from mimokit.engine.megatron import GPTModel, ModuleSpec, get_gpt_layer_local_spec
-from mimokit.engine.models.transformer import transformer_config
+from mimokit.engine.models.layer import seeded
+from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
 
 
 def language_model_spec(
-    architecture: ModuleArchitecture, parallelism: ModuleParallelismConfig
+    architecture: ModuleArchitecture,
+    parallelism: ModuleParallelismConfig,
+    initial_seed: int = 0,
+    part: StagePart = WHOLE,
 ) -> ModuleSpec:
     """Return the spec of a decoder-only language model; the provider injects `pg_collection`.
 
@@ -19,12 +23,12 @@ def language_model_spec(
         module=GPTModel,
         params={
             "config": transformer_config(architecture, parallelism),
-            "transformer_layer_spec": get_gpt_layer_local_spec(),
+            "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
             "vocab_size": architecture.vocab_size,
             "max_sequence_length": architecture.seq_length,
             "position_embedding_type": "rope",
-            "pre_process": True,
-            "post_process": True,
+            "pre_process": part.first,
+            "post_process": part.last,
             "pg_collection": None,
         },
     )

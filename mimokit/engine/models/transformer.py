@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,22 @@ _NO_FUSED_KERNELS: dict[str, Any] = {
     "masked_softmax_fusion": False,
     "gradient_accumulation_fusion": False,
 }
+
+
+@dataclass(frozen=True)
+class StagePart:
+    """Which part of a module a pipeline stage holds.
+
+    Attributes:
+        first: it holds the embedding.
+        last: it holds what comes after the layers.
+    """
+
+    first: bool
+    last: bool
+
+
+WHOLE = StagePart(first=True, last=True)
 
 
 def transformer_config(
@@ -42,6 +59,7 @@ def transformer_config(
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
             params_dtype=torch.float32,
+            pipeline_dtype=torch.float32,
             hidden_dropout=0.0,
             attention_dropout=0.0,
             **_NO_FUSED_KERNELS,

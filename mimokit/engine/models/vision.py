@@ -21,7 +21,8 @@ from mimokit.engine.megatron import (
     VisionModalitySubmodules,
     get_gpt_layer_local_spec,
 )
-from mimokit.engine.models.transformer import transformer_config
+from mimokit.engine.models.layer import seeded
+from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
 from mimokit.plan.tokens import ImageGeometry, image_geometry
 
 ENCODER_NAME = "vit_encoder"
@@ -34,6 +35,7 @@ class VisionTransformer(MegatronModule):  # type: ignore[misc]
         config: Megatron's transformer configuration.
         layer_spec: the spec of one layer.
         geometry: how an image is cut into patches.
+        part: what of it this pipeline stage holds.
         pg_collection: process groups of the module.
     """
 
@@ -42,22 +44,25 @@ class VisionTransformer(MegatronModule):  # type: ignore[misc]
         config: TransformerConfig,
         layer_spec: ModuleSpec,
         geometry: ImageGeometry,
+        part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
         super().__init__(config=config)
         self.geometry = geometry
-        self.patch_embedding = torch.nn.Linear(
-            geometry.num_channels * geometry.patch_size**2, config.hidden_size
-        )
-        self.position_embedding = torch.nn.Parameter(
-            torch.empty(geometry.patches, config.hidden_size)
-        )
-        config.init_method(self.position_embedding)
+        self.part = part
+        if part.first:
+            self.patch_embedding = torch.nn.Linear(
+                geometry.num_channels * geometry.patch_size**2, config.hidden_size
+            )
+            self.position_embedding = torch.nn.Parameter(
+                torch.empty(geometry.patches, config.hidden_size)
+            )
+            config.init_method(self.position_embedding)
         self.decoder = TransformerBlock(
             config=config,
             spec=layer_spec,
-            pre_process=True,
-            post_process=True,
+            pre_process=part.first,
+            post_process=part.last,
             pg_collection=pg_collection,
         )
 
@@ -70,10 +75,24 @@ class VisionTransformer(MegatronModule):  # type: ignore[misc]
         Returns:
             [images * tokens per image, merge_size^2 * hidden], images in order.
         """
+        return self.finish(self.run_layers(self.embed(pixel_values)))
+
+    def embed(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Images to [patches, images, hidden]; on the first stage."""
         patches = self._patches(pixel_values)
-        hidden = self.patch_embedding(patches) + self.position_embedding
-        hidden = self.decoder(hidden.transpose(0, 1).contiguous(), attention_mask=None)
-        return self._merge(hidden.transpose(0, 1))
+        hidden: torch.Tensor = self.patch_embedding(patches) + self.position_embedding
+        return hidden.transpose(0, 1).contiguous()
+
+    def run_layers(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[patches, images, hidden] through the layers that this stage holds."""
+        if not self.part.first:
+            self.decoder.set_input_tensor(hidden)
+        output: torch.Tensor = self.decoder(hidden, attention_mask=None)
+        return output
+
+    def finish(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[patches, images, hidden] to tokens; on the last stage."""
+        return self._merge(hidden.transpose(0, 1).contiguous())
 
     def _patches(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Cut [n, (c), h, w] into [n, patches, c * patch^2]; a merged square lies in a row."""
@@ -102,14 +121,18 @@ def _encoder_layer_spec() -> ModuleSpec:
 
 
 def _encoder_spec(
-    architecture: ModuleArchitecture, parallelism: ModuleParallelismConfig
+    architecture: ModuleArchitecture,
+    parallelism: ModuleParallelismConfig,
+    initial_seed: int,
+    part: StagePart,
 ) -> ModuleSpec:
     return ModuleSpec(
         module=VisionTransformer,
         params={
             "config": transformer_config(architecture, parallelism),
-            "layer_spec": _encoder_layer_spec(),
+            "layer_spec": seeded(_encoder_layer_spec(), initial_seed),
             "geometry": image_geometry(architecture),
+            "part": part,
             "pg_collection": None,
         },
     )
@@ -124,7 +147,9 @@ def _projector_spec(
     return ModuleSpec(
         module=MultimodalProjector,
         params={
-            "config": transformer_config(language, parallelism),
+            "config": transformer_config(
+                language, parallelism.model_copy(update={"pipeline_parallel": 1})
+            ),
             "submodules": MLPSubmodules(
                 linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
             ),
@@ -139,8 +164,12 @@ def vision_submodule_spec(
     architecture: ModuleArchitecture,
     language: ModuleArchitecture,
     parallelism: ModuleParallelismConfig,
+    initial_seed: int = 0,
+    part: StagePart = WHOLE,
 ) -> ModuleSpec:
     """Return the spec of encoder and projector; the provider injects the process groups.
+
+    The projector is on the last stage.
 
     Raises:
         ValueError: if image, patch and merge size do not divide each other.
@@ -149,7 +178,11 @@ def vision_submodule_spec(
         module=VisionModalitySubmodules,
         params={},
         submodules={
-            "encoders": {ENCODER_NAME: _encoder_spec(architecture, parallelism)},
-            "input_projections": [_projector_spec(architecture, language, parallelism)],
+            "encoders": {
+                ENCODER_NAME: _encoder_spec(architecture, parallelism, initial_seed, part)
+            },
+            "input_projections": (
+                [_projector_spec(architecture, language, parallelism)] if part.last else []
+            ),
         },
     )

@@ -1,0 +1,103 @@
+"""Tensors between two ranks: sent without waiting, their shapes known before a receive is posted.
+
+A receive buffer of the wrong size aborts a gloo process, and one of the wrong type is filled
+without a word. So every message begins with a header of fixed size that names count, types and
+shapes of its tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.pipeline.tags import Tag
+
+_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
+_MOST_DIMENSIONS = 4
+_MOST_TENSORS = 6
+_HEADER_SIZE = 1 + _MOST_TENSORS * (2 + _MOST_DIMENSIONS)
+
+
+def encode_header(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return [count, then per tensor: type, dimensions, sizes], int64, of a fixed size.
+
+    Raises:
+        ValueError: if there are too many tensors or dimensions, or a type is unknown.
+    """
+    if len(tensors) > _MOST_TENSORS:
+        raise ValueError(f"A message has at most {_MOST_TENSORS} tensors, not {len(tensors)}.")
+    header = torch.zeros(_HEADER_SIZE, dtype=torch.int64)
+    header[0] = len(tensors)
+    for number, tensor in enumerate(tensors):
+        if tensor.dim() > _MOST_DIMENSIONS or tensor.dtype not in _TYPES:
+            raise ValueError(
+                f"A tensor of type {tensor.dtype} and shape {tuple(tensor.shape)} cannot be sent."
+            )
+        begin = 1 + number * (2 + _MOST_DIMENSIONS)
+        sizes = [_TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
+        header[begin : begin + len(sizes)] = torch.tensor(sizes)
+    return header
+
+
+def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
+    """Return empty tensors of the types and shapes that a header names."""
+    values = header.tolist()
+    tensors = []
+    for number in range(values[0]):
+        begin = 1 + number * (2 + _MOST_DIMENSIONS)
+        kind, dimensions = values[begin], values[begin + 1]
+        shape = values[begin + 2 : begin + 2 + dimensions]
+        tensors.append(torch.empty(shape, dtype=_TYPES[kind], device=device))
+    return tensors
+
+
+class Mailbox:
+    """Messages of this rank. What was handed over is kept until it has arrived."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._under_way: list[tuple[dist.Work, torch.Tensor]] = []
+
+    def send(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
+        """Hand a message over and go on.
+
+        Raises:
+            ValueError: if the message cannot be described, or a field of the tag overflows.
+        """
+        parts = [encode_header(tensors).to(self._device), *(t.detach() for t in tensors)]
+        for slot, part in enumerate(parts):
+            sent = part.contiguous()
+            if sent.numel() == 0:
+                continue
+            work = dist.isend(sent, rank, tag=replace(tag, slot=slot).encode())
+            assert work is not None
+            self._under_way.append((work, sent))
+
+    def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
+        """Wait for a message and return its tensors."""
+        header = torch.zeros(_HEADER_SIZE, dtype=torch.int64, device=self._device)
+        self._receive(header, rank, tag)
+        tensors = decode_header(header, self._device)
+        works = [
+            dist.irecv(tensor, rank, tag=replace(tag, slot=slot).encode())
+            for slot, tensor in enumerate(tensors, start=1)
+            if tensor.numel()
+        ]
+        for work in works:
+            assert work is not None
+            work.wait()
+        return tensors
+
+    def _receive(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
+        work = dist.irecv(tensor, rank, tag=tag.encode())
+        assert work is not None
+        work.wait()
+
+    def wait(self) -> None:
+        """Wait until all that was handed over has arrived."""
+        for work, _ in self._under_way:
+            work.wait()
+        self._under_way.clear()

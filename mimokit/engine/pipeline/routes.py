@@ -1,0 +1,140 @@
+"""Carries rows between modules on disjoint ranks, the way the bridge plan has chosen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.device import group_timeout, rank_device
+from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header
+from mimokit.engine.pipeline.tags import Tag
+from mimokit.plan.disjoint_bridge_routes import Route, Transfer
+from mimokit.plan.disjoint_bridge_rows import row_range
+from mimokit.plan.types import SampleRange
+
+
+class RouteCommunicator:
+    """Executes one direction of a bridge between disjoint ranks.
+
+    Args:
+        route: as planned.
+        edge: index of the edge in the stage graph.
+        direction: 0 for activations, 1 for gradients.
+        held: the samples of the global batch that this rank holds at its end.
+        mailbox: of this rank.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        edge: int,
+        direction: Literal[0, 1],
+        held: SampleRange,
+        mailbox: Mailbox,
+    ) -> None:
+        """Create the groups of the receiving replicas. Collective over the world."""
+        self._route, self._edge, self._direction = route, edge, direction
+        self._held, self._mailbox = held, mailbox
+        self._rank = dist.get_rank()
+        self._transfers = _numbered(route.transfers)
+        self._group: dist.ProcessGroup | None = None
+        self._members: tuple[int, ...] = ()
+        for members in route.groups:
+            group = dist.new_group(list(members), timeout=group_timeout())
+            if self._rank in members:
+                self._group, self._members = group, members
+
+    def send(self, rows: torch.Tensor, rows_per_sample: Sequence[int], microbatch: int) -> None:
+        """Hand over what this rank is to send of the rows of its samples.
+
+        Args:
+            rows: [rows, hidden] of the held samples.
+            rows_per_sample: of each held sample.
+            microbatch: within the step.
+
+        Raises:
+            ValueError: if rows and counts differ.
+        """
+        counts = torch.tensor(list(rows_per_sample), dtype=torch.int64, device=rows.device)
+        for transfer, split in self._transfers:
+            if transfer.source_rank != self._rank:
+                continue
+            samples = (transfer.start, transfer.stop)
+            start, stop = row_range(samples, self._held, rows_per_sample, len(rows))
+            first = transfer.start - self._held[0]
+            mine = counts[first : first + transfer.stop - transfer.start]
+            tag = Tag(self._direction, self._edge, microbatch, split=split)
+            self._mailbox.send([rows[start:stop], mine], transfer.destination_rank, tag)
+
+    def receive(self, microbatch: int) -> tuple[torch.Tensor, list[int]]:
+        """Wait for the rows of the held samples.
+
+        Returns:
+            [rows, hidden] and the rows of each sample.
+        """
+        pieces = [
+            self._mailbox.receive(
+                transfer.source_rank, Tag(self._direction, self._edge, microbatch, split=split)
+            )
+            for transfer, split in self._transfers
+            if transfer.destination_rank == self._rank
+        ]
+        rows = torch.cat([piece[0] for piece in pieces]) if pieces else None
+        counts = torch.cat([piece[1] for piece in pieces]) if pieces else None
+        if self._route.form == "leader" and self._group is not None:
+            rows, counts = self._broadcast(rows, counts)
+        elif self._route.form == "shards" and self._group is not None:
+            assert rows is not None
+            assert counts is not None
+            rows, counts = self._gather(rows), self._gather(counts)
+        assert rows is not None
+        assert counts is not None
+        return rows, counts.tolist()
+
+    def _broadcast(
+        self, rows: torch.Tensor | None, counts: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give what the leader has received to its group, shapes first."""
+        leader = next(r for r in self._members if r in self._receivers())
+        mine = [] if rows is None or counts is None else [rows, counts]
+        header = encode_header(mine).to(_device_of(mine))
+        dist.broadcast(header, leader, group=self._group)
+        tensors = mine or decode_header(header, header.device)
+        for tensor in tensors:
+            dist.broadcast(tensor, leader, group=self._group)
+        return tensors[0], tensors[1]
+
+    def _gather(self, part: torch.Tensor) -> torch.Tensor:
+        """Lay the parts of the group's ranks end to end, shapes first."""
+        assert self._group is not None
+        size = torch.tensor([len(part)], device=part.device)
+        sizes = [torch.empty_like(size) for _ in self._members]
+        dist.all_gather(sizes, size, group=self._group)
+        lengths = [int(one) for one in sizes]
+        padded = part.new_zeros((max(lengths), *part.shape[1:]))
+        padded[: len(part)] = part
+        parts = [torch.empty_like(padded) for _ in self._members]
+        dist.all_gather(parts, padded, group=self._group)
+        return torch.cat([one[:length] for one, length in zip(parts, lengths, strict=True)])
+
+    def _receivers(self) -> set[int]:
+        return {transfer.destination_rank for transfer in self._route.transfers}
+
+
+def _device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
+    return tensors[0].device if tensors else rank_device()
+
+
+def _numbered(transfers: Sequence[Transfer]) -> list[tuple[Transfer, int]]:
+    """Number the transfers of each pair of ranks."""
+    seen: Counter[tuple[int, int]] = Counter()
+    numbered = []
+    for transfer in transfers:
+        pair = (transfer.source_rank, transfer.destination_rank)
+        numbered.append((transfer, seen[pair]))
+        seen[pair] += 1
+    return numbered

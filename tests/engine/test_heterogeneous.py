@@ -1,0 +1,138 @@
+"""Modules on ranks of their own: the pipeline computes what one process computes."""
+
+from __future__ import annotations
+
+import pytest
+
+import mimokit
+from mimokit.cluster import RankError
+from mimokit.experiment import Evaluations, train, verify
+from tests.layouts_apart import apart_config
+
+# (encoder TP, PP, DP), (language TP, PP, DP)
+LAYOUTS = [
+    ((1, 1, 1), (1, 1, 1)),
+    ((2, 1, 2), (2, 1, 2)),
+    ((1, 1, 4), (2, 1, 2)),
+    ((2, 1, 1), (1, 2, 2)),
+    ((1, 2, 2), (2, 1, 1)),
+    ((1, 2, 1), (1, 3, 1)),
+    ((2, 1, 1), (1, 1, 4)),
+]
+
+
+def _name(layout):
+    return "-".join(f"TP{tensor}PP{stages}DP{data}" for tensor, stages, data in layout)
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 4])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
+def test_pipeline_computes_what_one_process_computes(cluster, layout, num_microbatches):
+    report = verify(cluster, apart_config(*layout, num_microbatches))
+    assert report.data.startswith("digits")
+    assert set(report.gradient_differences[0]) == {"images", "language_module"}
+    assert report.max_loss_difference <= 1e-5
+    assert report.max_gradient_difference <= 1e-5
+    assert report.max_weight_difference <= 1e-5
+    assert report.losses[-1] < report.losses[0]
+
+
+def test_an_encoder_behind_the_language_model(cluster):
+    config = apart_config((1, 1, 2), (1, 2, 1), 4, language_first=True)
+    assert mimokit.plan(config).modules["images"].rank_offset == 2
+    assert verify(cluster, config).passed
+
+
+def _send_the_gradient_of_another_sample():
+    """Plant: the language model's rows of gradient go back in the wrong order."""
+    from mimokit.engine.pipeline.executor import StageExecutor
+
+    kept = StageExecutor._send
+
+    def send(self, tensor, counts, edge, action, direction):
+        kept(self, tensor.flip(0) if direction else tensor, counts, edge, action, direction)
+
+    StageExecutor.kept_send, StageExecutor._send = kept, send
+
+
+def _send_the_right_one_again():
+    from mimokit.engine.pipeline.executor import StageExecutor
+
+    StageExecutor._send = StageExecutor.kept_send
+
+
+def test_check_catches_a_gradient_that_goes_to_the_wrong_sample(cluster):
+    cluster.run(_send_the_gradient_of_another_sample, world_size=2)
+    try:
+        report = verify(cluster, apart_config((1, 1, 1), (1, 1, 1), clip_grad=0.0), steps=1)
+    finally:
+        cluster.run(_send_the_right_one_again, world_size=2)
+    assert report.loss_differences[0] <= 1e-5
+    assert report.gradient_differences[0]["images"] > 1e-2
+    assert report.gradient_differences[0]["language_module"] <= 1e-5
+    assert not report.passed
+
+
+def test_steps_run_in_the_order_of_the_plan(cluster):
+    config = apart_config((1, 1, 1), (1, 2, 1), 3)
+    plan = mimokit.plan(config)
+    seen = cluster.run(_observed_steps, plan, config, world_size=3)
+    for rank, steps in enumerate(seen):
+        planned = [
+            (action.kind, action.microbatch)
+            for action in plan.pipeline.actions(rank)
+            if action.kind not in ("grad-sync", "optimizer")
+        ]
+        assert [step for step in steps if step[0] != "wait"] == planned
+
+
+def _observed_steps(plan, config):
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.modes import mode_of
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training import prepare
+
+    state = prepare(plan, config, default_data)
+    seen = []
+    exhaust(
+        mode_of(plan).run(state.layout, state.iterator, config.data.num_microbatches),
+        lambda step: seen.append((step.name, step.microbatch)),
+    )
+    return seen
+
+
+def test_training_streams_and_evaluates(cluster, tmp_path):
+    config = apart_config((1, 1, 2), (1, 2, 1), 2, num_iterations=4)
+    result = train(
+        cluster, config, evaluations=Evaluations(final_samples=40), directory=tmp_path
+    ).result()
+    assert len(result.steps) == 4 * 4
+    assert result.steps.groupby("iteration")["loss"].nunique().tolist() == [1] * 4
+    assert result.evaluations["samples"].tolist() == [40]
+    one = result.steps.iloc[0]
+    assert one["language_module_tokens_per_sec"] > one["images_tokens_per_sec"] > 0
+
+
+def test_rows_that_do_not_match_their_tokens_are_refused(cluster):
+    config = apart_config((1, 1, 1), (1, 1, 1))
+    with pytest.raises(RankError, match="sent 8 rows for it; they must be equal"):
+        cluster.run(_double_rows, mimokit.plan(config), config, world_size=2)
+
+
+def _double_rows(plan, config):
+    """Let the encoder claim 8 rows per sample whatever it was given."""
+    import torch
+
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.pipeline.stages import StageOutput, VisionStage
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training import prepare, training_step
+
+    def forward(self, given):
+        return StageOutput(torch.zeros(64, 64, requires_grad=True), [8] * 8)
+
+    kept, VisionStage._forward = VisionStage._forward, forward
+    try:
+        exhaust(training_step(prepare(plan, config, default_data)))
+    finally:
+        VisionStage._forward = kept

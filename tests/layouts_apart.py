@@ -1,0 +1,64 @@
+"""Small configs for tests: the digits model with modules on ranks of their own."""
+
+from __future__ import annotations
+
+from mimokit.config import (
+    ExperimentConfig,
+    MimoParallelismConfig,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+)
+from tests.layouts import GLOBAL_BATCH_SIZE, digits_config
+
+Sizes = tuple[int, int, int]
+
+
+def apart_config(
+    encoder: Sizes,
+    language: Sizes,
+    num_microbatches: int = 1,
+    language_first: bool = False,
+    **runtime: object,
+) -> ExperimentConfig:
+    """Return a finalized config; sizes are (tensor, pipeline, data parallel)."""
+    base = digits_config(num_microbatches=num_microbatches, **runtime)
+    images, words = (_ranks(sizes) for sizes in (encoder, language))
+    offsets = (words, 0) if language_first else (0, images)
+    model = MimoParallelismConfig(
+        llm_module_name="language_module",
+        deployment_mode="heterogeneous",
+        module_parallelisms={
+            "images": _sizes(encoder, offsets[0]),
+            "language_module": _sizes(language, offsets[1]),
+        },
+        special_token_ids=base.model.special_token_ids,
+        module_architectures={
+            "images": _layers(base, "images", 2 * encoder[1]),
+            "language_module": _layers(base, "language_module", 2 * language[1]),
+        },
+    )
+    config = ExperimentConfig(
+        model=model,
+        data=base.data.model_copy(update={"base_batch_size": GLOBAL_BATCH_SIZE // language[2]}),
+        runtime=base.runtime.model_copy(update={"pipeline_schedule": "1f1b"}),
+        name="apart",
+    )
+    config.model.finalize(images + words)
+    return config
+
+
+def _ranks(sizes: Sizes) -> int:
+    return sizes[0] * sizes[1] * sizes[2]
+
+
+def _sizes(sizes: Sizes, offset: int) -> ModuleParallelismConfig:
+    return ModuleParallelismConfig(
+        tensor_parallel=sizes[0],
+        pipeline_parallel=sizes[1],
+        data_parallel=sizes[2],
+        rank_offset=offset,
+    )
+
+
+def _layers(config: ExperimentConfig, module: str, count: int) -> ModuleArchitecture:
+    return config.model.get_architecture(module).model_copy(update={"num_layers": count})
