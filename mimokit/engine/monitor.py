@@ -25,6 +25,11 @@ _COLUMN = {
     "loss": "forward_time",
     "gather": "communication_time",
     "scatter": "communication_time",
+    "receive-forward": "communication_time",
+    "send-forward": "communication_time",
+    "receive-backward": "communication_time",
+    "send-backward": "communication_time",
+    "wait": "communication_time",
     "grad-sync": "communication_time",
     "backward": "backward_time",
     "optimizer": "optimizer_time",
@@ -41,9 +46,10 @@ _TIMES = (
 class PerformanceMonitor:
     """Collects one row per iteration on this rank.
 
-    Times are seconds. communication_time holds the bridges between modules and the reduction of
-    gradients; the collectives inside a module (tensor parallel) are part of its forward and
-    backward. Memory is bytes: of the CUDA allocator, on a CPU the resident memory of the process.
+    Times are seconds. communication_time holds the bridges between modules, the messages between
+    pipeline stages (and the wait for them: the bubble) and the reduction of gradients; the
+    collectives inside a module (tensor parallel) are part of its forward and backward. Memory is
+    bytes: of the CUDA allocator, on a CPU the resident memory of the process.
 
     Args:
         module_names: the modules on this rank, in order.

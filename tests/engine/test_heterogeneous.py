@@ -110,6 +110,8 @@ def test_training_streams_and_evaluates(cluster, tmp_path):
     assert result.steps.groupby("iteration")["loss"].nunique().tolist() == [1] * 4
     assert result.evaluations["samples"].tolist() == [40]
     one = result.steps.iloc[0]
+    parts = ["forward", "backward", "optimizer", "communication", "data"]
+    assert sum(one[f"{part}_time"] for part in parts) > 0.8 * one["total_time"]
     assert one["language_module_tokens_per_sec"] > one["images_tokens_per_sec"] > 0
 
 
