@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout
 from mimokit.plan.types import ColocatedBridge
 
@@ -44,16 +45,8 @@ class RowCuts:
 
 
 def gather_rows(piece: torch.Tensor, cuts: RowCuts, group: dist.ProcessGroup) -> torch.Tensor:
-    """Lay the pieces of a gather group end to end: [own rows, h] -> [all rows, h].
-
-    Pieces are padded to the longest, for gloo gathers equal sizes only.
-    """
-    longest = max(cuts.sizes)
-    padded = piece.new_zeros((longest, *piece.shape[1:]))
-    padded[: piece.shape[0]] = piece
-    gathered = [torch.empty_like(padded) for _ in cuts.sizes]
-    dist.all_gather(gathered, padded, group=group)
-    return torch.cat([part[:size] for part, size in zip(gathered, cuts.sizes, strict=True)])
+    """Lay the pieces of a gather group end to end: [own rows, h] -> [all rows, h]."""
+    return gather_uneven(piece, cuts.sizes, group)
 
 
 def keep_rows(whole: torch.Tensor, cuts: RowCuts) -> torch.Tensor:

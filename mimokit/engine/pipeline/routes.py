@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header
 from mimokit.engine.pipeline.tags import Tag
@@ -114,12 +115,7 @@ class RouteCommunicator:
         size = torch.tensor([len(part)], device=part.device)
         sizes = [torch.empty_like(size) for _ in self._members]
         dist.all_gather(sizes, size, group=self._group)
-        lengths = [int(one) for one in sizes]
-        padded = part.new_zeros((max(lengths), *part.shape[1:]))
-        padded[: len(part)] = part
-        parts = [torch.empty_like(padded) for _ in self._members]
-        dist.all_gather(parts, padded, group=self._group)
-        return torch.cat([one[:length] for one, length in zip(parts, lengths, strict=True)])
+        return gather_uneven(part, [int(one) for one in sizes], self._group)
 
     def _receivers(self) -> set[int]:
         return {transfer.destination_rank for transfer in self._route.transfers}
