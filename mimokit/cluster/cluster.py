@@ -331,12 +331,15 @@ class EngineCluster:
 
         An engine is known to the controller a moment before its control channel is connected; on
         a busy machine the first question can fall into that gap and is lost.
+
+        Raises:
+            ClusterError: if one never answers, or the process that they come from has died.
         """
         for patience in FIRST_ANSWER_SECONDS[:-1]:
             try:
                 return self._pool.link.call(engines, Describe(), patience)
             except ClusterError:
-                continue
+                self._replace_dead()
         return self._pool.link.call(engines, Describe(), FIRST_ANSWER_SECONDS[-1])
 
     def _replace_dead(self) -> None:
