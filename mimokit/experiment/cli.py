@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from mimokit.experiment.commands import run, verify
+from mimokit.experiment.refusals import refusals
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,21 +17,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Plan, run, prove and understand parallel layouts of multi-module models.",
 )
-
-REFUSED = 2
-"""Exit status of a config that was refused."""
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Print the sentences of a refused config to stderr and exit with `REFUSED`."""
-    from mimokit.config import ConfigError
-
-    try:
-        yield
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(REFUSED) from None
 
 
 @app.command()

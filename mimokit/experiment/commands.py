@@ -133,7 +133,7 @@ def _cluster_for(
 def _failures() -> Iterator[None]:
     """Print a refused config or a failed rank in its own words, without a traceback of ours."""
     from mimokit.cluster import ClusterError
-    from mimokit.experiment.cli import refusals
+    from mimokit.experiment.refusals import refusals
 
     with refusals():
         try:

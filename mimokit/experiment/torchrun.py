@@ -16,8 +16,8 @@ from typing import Any
 import typer
 
 from mimokit.config import check_runnable
-from mimokit.experiment.cli import refusals
 from mimokit.experiment.prepare import prepared
+from mimokit.experiment.refusals import refusals
 from mimokit.plan import plan as make_plan
 
 
