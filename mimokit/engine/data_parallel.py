@@ -23,6 +23,14 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         """The embedding of the wrapped language model."""
         return self.module.embedding  # type: ignore[no-any-return]
 
+    def release(self) -> None:
+        """Let go of the gradient hooks, after which this module is of no more use.
+
+        Hooks and module hold each other through C++, where Python's collector does not see them:
+        without this every layout that ever ran would stay in memory, its process groups included.
+        """
+        self.grad_accs.clear()
+
 
 def data_parallel_config() -> DistributedDataParallelConfig:
     """Gradients are kept and reduced in fp32, once, after the last micro-batch."""

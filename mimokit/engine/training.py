@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -96,6 +97,19 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
     return TrainingState(layout, modules, optimizer, data, iterator, config)
 
 
+@contextlib.contextmanager
+def prepared(
+    plan: LayoutPlan, config: ExperimentConfig, source: DataSource
+) -> Iterator[TrainingState]:
+    """Prepare, and release the model at the end, however it ends. Collective."""
+    state = prepare(plan, config, source)
+    try:
+        yield state
+    finally:
+        for module, _ in state.modules:
+            module.release()
+
+
 def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResult]:
     """Yield the steps of one optimizer step: micro-batches, reduction, update.
 
@@ -171,11 +185,20 @@ def train_on_rank(
         source: gives the data.
         evaluations: when to test; by default once at the end.
     """
-    state = prepare(plan, config, source)
+    with prepared(plan, config, source) as state:
+        return _train(state, config, emit, should_stop, evaluations or Evaluations())
+
+
+def _train(
+    state: TrainingState,
+    config: ExperimentConfig,
+    emit: Emit,
+    should_stop: ShouldStop,
+    evaluations: Evaluations,
+) -> list[dict[str, Any]]:
     monitor = create_performance_monitor(
         config.model, config.runtime, state.layout.module_to_grid_map
     )
-    evaluations = evaluations or Evaluations()
     iteration = 0
     with profiler(config.runtime) as profile:
         for iteration in range(config.runtime.num_iterations):

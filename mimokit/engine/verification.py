@@ -15,7 +15,7 @@ from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.megatron import TransformerBlock
 from mimokit.engine.oracle import OracleStep, Tensors
 from mimokit.engine.steps import exhaust
-from mimokit.engine.training import TrainingState, prepare, training_step
+from mimokit.engine.training import TrainingState, prepared, training_step
 from mimokit.plan.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured
@@ -51,9 +51,9 @@ def compare_on_rank(
     Raises:
         ValueError: if the ranks together do not hold the oracle's parameters.
     """
-    state = prepare(plan, config, source)
-    _check_parameters(state, oracle[0])
-    return [_compare_step(state, expected) for expected in oracle]
+    with prepared(plan, config, source) as state:
+        _check_parameters(state, oracle[0])
+        return [_compare_step(state, expected) for expected in oracle]
 
 
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:

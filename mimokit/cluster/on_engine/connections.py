@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import sys
+from pathlib import Path
 
 import psutil
+
+_SHUT_DOWN: set[int] = set()
+"""Inodes of the sockets that were shut down here since the last silence."""
 
 
 def listening_ports() -> frozenset[int]:
@@ -45,7 +50,33 @@ def _shut_down(descriptor: int) -> None:
     with contextlib.suppress(OSError):
         duplicate = socket.socket(fileno=os.dup(descriptor))
         with duplicate:
+            _SHUT_DOWN.add(os.fstat(duplicate.fileno()).st_ino)
             duplicate.shutdown(socket.SHUT_RDWR)
+
+
+def silence_broken_connections() -> None:
+    """Take sockets that were shut down, and that nobody closed, out of all polling.
+
+    A gloo thread that was interrupted while it connected never closes its socket, and polls it as
+    fast as a core allows, for as long as the process lives. To be called when nobody waits for
+    the world any more.
+    """
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[eventpoll]":
+                _forget_shut_down(descriptor)
+    _SHUT_DOWN.clear()
+
+
+def _forget_shut_down(poller: int) -> None:
+    lines = Path(f"/proc/self/fdinfo/{poller}").read_text().splitlines()
+    targets = [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
+    duplicate = select.epoll.fromfd(os.dup(poller))
+    with duplicate:
+        for target in targets:
+            with contextlib.suppress(OSError):
+                if os.fstat(target).st_ino in _SHUT_DOWN:
+                    duplicate.unregister(target)
 
 
 def _abort_nccl() -> None:

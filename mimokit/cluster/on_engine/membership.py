@@ -11,7 +11,11 @@ from typing import Any
 
 import psutil
 
-from mimokit.cluster.on_engine.connections import break_connections, listening_ports
+from mimokit.cluster.on_engine.connections import (
+    break_connections,
+    listening_ports,
+    silence_broken_connections,
+)
 from mimokit.cluster.world import EngineFacts, WorldSpec
 
 ENVIRONMENT = (
@@ -93,6 +97,7 @@ class Membership:
         self._store = None
         if joined:
             gc.collect()
+            silence_broken_connections()
 
 
 def _distributed() -> Any:
