@@ -35,12 +35,14 @@ def test_steps_of_a_schedule_are_timed_where_they_happen():
     monitor.start_step()
     assert exhaust(_schedule(), monitor.observe) == "done"
     row = monitor.end_step(7, samples=8, language_tokens=80, tokens={"images": 32}, loss=1.5)
-    assert row["forward_time"] == pytest.approx(0.06, abs=0.02)
-    assert row["backward_time"] == pytest.approx(0.08, abs=0.02)
-    assert row["communication_time"] == pytest.approx(0.04, abs=0.02)
-    assert row["images_forward_time"] < row["language_module_forward_time"]
+    # A busy machine sleeps longer, never shorter, than it was asked to.
+    slept = {"forward": 0.06, "backward": 0.08, "communication": 0.04, "optimizer": 0.01}
+    for phase, seconds in slept.items():
+        assert seconds <= row[f"{phase}_time"] < row["total_time"] - 0.01
+    assert 0.02 <= row["images_forward_time"] <= row["forward_time"] - 0.04
+    assert 0.04 <= row["language_module_forward_time"] <= row["forward_time"] - 0.02
     parts = ("forward", "backward", "optimizer", "communication", "data")
-    assert sum(row[f"{part}_time"] for part in parts) == pytest.approx(row["total_time"], rel=0.05)
+    assert sum(row[f"{part}_time"] for part in parts) == pytest.approx(row["total_time"], rel=0.2)
     assert row["tokens_per_sec"] == pytest.approx(80 / row["total_time"])
     assert row["tokens_per_sec_per_rank"] == pytest.approx(row["tokens_per_sec"] / 4)
     assert row["images_tokens_per_sec"] == pytest.approx(32 / row["total_time"])
