@@ -19,7 +19,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing, unreadable, empty, no YAML (a tab, a key written twice)
             or no mapping.
     """
-    text = _read_text(path)
+    return parse_yaml(_read_text(path), path)
+
+
+def parse_yaml(text: str, path: Path) -> dict[str, Any]:
+    """Return the mapping that a YAML 1.2 text holds; the path is what problems call it.
+
+    Raises:
+        ConfigError: it is empty, no YAML or no mapping.
+    """
     try:
         content = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:

@@ -27,20 +27,23 @@ class StageLayers:
         return self.dense + self.expert
 
 
-def stage_layers(layers: int, dense: int, sizes: ParallelSizes, stage: Numbers) -> StageLayers:
+def stage_layers(
+    layers: int, dense: int, sizes: ParallelSizes, stage: Numbers, extra: int = 0
+) -> StageLayers:
     """Return the layers of a stage.
 
     Where p v divides the layers every chunk has as many. Where it does not, embedding and loss
     count as layers (Megatron's `account_for_embedding_in_pipeline_split` and `..._loss_...`), so
-    that the first and last chunk are shorter, and the chunks in between are rounded up. Dense
-    layers of a mixture come first; with several chunks per stage they are on stage 0 too.
+    that the first and last chunk are shorter, and the chunks in between are rounded up; so do
+    `extra` layers of the last chunk that predict tokens further on. Dense layers of a mixture come
+    first; with several chunks per stage they are on stage 0 too.
     """
     chunks = sizes.pipeline * sizes.virtual
-    per_chunk = np.ceil((layers + np.where(np.equal(layers % chunks, 0), 0, 2)) / chunks)
     even = np.equal(layers % chunks, 0)
+    per_chunk = np.ceil((layers + np.where(even, 0, 2 + extra)) / chunks)
     first, last = np.equal(stage, 0), np.equal(stage, sizes.pipeline - 1)
     full = per_chunk * sizes.virtual
-    short = full - np.where(even, 0, 1) * (first * 1.0 + last * 1.0)
+    short = full - np.where(even, 0, 1) * (first * 1.0 + last * (1.0 + extra))
     total = np.where(np.equal(sizes.pipeline, 1), layers, np.clip(short, 0, layers))
     if dense >= layers:
         return StageLayers(total, 0 * total)

@@ -11,7 +11,7 @@ from mimokit.plan.architecture.parameters import LayerParameters, dense_layer, e
 from mimokit.plan.architecture.transformer import Transformer
 from mimokit.plan.memory.states import Held
 from mimokit.plan.sizes import Numbers, ParallelSizes
-from mimokit.plan.stages import stage_layers
+from mimokit.plan.stages import StageLayers, stage_layers
 
 Module = LanguageModel | EncoderBranch
 
@@ -21,10 +21,17 @@ def net_of(module: Module) -> Transformer:
     return module.net if isinstance(module, LanguageModel) else module.encoder.net
 
 
+def layers_of(module: Module, sizes: ParallelSizes, stage: Numbers) -> StageLayers:
+    """Return the layers of a module on one of its stages."""
+    net = net_of(module)
+    extra = module.next_token_layers if isinstance(module, LanguageModel) else 0
+    return stage_layers(net.layers, net.dense_layers, sizes, stage, extra)
+
+
 def held_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> Held:
     """Return the parameters on one rank of a stage."""
     net = net_of(module)
-    layers = stage_layers(net.layers, net.dense_layers, sizes, stage)
+    layers = layers_of(module, sizes, stage)
     held = _times(dense_layer(net), layers.dense, sizes)
     if net.moe is not None:
         experts = _times(expert_layer(net, net.moe), layers.expert, sizes)

@@ -8,11 +8,10 @@ import numpy as np
 
 from mimokit.plan.architecture.models import LanguageModel
 from mimokit.plan.memory.activations import HALF, layer_activations, whole_layer
-from mimokit.plan.memory.held import Module, held_parameters, net_of, padded_vocab
+from mimokit.plan.memory.held import Module, held_parameters, layers_of, net_of, padded_vocab
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
 from mimokit.plan.memory.states import state_bytes
 from mimokit.plan.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
-from mimokit.plan.stages import stage_layers
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
 
@@ -46,7 +45,7 @@ def stage_memory(
     count = sizes.micro_batch if samples is None else samples
     tokens = count * seq / sizes.context
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
-    layers = stage_layers(net.layers, net.dense_layers, sizes, stage)
+    layers = layers_of(module, sizes, stage)
     kept = layers.dense * layer_activations(net, None, sizes, tokens, seq)
     if net.moe is not None:
         kept = kept + layers.expert * layer_activations(net, net.moe, sizes, tokens, seq)

@@ -1,0 +1,18 @@
+"""Memory and step time of a whole model in a layout, in all three deployment modes."""
+
+from mimokit.plan.prediction.layout import Layout
+from mimokit.plan.prediction.modes import Outcome
+from mimokit.plan.prediction.prediction import Prediction, outcome_of, predict, terms_of
+from mimokit.plan.prediction.workload import EncoderInput, Workload, step_flops
+
+__all__ = [
+    "EncoderInput",
+    "Layout",
+    "Outcome",
+    "Prediction",
+    "Workload",
+    "outcome_of",
+    "predict",
+    "step_flops",
+    "terms_of",
+]

@@ -1,0 +1,77 @@
+"""A layout as the predictor knows it: more than ranks, less than a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mimokit.config.runtime import DeploymentMode
+from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model lies on GPUs.
+
+    Attributes:
+        mode: homogeneous, colocated or heterogeneous.
+        modules: module -> its sizes, the language module last. In homogeneous mode encoders have
+            the language model's sizes and lie on its first stage.
+    """
+
+    mode: DeploymentMode
+    modules: Mapping[str, ParallelSizes]
+
+    @property
+    def language(self) -> str:
+        """Name of the language module."""
+        return list(self.modules)[-1]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the layout takes."""
+        ranks = [int(sizes.ranks) for sizes in self.modules.values()]
+        return sum(ranks) if self.mode == "heterogeneous" else max(ranks)
+
+    def __str__(self) -> str:
+        parts = [f"{name} {sizes_text(sizes)}" for name, sizes in self.modules.items()]
+        return f"{self.mode}: " + "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        modules = {name: sizes_mapping(sizes) for name, sizes in self.modules.items()}
+        return {"mode": self.mode, "gpus": self.gpus, "modules": modules}
+
+
+def sizes_text(sizes: ParallelSizes) -> str:
+    """Return sizes in the short hand of the field, ones left out."""
+    shown = {
+        "TP": sizes.tensor,
+        "CP": sizes.context,
+        "PP": sizes.pipeline,
+        "VPP": sizes.virtual,
+        "EP": sizes.expert,
+    }
+    words = [f"{name}{int(value)}" for name, value in shown.items() if int(value) > 1]
+    words += [f"DP{int(sizes.data)}", f"micro-batch {int(sizes.micro_batch)}"]
+    if int(sizes.recompute):
+        words.append(f"recompute {RECOMPUTE_NAMES[int(sizes.recompute)]}")
+    if int(sizes.instances) > 1:
+        words.append(f"{int(sizes.instances)} optimizer instances")
+    return " ".join(words)
+
+
+def sizes_mapping(sizes: ParallelSizes) -> dict[str, Any]:
+    """Return sizes by the names of `ModuleParallelismConfig`, and what it does not know."""
+    return {
+        "tensor_parallel": int(sizes.tensor),
+        "pipeline_parallel": int(sizes.pipeline),
+        "virtual_pipeline": int(sizes.virtual),
+        "context_parallel": int(sizes.context),
+        "expert_parallel": int(sizes.expert),
+        "data_parallel": int(sizes.data),
+        "micro_batch_size": int(sizes.micro_batch),
+        "recompute": RECOMPUTE_NAMES[int(sizes.recompute)],
+        "optimizer_instances": int(sizes.instances),
+    }

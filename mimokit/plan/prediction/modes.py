@@ -1,0 +1,109 @@
+"""Step time and memory of a model in each deployment mode, from the terms of its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mimokit.plan.hardware import Hardware
+from mimokit.plan.memory import total_bytes
+from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms, bridge_seconds
+from mimokit.plan.prediction.workload import Workload
+from mimokit.plan.sizes import Numbers
+from mimokit.plan.step_time.collectives import send
+from mimokit.plan.step_time.pipeline import slowest_and_once
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a layout comes to.
+
+    Attributes:
+        seconds: of a step.
+        memory: bytes of the fullest rank.
+        encoder: of `seconds`, what encoders add.
+        bridge: of `seconds`, moving outputs between modules.
+        bubble: of `seconds`, the busiest stage waiting.
+        update: of `seconds`, gradients, weights and optimizer.
+    """
+
+    seconds: Numbers
+    memory: Numbers
+    encoder: Numbers
+    bridge: Numbers
+    bubble: Numbers
+    update: Numbers
+
+
+def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Outcome:
+    """Return the outcome with encoders inside the language model's first stage."""
+    sizes, count, step = language.sizes, language.micro_batches, language.step
+    first, middle, last = (stage.total for stage in step.stages)
+    added = sum((encoder.seconds for encoder in encoders), np.float64(0)) / count
+    slowest, once = slowest_and_once(first + added, middle, last, sizes.pipeline)
+    alone, _ = slowest_and_once(first, middle, last, sizes.pipeline)
+    bubble = (once - slowest) / sizes.virtual
+    update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
+    alive = np.minimum(count, sizes.pipeline)
+    extra = sum((encoder.memory(alive) for encoder in encoders), np.float64(0))
+    memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
+    passes = slowest * count + bubble + step.pipeline
+    return Outcome(passes + update, memory, (slowest - alone) * count, 0.0 * passes, bubble, update)
+
+
+def colocated(
+    language: LanguageTerms,
+    encoders: Sequence[EncoderTerms],
+    workload: Workload,
+    hardware: Hardware,
+) -> Outcome:
+    """Return the outcome of three phases in turn on the same ranks.
+
+    Encoders run forward over all local micro-batches and hold their activations, then the language
+    model runs, then encoders run backward; nothing overlaps (arXiv 2605.27678).
+    """
+    bridge = sum(
+        (2 * bridge_seconds(one, language.sizes, workload, hardware) for one in encoders),
+        np.float64(0),
+    )
+    seconds = sum((one.seconds for one in encoders), np.float64(0))
+    update = language.update + sum((one.update for one in encoders), np.float64(0))
+    held = sum((one.memory(one.micro_batches) for one in encoders), np.float64(0))
+    total = seconds + bridge + language.step.passes + update
+    return Outcome(
+        total, language.memory + held, seconds, bridge, language.step.bubble + 0 * total, update
+    )
+
+
+def heterogeneous(
+    language: LanguageTerms, encoders: Sequence[EncoderTerms], hardware: Hardware
+) -> Outcome:
+    """Return the outcome of encoders on ranks of their own, before the language model.
+
+    Parallel branches join at the language model's first stage: per micro-batch the slowest of all
+    stages counts, and the longest branch is passed once.
+    """
+    sizes, count, step = language.sizes, language.micro_batches, language.step
+    first, middle, last = (stage.total for stage in step.stages)
+    slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
+    stage, crossing, memory = np.float64(0), np.float64(0), language.memory
+    for encoder in encoders:
+        busy = encoder.seconds / count
+        stage = np.maximum(stage, busy)
+        per_rank = encoder.sample_bytes * sizes.micro_batch * sizes.data
+        volume = per_rank / np.maximum(encoder.sizes.data, sizes.data)
+        crossing = np.maximum(crossing, 2 * send(hardware, volume, hardware.domain_ranks))
+        ahead = np.minimum(count, sizes.pipeline + encoder.sizes.pipeline)
+        alive = encoder.micro_batches * ahead / count
+        memory = np.maximum(memory, encoder.memory(alive))
+    busiest = np.maximum(slowest, stage)
+    bubble = (once - slowest) / sizes.virtual + np.minimum(slowest, stage)
+    update = np.maximum(
+        language.update,
+        sum((one.update for one in encoders), np.float64(0)) / max(1, len(encoders)),
+    )
+    total = busiest * count + bubble + step.pipeline + crossing + update
+    waits = np.maximum(0.0, stage - slowest) * count
+    return Outcome(total, memory, waits, crossing + 0 * total, bubble + 0 * total, update)

@@ -1,0 +1,216 @@
+"""Predict memory and step time of one layout, with what they are made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.architecture.models import Model
+from mimokit.plan.hardware import Hardware, load_hardware
+from mimokit.plan.memory import total_bytes
+from mimokit.plan.names import unknown_name
+from mimokit.plan.prediction.layout import Layout
+from mimokit.plan.prediction.modes import Outcome, colocated, heterogeneous, homogeneous
+from mimokit.plan.prediction.simulated import simulated_passes
+from mimokit.plan.prediction.terms import (
+    EncoderTerms,
+    LanguageTerms,
+    encoder_terms,
+    language_terms,
+)
+from mimokit.plan.prediction.workload import (
+    Workload,
+    branches_of,
+    language_of,
+    step_flops,
+)
+from mimokit.plan.sizes import Numbers
+from mimokit.plan.step_time import Software, load_software
+
+BAND = 0.10
+"""Share of the step time by which four of five rows that were not fitted were missed at most:
+`python -m tests.benchmarks.prediction` measures it."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a layout comes to.
+
+    Attributes:
+        layout: what was predicted.
+        seconds: of one step.
+        low: seconds that four of five measured layouts would not fall below.
+        high: seconds that four of five measured layouts would not exceed.
+        parts: what goes into `seconds`: encoder, bridge, bubble, update, and the language model's
+            matrix, attention, memory, tensor, context, expert and host parts.
+        memory: module -> part -> bytes on its fullest rank.
+        peak_memory: bytes of the fullest rank of all.
+        capacity: bytes that a GPU has.
+        tokens_per_second: of the language model, all GPUs together.
+        tflops_per_gpu: model TFLOP/s per GPU.
+        utilisation: of the peak of the precision (MFU).
+        dollars_per_million_tokens: None without a price.
+    """
+
+    layout: Layout
+    seconds: float
+    low: float
+    high: float
+    parts: Mapping[str, float]
+    memory: Mapping[str, Mapping[str, float]]
+    peak_memory: float
+    capacity: float
+    tokens_per_second: float
+    tflops_per_gpu: float
+    utilisation: float
+    dollars_per_million_tokens: float | None
+
+    @property
+    def fits(self) -> bool:
+        """The fullest rank has room."""
+        return self.peak_memory <= self.capacity
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        values = {key: value for key, value in vars(self).items() if key != "layout"}
+        return {
+            **values,
+            "parts": dict(self.parts),
+            "memory": {name: dict(parts) for name, parts in self.memory.items()},
+            "layout": self.layout.to_json(),
+            "fits": self.fits,
+        }
+
+
+def predict(
+    model: Model,
+    layout: Layout,
+    workload: Workload,
+    hardware: str | os.PathLike[str] | Hardware = "h100",
+    *,
+    software: str | Software = "megatron-bridge",
+    price_per_gpu_hour: float | None = None,
+) -> Prediction:
+    """Predict one layout; pipelines of plain 1F1B are simulated event by event.
+
+    Args:
+        model: from `load_model` or `from_hf`.
+        layout: how it lies on GPUs.
+        workload: what one step computes.
+        hardware: a name, a hardware file, or hardware.
+        software: the training stack.
+        price_per_gpu_hour: in dollars, for the cost per million tokens.
+
+    Raises:
+        ConfigError: unknown hardware, software or precision.
+    """
+    gpu, stack = load_hardware(hardware), load_software(software)
+    check_precision(gpu, workload)
+    language, encoders = terms_of(model, layout, workload, gpu, stack)
+    outcome = outcome_of(layout.mode, language, encoders, workload, gpu)
+    seconds = float(outcome.seconds)
+    exact = simulated_passes(layout, language, encoders, gpu)
+    if exact is not None:
+        seconds += exact - float(outcome.seconds - outcome.update)
+    flops = step_flops(model, workload)
+    tflops = flops / seconds / layout.gpus
+    hours = seconds * layout.gpus / 3600
+    return Prediction(
+        layout=layout,
+        seconds=seconds,
+        low=seconds * (1 - BAND),
+        high=seconds * (1 + BAND),
+        parts=_parts(language, outcome, seconds),
+        memory=_memory(layout, language, encoders),
+        peak_memory=float(outcome.memory),
+        capacity=gpu.memory_bytes,
+        tokens_per_second=workload.tokens / seconds,
+        tflops_per_gpu=tflops / 1e12,
+        utilisation=tflops / gpu.peak_flops[workload.precision],
+        dollars_per_million_tokens=(
+            None
+            if price_per_gpu_hour is None
+            else hours * price_per_gpu_hour / (workload.tokens / 1e6)
+        ),
+    )
+
+
+def check_precision(hardware: Hardware, workload: Workload) -> None:
+    """Refuse a precision that the hardware has not.
+
+    Raises:
+        ConfigError: with those it has.
+    """
+    if workload.precision not in hardware.precisions:
+        raise unknown_name("Precision", workload.precision, hardware.precisions)
+
+
+def terms_of(
+    model: Model, layout: Layout, workload: Workload, hardware: Hardware, software: Software
+) -> tuple[LanguageTerms, list[EncoderTerms]]:
+    """Return the terms of all modules in a layout."""
+    language, branches = language_of(model), branches_of(model)
+    refuse_if_any(
+        Problem(
+            branch.name, "layout", None, f"Module '{branch.name}': the layout has no sizes for it."
+        )
+        for branch in branches
+        if branch.name not in layout.modules
+    )
+    trained = any(branch.name not in workload.frozen for branch in branches)
+    own = layout.modules[layout.language]
+    terms = language_terms(language, own, workload, hardware, software, encoders_trained=trained)
+    encoders = [
+        encoder_terms(
+            branch, layout.modules[branch.name], workload, hardware, software, language.net.hidden
+        )
+        for branch in branches
+    ]
+    return terms, encoders
+
+
+def outcome_of(
+    mode: str,
+    language: LanguageTerms,
+    encoders: list[EncoderTerms],
+    workload: Workload,
+    hardware: Hardware,
+) -> Outcome:
+    """Return the outcome of a mode."""
+    if mode == "homogeneous":
+        return homogeneous(language, encoders)
+    if mode == "colocated":
+        return colocated(language, encoders, workload, hardware)
+    return heterogeneous(language, encoders, hardware)
+
+
+def _parts(language: LanguageTerms, outcome: Outcome, seconds: float) -> dict[str, float]:
+    parts = {name: float(value) for name, value in vars(language.step.work).items()}
+    parts["pipeline"] = float(language.step.pipeline)
+    for name in ("encoder", "bridge", "update"):
+        parts[name] = float(np.asarray(getattr(outcome, name)))
+    parts["bubble"] = max(0.0, seconds - sum(parts.values()))
+    return parts
+
+
+def _memory(
+    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms]
+) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for name, encoder in zip(layout.modules, encoders, strict=False):
+        alive: Numbers = encoder.micro_batches
+        if layout.mode != "colocated":
+            alive = np.minimum(language.micro_batches, language.sizes.pipeline)
+        found[name] = {
+            "states": float(encoder.held),
+            "activations": float(alive * encoder.activations),
+        }
+    first_is_fuller = float(total_bytes(language.first)) >= float(total_bytes(language.last))
+    fullest = language.first if first_is_fuller else language.last
+    found[layout.language] = {name: float(value) for name, value in fullest.items()}
+    return found

@@ -1,0 +1,81 @@
+"""Event simulation of a layout's pipeline, where the closed form is only close."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mimokit.plan.hardware import Hardware
+from mimokit.plan.prediction.layout import Layout
+from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms
+from mimokit.plan.schedule import makespan, plan_schedule, stage_graph
+from mimokit.plan.step_time.collectives import send
+
+MOST_EVENTS = 200_000
+"""Stages times micro-batches above which the closed form has to do."""
+
+
+def simulated_passes(
+    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware
+) -> float | None:
+    """Return the seconds of all forward and backward passes of a step, bridges included.
+
+    None where the schedule plan has no such schedule: interleaved chunks, a share of a micro-batch,
+    more events than are worth it; and where there is no pipeline.
+    """
+    sizes, count = language.sizes, float(language.micro_batches)
+    stages = int(sizes.pipeline)
+    several = layout.mode == "heterogeneous" and bool(encoders)
+    if int(sizes.virtual) > 1 or count != int(count) or (stages == 1 and not several):
+        return None
+    if layout.mode == "colocated" or stages * count > MOST_EVENTS:
+        return None
+    forward, backward = _stage_times(layout, language, encoders, int(count))
+    names = list(layout.modules) if several else [layout.language]
+    topology = {name: (() if name == layout.language else (layout.language,)) for name in names}
+    pipelines = {name: int(layout.modules[name].pipeline) for name in names}
+    graph = stage_graph(topology, pipelines)
+    schedule = plan_schedule(graph, int(count))
+    hop = float(language.step.pipeline) / (2 * (count + stages - 1)) if stages > 1 else 0.0
+    crossing = [
+        hop if edge.modality == layout.language else _crossing(language, encoders, hardware)
+        for edge in graph.edges
+    ]
+    return float(
+        makespan(
+            schedule,
+            np.array(forward)[:, None],
+            np.array(backward)[:, None],
+            np.array(crossing)[:, None] if crossing else 0.0,
+        )
+    )
+
+
+def _stage_times(
+    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], count: int
+) -> tuple[list[float], list[float]]:
+    """Return forward and backward per stage and micro-batch, encoder stages first."""
+    first, middle, last = language.step.stages
+    stages = int(language.sizes.pipeline)
+    own = [first] + [middle] * max(0, stages - 2) + [last] * (stages > 1)
+    forward = [float(stage.forward.total) for stage in own]
+    backward = [float(stage.backward.total) for stage in own]
+    if layout.mode == "homogeneous":
+        forward[0] += sum(float(encoder.forward) for encoder in encoders) / count
+        backward[0] += sum(float(encoder.backward) for encoder in encoders) / count
+        return forward, backward
+    ahead: list[float] = []
+    behind: list[float] = []
+    for encoder in encoders:
+        depth = int(encoder.sizes.pipeline)
+        ahead += [float(encoder.forward) / count] * depth
+        behind += [float(encoder.backward) / count] * depth
+    return ahead + forward, behind + backward
+
+
+def _crossing(language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware) -> float:
+    samples = float(language.sizes.micro_batch * language.sizes.data)
+    each = [
+        encoder.sample_bytes * samples / max(float(encoder.sizes.data), float(language.sizes.data))
+        for encoder in encoders
+    ]
+    return float(send(hardware, max(each), hardware.domain_ranks))

@@ -1,0 +1,79 @@
+"""What a generation of training software fuses, overlaps and costs on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mimokit.plan.names import unknown_name
+
+
+@dataclass(frozen=True)
+class Software:
+    """A training stack.
+
+    Attributes:
+        name: what it is called.
+        fused_attention: flash attention: scores never reach memory.
+        fused_elementwise: norms, rotary positions and activations are one kernel each.
+        host_layer: seconds the host takes to launch one layer's forward or backward.
+        host_expert_layer: the same for a layer with experts (routing, permutation, dispatch).
+        host_collective: seconds that one blocking tensor-parallel collective adds on the host.
+        tensor_hidden: share of tensor-parallel communication hidden behind matrix products.
+        overlaps_data: gradients are reduced behind the backward, weights gathered behind the
+            forward pass.
+        gradient_bytes: bytes per gradient on the wire.
+        expert_passes: times that a token sent to an expert goes through memory between router and
+            matrix product, and back.
+    """
+
+    name: str
+    fused_attention: bool = True
+    fused_elementwise: bool = True
+    host_layer: float = 0.0
+    host_expert_layer: float = 0.0
+    host_collective: float = 0.0
+    tensor_hidden: float = 0.0
+    overlaps_data: bool = True
+    gradient_bytes: int = 4
+    expert_passes: float = 4.0
+
+
+BRIDGE = Software("megatron-bridge", tensor_hidden=0.6)
+"""Megatron-Bridge's performance recipes since 26.02.01: tensor-parallel overlap, CUDA graphs."""
+
+BRIDGE_2025 = Software("megatron-bridge-2025", tensor_hidden=0.6)
+"""The same in 2025: experts are dispatched with unfused permutations, the host waits for counts."""
+
+MEGATRON_CORE = Software("megatron-core", fused_elementwise=False)
+"""Megatron-LM on megatron-core as it comes: flash attention, no tensor-parallel overlap."""
+
+MEGATRON_2021 = Software(
+    "megatron-2021",
+    fused_attention=False,
+    fused_elementwise=False,
+    host_layer=1e-3,
+    host_collective=5e-5,
+    overlaps_data=False,
+    gradient_bytes=2,
+)
+"""Megatron-LM of 2021 and 2022 (arXiv 2104.04473, 2205.05198)."""
+
+_ALL = {one.name: one for one in (BRIDGE, BRIDGE_2025, MEGATRON_CORE, MEGATRON_2021)}
+
+
+def software_names() -> tuple[str, ...]:
+    """Return the names of the known training stacks."""
+    return tuple(_ALL)
+
+
+def load_software(name: str | Software) -> Software:
+    """Return a training stack by its name.
+
+    Raises:
+        ConfigError: there is none of that name; the nearest are offered.
+    """
+    if isinstance(name, Software):
+        return name
+    if name not in _ALL:
+        raise unknown_name("Software", name, _ALL)
+    return _ALL[name]

@@ -1,0 +1,182 @@
+"""Fit the constants that are not in a data sheet: `python -m tests.benchmarks.prediction.fit`.
+
+Those fitted to all rows are the ones in the hardware files and the training stacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from mimokit.plan.hardware import Hardware, load_hardware
+from mimokit.plan.step_time import Software, load_software
+from tests.benchmarks.prediction.predicted import predict_seconds
+from tests.benchmarks.prediction.rows import Measured, read
+
+CONSTANTS = Path(__file__).with_name("constants.json")
+"""What the fit found: of all rows ("all": the shipped ones) and of every fold."""
+
+FOLDS: Mapping[str, frozenset[str]] = {
+    "llama 70b": frozenset({"LLAMA3_70B"}),
+    "llama 8b": frozenset({"LLAMA3_8B"}),
+    "llama 70b, 12 layers": frozenset({"llama3-70b-L12"}),
+    "qwen3 30b": frozenset({"Qwen3_30B_a3B"}),
+    "deepseek v3": frozenset({"DeepSeekV3"}),
+    "deepseek v2": frozenset({"deepseekv2-L4"}),
+    "gpt of 1024": frozenset(f"GPT {layers} x 1024" for layers in (12, 16, 20, 24)),
+    "gpt of 2048": frozenset(f"GPT {layers} x 2048" for layers in (12, 16, 20, 24)),
+    "gpt of 3072 and 12288": frozenset({"GPT 30 x 3072", "GPT 96 x 12288"}),
+    "gpt of 6144 and 8192": frozenset({"GPT 40 x 6144", "GPT 48 x 8192"}),
+}
+"""Whole models that are left out together; each is scored with constants fitted without it."""
+
+FITTED_MODELS = frozenset().union(*FOLDS.values())
+"""The models that the shipped constants were fitted to; all others are test models as they are."""
+
+START: Mapping[str, tuple[float, float, float]] = {
+    "matrix a100": (0.7, 0.4, 0.95),
+    "memory a100": (0.8, 0.3, 1.0),
+    "kernel a100": (5e-6, 1e-7, 3e-5),
+    "links a100": (0.67, 0.2, 1.0),
+    "network a100": (0.9, 0.2, 1.0),
+    "host_layer 2021": (1e-3, 1e-4, 3e-3),
+    "host_collective 2021": (5e-5, 1e-6, 1e-3),
+    "matrix h100": (0.65, 0.3, 0.95),
+    "matrix b200": (0.6, 0.3, 0.95),
+    "matrix gb200": (0.6, 0.3, 0.95),
+    "matrix b300": (0.6, 0.3, 0.95),
+    "matrix gb300": (0.6, 0.3, 0.95),
+    "factor fp8": (0.85, 0.4, 1.1),
+    "factor mxfp8": (0.8, 0.4, 1.1),
+    "factor nvfp4": (0.6, 0.3, 1.1),
+    "attention": (0.5, 0.25, 0.8),
+    "half_width": (200.0, 1.0, 400.0),
+    "tensor_hidden bridge": (0.6, 0.01, 0.95),
+    "expert_passes bridge": (5.0, 4.0, 12.0),
+    "expert_passes 2025": (7.0, 4.0, 16.0),
+    "host_expert 2026": (1e-3, 1e-4, 8e-3),
+    "host_expert 2025": (4e-3, 1e-4, 8e-3),
+}
+"""Constant -> where the fit begins and the bounds within which it means what it says."""
+
+PRIOR = 0.03
+"""Pull towards the start, so that a constant which no row decides stays where it was."""
+
+Constants = Mapping[str, float]
+
+
+def hardware_with(constants: Constants) -> Callable[[str], Hardware]:
+    """Return a loader of hardware with the constants put in."""
+
+    def load(name: str) -> Hardware:
+        hardware = load_hardware(name)
+        efficiency = hardware.efficiency
+        if f"matrix {name.split('-')[0]}" not in constants:
+            return hardware  # nothing was measured on it
+        if name.startswith("a100"):
+            matrix = dict.fromkeys(efficiency.matrix, constants["matrix a100"])
+            fitted = replace(
+                efficiency,
+                matrix=matrix,
+                **{
+                    key: constants[f"{key} a100"]
+                    for key in ("memory", "kernel", "links", "network")
+                },
+            )
+            return replace(hardware, efficiency=fitted)
+        base = constants[f"matrix {name}"]
+        matrix = {kind: base * constants.get(f"factor {kind}", 1.0) for kind in efficiency.matrix}
+        fitted = replace(
+            efficiency,
+            matrix=matrix,
+            attention=constants["attention"],
+            half_width=constants["half_width"],
+        )
+        return replace(hardware, efficiency=fitted)
+
+    return load
+
+
+def software_with(constants: Constants) -> Callable[[str], Software]:
+    """Return a loader of training stacks with the constants put in."""
+    changes: dict[str, dict[str, float]] = {
+        "megatron-2021": {
+            "host_layer": constants["host_layer 2021"],
+            "host_collective": constants["host_collective 2021"],
+        },
+        "megatron-bridge": {
+            "tensor_hidden": constants["tensor_hidden bridge"],
+            "expert_passes": constants["expert_passes bridge"],
+            "host_expert_layer": constants["host_expert 2026"],
+        },
+        "megatron-bridge-2025": {
+            "tensor_hidden": constants["tensor_hidden bridge"],
+            "expert_passes": constants["expert_passes 2025"],
+            "host_expert_layer": constants["host_expert 2025"],
+        },
+        "megatron-core": {
+            "expert_passes": constants["expert_passes 2025"],
+            "host_expert_layer": constants["host_expert 2025"],
+        },
+    }
+    return lambda name: replace(load_software(name), **changes[name])
+
+
+def fit(rows: Sequence[Measured]) -> dict[str, float]:
+    """Return the constants that fit rows best: least squares of log errors, outliers damped.
+
+    Every model of a table has the same weight, however many rows it has.
+    """
+    names = list(START)
+    measured = np.array([row.seconds for row in rows], dtype=float)
+    group = [(row.table, row.name, row.hardware, row.precision) for row in rows]
+    count = Counter(group)
+    weight = np.array([1 / np.sqrt(count[one]) for one in group])
+    begin, low, high = (np.log([START[name][i] for name in names]) for i in range(3))
+
+    def residuals(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        constants = dict(zip(names, np.exp(values), strict=True))
+        found = predict_seconds(rows, hardware_with(constants), software_with(constants))
+        pull = PRIOR * (values - begin)
+        return np.concatenate([weight * np.log(found / measured), pull])
+
+    best = least_squares(
+        residuals, begin, bounds=(low, high), loss="soft_l1", f_scale=0.05, diff_step=1e-3
+    )
+    return dict(zip(names, np.exp(best.x).tolist(), strict=True))
+
+
+def main() -> None:
+    """Fit the shipped constants and those of every fold, and write them down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
+    rows, _ = read(parser.parse_args().data)
+    rows = [row for row in rows if row.seconds and row.name in FITTED_MODELS]
+    found = {"all": fit(rows)}
+    for name, left_out in FOLDS.items():
+        found[name] = fit([row for row in rows if row.name not in left_out])
+        print(name, flush=True)
+    CONSTANTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for name, value in found["all"].items():
+        print(f"{name:24s} {value:.4g}")
+
+
+def constants_for(model: str) -> Constants:
+    """Return constants that were fitted without a model."""
+    found: dict[str, dict[str, float]] = json.loads(CONSTANTS.read_text(encoding="utf-8"))
+    for name, left_out in FOLDS.items():
+        if model in left_out:
+            return found[name]
+    return found["all"]
+
+
+if __name__ == "__main__":
+    main()

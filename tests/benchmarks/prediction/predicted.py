@@ -1,0 +1,48 @@
+"""Predict measured rows, many at once: rows that differ in layout only share one evaluation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.plan.hardware import Hardware, load_hardware
+from mimokit.plan.sizes import ParallelSizes
+from mimokit.plan.step_time import Setting, Software, Work, load_software, module_step
+from tests.benchmarks.prediction.rows import Measured
+
+HardwareOf = Callable[[str], Hardware]
+SoftwareOf = Callable[[str], Software]
+
+
+def predict_seconds(
+    rows: Sequence[Measured],
+    hardware_of: HardwareOf = load_hardware,
+    software_of: SoftwareOf = load_software,
+) -> NDArray[np.float64]:
+    """Return the predicted step time of every row."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        groups[(row.model, row.hardware, row.software, row.precision)].append(index)
+    seconds = np.zeros(len(rows))
+    for (model, hardware, software, precision), members in groups.items():  # type: ignore[misc]
+        chosen = [rows[index] for index in members]
+        sizes = stacked([row.sizes for row in chosen])
+        work = Work(np.array([row.seq for row in chosen]), sizes.micro_batch)
+        setting = Setting(hardware_of(hardware), software_of(software), precision)
+        micro_batches = np.array([row.micro_batches for row in chosen])
+        seconds[members] = module_step(model, sizes, work, setting, micro_batches).total
+    return seconds
+
+
+def stacked(sizes: Sequence[ParallelSizes]) -> ParallelSizes:
+    """Return many layouts as one of arrays."""
+    return ParallelSizes(
+        **{
+            field.name: np.array([getattr(one, field.name) for one in sizes])
+            for field in fields(ParallelSizes)
+        }
+    )

@@ -1,0 +1,311 @@
+"""Measured runs of language models, read from tables with the published columns."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mimokit.plan.architecture import (
+    LanguageModel,
+    MixtureOfExperts,
+    Transformer,
+    load_model,
+)
+from mimokit.plan.architecture.parameters import active_stack_parameters
+from mimokit.plan.memory.held import padded_vocab
+from mimokit.plan.sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NONE,
+    RECOMPUTE_SELECTIVE,
+    ParallelSizes,
+)
+
+PRECISIONS = {
+    "BF16": "bf16",
+    "fp16": "fp16",
+    "FP8": "fp8",
+    "FP8-CS": "fp8",
+    "FP8-DS": "fp8",
+    "MXFP8": "mxfp8",
+    "NVFP4": "nvfp4",
+}
+GPT_VOCABULARY = 51200
+"""GPT-2's vocabulary as Megatron pads it for 8 tensor-parallel ranks."""
+LATENT_MODELS = {7168: "deepseek-v3", 5120: "deepseek-v2"}
+"""Hidden size -> the published model whose latent attention the tables leave out."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measured run.
+
+    Attributes:
+        table: the file it is from.
+        workload: rows of one workload differ in layout only.
+        model: what ran.
+        hardware: name of the GPU.
+        software: name of the training stack.
+        precision: of matrix products.
+        sizes: the layout.
+        seq: tokens per sample.
+        global_batch: samples per step.
+        gpus: as printed.
+        seconds: measured step time, None where only TFLOP/s are printed.
+        tflops: printed model TFLOP/s per GPU, None where it is not.
+        memory_gib: measured peak memory, None where it is not.
+        label: the row in words.
+    """
+
+    table: str
+    workload: str
+    model: LanguageModel
+    hardware: str
+    software: str
+    precision: str
+    sizes: ParallelSizes
+    seq: int
+    global_batch: int
+    gpus: int
+    seconds: float | None
+    tflops: float | None
+    memory_gib: float | None
+    label: str
+
+    @property
+    def micro_batches(self) -> float:
+        """Micro-batches per step."""
+        return self.global_batch / (self.sizes.data * self.sizes.micro_batch)
+
+    @property
+    def name(self) -> str:
+        """The model's name: rows are split by it."""
+        return self.model.name
+
+
+class SkippedRowError(ValueError):
+    """A row that no description exists for; says why."""
+
+
+Row = Mapping[str, str]
+
+
+def read(folder: Path) -> tuple[list[Measured], dict[str, int]]:
+    """Return all rows of the tables of a folder, and how many were left out, by reason."""
+    found: list[Measured] = []
+    skipped: dict[str, int] = {}
+    for file, reader in (
+        ("published-performance.csv", _published),
+        ("a100-measured-steps.csv", _a100),
+    ):
+        for row in _rows(folder / file):
+            try:
+                found.append(reader(row))
+            except SkippedRowError as why:
+                skipped[str(why)] = skipped.get(str(why), 0) + 1
+    return found, skipped
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def _whole(row: Row, name: str, default: int | None = None) -> int:
+    text = (row.get(name) or "").strip()
+    try:
+        return int(float(text))
+    except ValueError:
+        if default is None:
+            raise SkippedRowError(f"{name} is not given") from None
+        return default
+
+
+def _number(row: Row, name: str) -> float | None:
+    try:
+        return float((row.get(name) or "").strip())
+    except ValueError:
+        return None
+
+
+def _published(row: Row) -> Measured:
+    software = _software(row)
+    old = software == "megatron-2021"
+    gpu = row["gpu"].lower().split("-")[0]
+    sequence_parallel = not old or "SP" in row["recompute"].replace("no SP", "")
+    micro_batch = _whole(row, "mbs", 1 if old else None)
+    sizes = ParallelSizes(
+        tensor=_whole(row, "tp", 1),
+        pipeline=_whole(row, "pp", 1),
+        virtual=_whole(row, "vp", 1) or 1,
+        context=_whole(row, "cp", 1),
+        expert=_whole(row, "ep", 1),
+        data=_whole(row, "dp", 1),
+        micro_batch=micro_batch,
+        recompute=_recompute(row["recompute"]),
+        sequence_parallel=sequence_parallel,
+        distributed_optimizer=not old,
+        fully_sharded=_whole(row, "fsdp", 0) > 1,
+    )
+    if sizes.pipeline == 1:
+        sizes = replace(sizes, virtual=1)
+    model = _model(row)
+    gpus, seq, batch = _whole(row, "gpus"), _whole(row, "seq"), _whole(row, "gbs")
+    if int(sizes.ranks) != gpus:
+        per_replica = sizes.tensor * sizes.pipeline * sizes.context
+        if gpus % per_replica or batch * per_replica % gpus:
+            raise SkippedRowError("the parallel sizes do not make up the GPUs")
+        sizes = replace(sizes, data=gpus // per_replica)
+    precision = PRECISIONS.get(row["precision"])
+    if precision is None:
+        raise SkippedRowError(f"precision {row['precision']} is not known")
+    layout = " ".join(f"{key}{row[key]}" for key in ("tp", "pp", "vp", "cp", "ep", "dp", "mbs"))
+    measured = Measured(
+        table="published-performance",
+        workload=f"{row['model']} {row['gpu']} {row['precision']} gpus{gpus} gbs{batch} seq{seq}",
+        model=model,
+        hardware=gpu,
+        software=software,
+        precision=precision,
+        sizes=sizes,
+        seq=seq,
+        global_batch=batch,
+        gpus=gpus,
+        seconds=_number(row, "iter_time_s"),
+        tflops=_number(row, "tflops_per_gpu"),
+        memory_gib=_number(row, "mem_gib"),
+        label=f"{row['release']} {row['model']} {row['gpu']} {row['precision']} {layout}",
+    )
+    if measured.seconds is None and measured.tflops is not None:
+        return replace(measured, seconds=model_tflops(measured, 1.0) / measured.tflops)
+    return measured
+
+
+def _software(row: Row) -> str:
+    if row["arch"] == "dense-gpt":
+        return "megatron-2021"
+    if "SimuMax" in row["source"]:
+        return "megatron-core"
+    release = row["release"]
+    # 25.09 dropped tokens except where a row says so; until 26.02 the rest waited for counts.
+    dropless = "dropless" in row["note"] if release == "25.09" else "tokendrop" not in row["note"]
+    early = release.startswith("25") or release == "26.02"
+    return "megatron-bridge-2025" if early and dropless else "megatron-bridge"
+
+
+def _recompute(text: str) -> int:
+    if text.startswith("full"):
+        return RECOMPUTE_FULL
+    return RECOMPUTE_SELECTIVE if text.startswith("selective") else RECOMPUTE_NONE
+
+
+def _model(row: Row) -> LanguageModel:
+    kind, hidden = row["arch"], _whole(row, "hidden")
+    layers, heads = _whole(row, "layers"), _whole(row, "heads")
+    if kind.startswith("moe-mla"):
+        return _latent(row, hidden, layers)
+    if not kind.startswith(("dense", "moe")):
+        raise SkippedRowError(f"architecture {kind} is not described")
+    gpt = kind == "dense-gpt"
+    moe = None
+    if kind.startswith("moe"):
+        moe = MixtureOfExperts(
+            experts=_whole(row, "experts"),
+            top_k=_whole(row, "topk"),
+            ffn=_whole(row, "moe_ffn"),
+            shared_ffn=_whole(row, "shared_ffn", 0),
+            dense_layers=_whole(row, "dense_layers", 0),
+        )
+    net = Transformer(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_whole(row, "kv_heads", heads),
+        head_dim=_whole(row, "head_dim", hidden // heads),
+        ffn=_whole(row, "ffn", 4 * hidden),
+        gated=not gpt,
+        norm="layer" if gpt else "rms",
+        moe=moe,
+    )
+    positions = _whole(row, "seq") if gpt else 0
+    return LanguageModel(row["model"], net, _whole(row, "vocab"), tied=gpt, positions=positions)
+
+
+def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
+    """Return a model with latent attention, whose ranks the tables do not give.
+
+    The further-token layer is left out where the row says so, and where layers were cut away.
+    """
+    published = load_model(LATENT_MODELS.get(hidden, "deepseek-v3"))
+    assert isinstance(published, LanguageModel)
+    assert published.net.moe is not None
+    moe = replace(
+        published.net.moe,
+        experts=_whole(row, "experts"),
+        top_k=_whole(row, "topk"),
+        ffn=_whole(row, "moe_ffn"),
+        shared_ffn=_whole(row, "shared_ffn", 0),
+        dense_layers=_whole(row, "dense_layers", published.net.moe.dense_layers),
+    )
+    heads = _whole(row, "heads")
+    net = replace(published.net, layers=layers, heads=heads, kv_heads=heads, hidden=hidden, moe=moe)
+    without = "w/o MTP" in row["note"] or "DeepSeek" not in row["model"]
+    return LanguageModel(
+        row["model"],
+        net,
+        _whole(row, "vocab"),
+        next_token_layers=0 if without else published.next_token_layers,
+    )
+
+
+def _a100(row: Row) -> Measured:
+    hidden, heads, layers = _whole(row, "hidden"), _whole(row, "heads"), _whole(row, "layers")
+    scope, seq = row["scope"], _whole(row, "seq")
+    net = Transformer(
+        layers, hidden, heads, heads, hidden // heads, _whole(row, "ffn"), gated=False, norm="layer"
+    )
+    name = f"GPT {layers} x {hidden}"
+    sizes = ParallelSizes(
+        tensor=_whole(row, "tp"),
+        pipeline=_whole(row, "pp"),
+        data=_whole(row, "dp"),
+        micro_batch=_whole(row, "mbs"),
+        recompute=_recompute(row["recompute"]),
+        sequence_parallel=False,
+        distributed_optimizer=False,
+    )
+    gpus, batch = _whole(row, "gpus"), _whole(row, "gbs")
+    seconds = _number(row, "iter_time_ms")
+    layout = " ".join(f"{key}{row[key]}" for key in ("tp", "pp", "dp", "mbs"))
+    return Measured(
+        table=f"a100-measured-steps ({scope}-node)",
+        workload=f"{name} gpus{gpus} gbs{batch}",
+        model=LanguageModel(name, net, GPT_VOCABULARY, tied=True, positions=seq),
+        hardware="a100-4nic" if scope == "multi" else "a100",
+        software="megatron-2021",
+        precision=PRECISIONS.get(row["precision"], "fp16"),
+        sizes=sizes,
+        seq=seq,
+        global_batch=batch,
+        gpus=gpus,
+        seconds=None if seconds is None else seconds / 1000,
+        tflops=None,
+        memory_gib=None,
+        label=f"{name} {layout}",
+    )
+
+
+def model_tflops(row: Measured, seconds: float) -> float:
+    """Return model TFLOP/s per GPU as Megatron-Bridge counts them.
+
+    6 per parameter that a token visits, and the causal half of attention; no embedding look-up.
+    """
+    net = row.model.net
+    table = float(padded_vocab(row.model, row.sizes.tensor)) * net.hidden
+    visited = active_stack_parameters(net) + table * (1 + row.model.next_token_layers)
+    core = net.layers * net.heads * (net.qk_dim + net.v_dim) * row.seq / 2
+    tokens = row.global_batch * row.seq
+    return 6 * (visited + core) * tokens / seconds / row.gpus / 1e12
