@@ -2,7 +2,7 @@
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.checks import check_experiment, check_model
-from mimokit.config.data import DataConfig
+from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.loading import config_from_mapping, load_experiment_config, load_preset
 from mimokit.config.mimo import MimoParallelismConfig
@@ -19,6 +19,7 @@ __all__ = [
     "ExperimentConfig",
     "Fix",
     "MimoParallelismConfig",
+    "ModalityPresence",
     "ModuleArchitecture",
     "ModuleParallelismConfig",
     "PipelineSchedule",

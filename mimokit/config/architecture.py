@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from mimokit.config.base import ConfigModel
 
 Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
 
 
 class ModuleArchitecture(ConfigModel):
@@ -18,13 +19,21 @@ class ModuleArchitecture(ConfigModel):
         num_layers: transformer layers, all pipeline stages together.
         hidden_size: width of an activation.
         num_attention_heads: heads of every attention layer.
-        seq_length: longest sequence, in tokens (of an encoder: in patches).
+        seq_length: longest sequence, in tokens (of a vision encoder: in patches; of an audio
+            encoder: in positions after its convolutions, of which each spans two frames).
         vocab_size: rows of the token embedding; 0 for a module that embeds no tokens.
         image_size: pixels per side of an image, or None for a module that reads no images.
         patch_size: pixels per side of a patch.
         num_channels: channels of an image.
-        merge_size: merge_size x merge_size patches become one token before the projector.
+        merge_size: merge_size x merge_size patches, or merge_size positions of a recording, become
+            one token before the projector.
+        class_token: a learned position before the patches (CLIP, DINO); it is attended to and not
+            handed on.
+        num_registers: learned positions beside the class token (DINOv2 with registers), likewise.
+        mel_bins: frequency bands of a log-mel frame; a module that has them is an audio encoder.
         ffn_hidden_size: width inside the feed-forward layer, or None for 4 x hidden_size.
+        tied_embeddings: the language model's output layer is its token embedding.
+        frozen: nothing in the module (of an encoder: its projector included) is trained.
     """
 
     num_layers: Positive
@@ -36,7 +45,17 @@ class ModuleArchitecture(ConfigModel):
     patch_size: Positive | None = None
     num_channels: Positive = 1
     merge_size: Positive = 1
+    class_token: bool = False
+    num_registers: NotNegative = 0
+    mel_bins: Positive | None = None
     ffn_hidden_size: Positive | None = None
+    tied_embeddings: bool = False
+    frozen: bool = False
+
+    @property
+    def modality(self) -> Literal["vision", "audio"]:
+        """What the module reads, if it is an encoder."""
+        return "vision" if self.mel_bins is None else "audio"
 
     @property
     def feed_forward_size(self) -> int:

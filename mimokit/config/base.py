@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mimokit.config.problems import ConfigError
 from mimokit.config.sentences import problems_of
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 
 
 class ConfigModel(BaseModel):

@@ -6,10 +6,28 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mimokit.config.base import ConfigModel
+from mimokit.config.base import ConfigModel, Name
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
+Pattern = Annotated[list[bool], Field(min_length=1)]
+
+
+class ModalityPresence(ConfigModel):
+    """Where the inputs of an encoder occur: a fixed pattern, so that it is known before a run.
+
+    Attributes:
+        microbatches: micro-batch m of a step may have inputs where entry m (counted round) is true.
+        samples: sample s of the global micro-batch may have some where entry s (counted round) is.
+    """
+
+    microbatches: Pattern = Field(default_factory=lambda: [True])
+    samples: Pattern = Field(default_factory=lambda: [True])
+
+    def at(self, microbatch: int, sample: int) -> bool:
+        """Tell whether a sample may have inputs: where both patterns say so."""
+        in_microbatch = self.microbatches[microbatch % len(self.microbatches)]
+        return in_microbatch and self.samples[sample % len(self.samples)]
 
 
 class DataConfig(ConfigModel):
@@ -18,13 +36,15 @@ class DataConfig(ConfigModel):
     Attributes:
         base_batch_size: samples per micro-batch of one replica of the language module.
         num_microbatches: micro-batches per optimizer step.
-        seq_length: tokens per sample, image tokens included.
-        image_seq_length: image tokens per sample.
+        seq_length: tokens per sample, those of all encoders included.
+        image_seq_length: tokens per sample of an encoder that modality_seq_lengths leaves out.
         vocab_size: ordinary token ids are [0, vocab_size).
-        image_special_token_id: the id that holds the place of an image token.
+        image_special_token_id: the id that holds the place of a token of the first encoder.
         dataset_size: samples in the data set.
         num_workers: loader processes per loading rank; 0 loads in the rank itself.
         prefetch_factor: batches that a loader process keeps ready.
+        modality_seq_lengths: encoder -> most tokens per sample of its output.
+        modality_presence: encoder -> where its inputs occur; left out: everywhere.
     """
 
     base_batch_size: Positive
@@ -36,3 +56,27 @@ class DataConfig(ConfigModel):
     dataset_size: Positive = 2048
     num_workers: NotNegative = 0
     prefetch_factor: Positive = 2
+    modality_seq_lengths: dict[Name, Positive] = Field(default_factory=dict)
+    modality_presence: dict[Name, ModalityPresence] = Field(default_factory=dict)
+
+    def modality_seq_length(self, encoder: str) -> int:
+        """Return the most tokens per sample of an encoder's output."""
+        return self.modality_seq_lengths.get(encoder, self.image_seq_length)
+
+    def is_present(self, encoder: str, microbatch: int, sample: int) -> bool:
+        """Tell whether a sample of a global micro-batch may have inputs of an encoder."""
+        presence = self.modality_presence.get(encoder)
+        return presence is None or presence.at(microbatch, sample)
+
+    def absent_microbatches(self, global_batch_size: int) -> frozenset[tuple[str, int]]:
+        """Return (encoder, micro-batch of a step) where no sample of any replica has inputs.
+
+        Args:
+            global_batch_size: samples per micro-batch over all replicas.
+        """
+        return frozenset(
+            (encoder, microbatch)
+            for encoder, presence in self.modality_presence.items()
+            for microbatch in range(self.num_microbatches)
+            if not any(presence.at(microbatch, sample) for sample in range(global_batch_size))
+        )

@@ -8,13 +8,11 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.base import ConfigModel
+from mimokit.config.base import ConfigModel, Name
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.problems import ConfigError, Problem
 from mimokit.config.runtime import DeploymentMode
 from mimokit.config.topology import upstream
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 
 
 class MimoParallelismConfig(ConfigModel):
@@ -91,6 +89,21 @@ class MimoParallelismConfig(ConfigModel):
             return {name: tuple(dict.fromkeys(self.topology.get(name, ()))) for name in listed}
         language = self.llm_module_name
         return {name: () if name == language else (language,) for name in self.module_parallelisms}
+
+    @property
+    def frozen_modules(self) -> frozenset[str]:
+        """The modules of which nothing is trained."""
+        networks = self.module_architectures
+        return frozenset(name for name, network in networks.items() if network.frozen)
+
+    def is_frozen(self, name: str) -> bool:
+        """Tell whether nothing in a module is trained."""
+        return name in self.frozen_modules
+
+    def has_backward(self, name: str) -> bool:
+        """Tell whether a gradient passes a module: it, or one that feeds it, is trained."""
+        before = upstream(self.module_topology, name) | {name}
+        return not before <= self.frozen_modules
 
     def get_parallelism(self, name: str) -> ModuleParallelismConfig:
         """Return the parallel sizes of a module.

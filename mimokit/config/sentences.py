@@ -15,6 +15,8 @@ _MAPPINGS_OF_MODULES = (
     "module_architectures",
     "special_token_ids",
     "topology",
+    "modality_seq_lengths",
+    "modality_presence",
 )
 _A_NAME = "letters, digits, underscores and hyphens only"
 

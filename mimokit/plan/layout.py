@@ -114,6 +114,6 @@ def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
     if source == language:
         return data.seq_length * model.get_architecture(language).hidden_size
     if language in model.module_topology[source]:
-        return data.image_seq_length * model.get_architecture(language).hidden_size
+        return data.modality_seq_length(source) * model.get_architecture(language).hidden_size
     own = model.get_architecture(source)
     return own.seq_length * own.hidden_size

@@ -1,4 +1,4 @@
-"""How an encoder cuts an image into patches, and how many tokens the image becomes."""
+"""How an encoder cuts an image or a recording into positions, and how many tokens it becomes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from mimokit.config import ModuleArchitecture
 
 DEFAULT_PATCH_SIZE = 4
+FRAMES_PER_POSITION = 2
+"""Whisper's second convolution has a stride of 2."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class ImageGeometry:
         patch_size: pixels per side of a patch.
         num_channels: channels per pixel.
         merge_size: merge_size x merge_size patches become one token.
+        extra_positions: learned positions in front of the patches (class token and registers),
+            which become no tokens.
     """
 
     rows: int
@@ -27,6 +31,7 @@ class ImageGeometry:
     patch_size: int
     num_channels: int
     merge_size: int
+    extra_positions: int = 0
 
     @property
     def height(self) -> int:
@@ -40,8 +45,13 @@ class ImageGeometry:
 
     @property
     def patches(self) -> int:
-        """Patches per image: the encoder's sequence length."""
+        """Patches per image."""
         return self.rows * self.columns
+
+    @property
+    def positions(self) -> int:
+        """The encoder's sequence length: patches and what is in front of them."""
+        return self.extra_positions + self.patches
 
     @property
     def tokens(self) -> int:
@@ -69,7 +79,8 @@ def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
         rows = columns = architecture.image_size // patch
     else:
         rows, columns = _grid_of(architecture.seq_length, merge)
-    return ImageGeometry(rows, columns, patch, architecture.num_channels, merge)
+    extra = int(architecture.class_token) + architecture.num_registers
+    return ImageGeometry(rows, columns, patch, architecture.num_channels, merge, extra)
 
 
 def _grid_of(patches: int, merge: int) -> tuple[int, int]:
@@ -81,6 +92,73 @@ def _grid_of(patches: int, merge: int) -> tuple[int, int]:
         )
     rows = next(r for r in range(math.isqrt(squares), 0, -1) if squares % r == 0)
     return rows * merge, squares // rows * merge
+
+
+@dataclass(frozen=True)
+class AudioGeometry:
+    """A recording as an encoder sees it: log-mel frames, of which two become a position.
+
+    Attributes:
+        positions: of the longest recording, the encoder's sequence length.
+        mel_bins: frequency bands of a frame.
+        merge_size: successive positions that become one token.
+    """
+
+    positions: int
+    mel_bins: int
+    merge_size: int
+
+    @property
+    def frames(self) -> int:
+        """Frames of the longest recording; shorter ones are padded to it."""
+        return self.positions * FRAMES_PER_POSITION
+
+    @property
+    def frames_per_token(self) -> int:
+        """Frames that become one token."""
+        return FRAMES_PER_POSITION * self.merge_size
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the longest recording."""
+        return self.positions // self.merge_size
+
+    def tokens_of(self, frames: int) -> int:
+        """Return the tokens of a recording; the last may be part silence.
+
+        Raises:
+            ValueError: the recording has no frame or more than the longest one.
+        """
+        if not 0 < frames <= self.frames:
+            raise ValueError(
+                f"A recording has {frames} frames; the encoder takes 1 to {self.frames}."
+            )
+        return -(-frames // self.frames_per_token)
+
+
+def audio_geometry(architecture: ModuleArchitecture) -> AudioGeometry:
+    """Return how an audio encoder's recordings are cut.
+
+    Raises:
+        ValueError: the module has no mel_bins, or its merge size does not divide its positions.
+    """
+    positions, merge = architecture.seq_length, architecture.merge_size
+    if architecture.mel_bins is None:
+        raise ValueError("An audio encoder needs mel_bins, the frequency bands of a frame.")
+    if positions % merge:
+        raise ValueError(f"seq_length {positions} must be a multiple of merge_size {merge}.")
+    return AudioGeometry(positions, architecture.mel_bins, merge)
+
+
+def tokens_per_item(architecture: ModuleArchitecture) -> int:
+    """Return the tokens that one image, or the longest recording, becomes.
+
+    Raises:
+        ValueError: see `image_geometry` and `audio_geometry`.
+    """
+    if architecture.modality == "audio":
+        return audio_geometry(architecture).tokens
+    return image_geometry(architecture).tokens
 
 
 def tokens_per_image(architecture: ModuleArchitecture) -> int:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mimokit.engine.data.batch import check_tokens, get_batch, slice_modality, slice_text
+from mimokit.engine.data.batch import (
+    check_tokens,
+    get_batch,
+    rows_per_sample,
+    slice_modality,
+    slice_text,
+)
 
 
 def test_text_is_cut_along_samples():
@@ -95,3 +101,54 @@ def test_image_tokens_that_do_not_match_are_refused_sample_by_sample():
     )
     with pytest.raises(ValueError, match=message):
         check_tokens(batch, {"images": 16}, {"images": 2})
+
+
+def _spoken(tokens, items):
+    return {
+        "items_per_sample": torch.tensor(items),
+        "whisper_encoder": {
+            "input_features": torch.zeros(len(tokens), 2, 8),
+            "tokens_per_item": torch.tensor(tokens),
+        },
+    }
+
+
+def test_items_may_become_different_numbers_of_rows():
+    inputs = _spoken([3, 1, 4], [1, 0, 2])
+    assert rows_per_sample(inputs, 3, tokens_per_item=9).tolist() == [3, 0, 5]
+    part = slice_modality(inputs, 1, 3)
+    assert part["whisper_encoder"]["tokens_per_item"].tolist() == [1, 4]
+    assert rows_per_sample(part, 2, 9).tolist() == [0, 5]
+    assert rows_per_sample({"items_per_sample": torch.tensor([2, 0])}, 2, 9).tolist() == [18, 0]
+    assert rows_per_sample(None, 2, 9).tolist() == [0, 0]
+
+
+def test_tokens_of_another_number_of_items_are_refused():
+    with pytest.raises(ValueError, match="has 2 entries but the samples have 3 items"):
+        rows_per_sample(_spoken([3, 1], [1, 0, 2]), 3, 9)
+
+
+def test_each_modality_is_checked_against_its_own_placeholders():
+    batch = {
+        "input_ids": torch.tensor([[7, 7, 8, 0], [8, 8, 8, 0]]),
+        "modality_inputs": {
+            "images": {"items_per_sample": torch.tensor([1, 0])},
+            "audio": _spoken([1, 2], [1, 1]),
+        },
+    }
+    with pytest.raises(ValueError, match="Sample 1 of the batch has 3 'audio' placeholder tokens"):
+        check_tokens(batch, {"images": 7, "audio": 8}, {"images": 2, "audio": 5})
+    batch["modality_inputs"]["audio"] = _spoken([1, 3], [1, 1])
+    check_tokens(batch, {"images": 7, "audio": 8}, {"images": 2, "audio": 5})
+
+
+def test_placeholders_of_an_absent_modality_are_refused():
+    batch = {"input_ids": torch.tensor([[0, 1], [7, 1]]), "modality_inputs": {}}
+    with pytest.raises(ValueError, match="Sample 1 of the batch has 1 'images' placeholder tokens"):
+        check_tokens(batch, {"images": 7}, {"images": 1})
+
+
+def test_inputs_that_no_encoder_reads_are_refused():
+    batch = {"input_ids": torch.zeros(1, 2), "modality_inputs": {"sound": _spoken([1], [1])}}
+    with pytest.raises(ValueError, match="inputs of 'sound', which is no encoder of the model"):
+        check_tokens(batch, {"images": 7}, {"images": 1})

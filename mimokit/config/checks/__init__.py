@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mimokit.config.checks.batch import batch_problems
+from mimokit.config.checks.modalities import modality_problems
 from mimokit.config.checks.modes import mode_problems
 from mimokit.config.checks.names import name_problems
 from mimokit.config.checks.networks import network_problems
@@ -28,6 +29,7 @@ def all_problems(subject: Subject) -> Iterator[Problem]:
     yield from topology_problems(subject)
     yield from mode_problems(subject)
     yield from network_problems(subject)
+    yield from modality_problems(subject)
     yield from token_problems(subject)
     yield from batch_problems(subject)
     yield from runtime_problems(subject)

@@ -14,7 +14,8 @@ def network_problems(subject: Subject) -> Iterator[Problem]:
     for name, network in subject.model.module_architectures.items():
         if not subject.sound(f"model.module_architectures.{name}"):
             continue
-        yield from _image_problems(name, network)
+        if network.modality == "vision":
+            yield from _image_problems(name, network)
         yield from _head_problem(subject, name, network)
         if name in subject.sizes and subject.sound_ranks(name):
             yield from _tensor_problems(subject, name, network)

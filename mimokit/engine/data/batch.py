@@ -4,15 +4,24 @@ A batch is a dictionary:
 
     input_ids, labels, loss_mask, position_ids    [samples, tokens]; position_ids may be
                                                   [3, samples, tokens] (multimodal rotary)
-    modality_inputs: {modality: {
-        "items_per_sample": [samples]             images, clips, … of every sample
+    modality_inputs: {module: {
+        "items_per_sample": [samples]             images, recordings, … of every sample
         encoder name: {
             "pixel_values", "grid_thw", …         [items, …]: one row per item
+            "input_features"                      [items, mel bands, frames], padded with silence
+            "tokens_per_item": [items]            embeddings that each item becomes; left out
+                                                  where every item becomes as many
             "hidden_states"                       [tokens, samples, features], or with grid_thw
                                                   [sum of t*h*w, features], patches in order
         }}}
 
-Every tensor is cut along the dimension in which its samples lie.
+Every tensor is cut along the dimension in which its samples lie. Items lie in the order of their
+samples, and the rows that they become in the order of the items.
+
+One entry per encoder that feeds the language model. A sample without inputs of an encoder has 0
+items. Where no sample of the batch has any, the entry may hold tensors of 0 items or be missing;
+both mean that the modality is absent, and its encoder does not run. Whether another replica of the
+same micro-batch has some does not show here: `DataConfig.is_present` says it for all of them.
 """
 
 from __future__ import annotations
@@ -24,6 +33,7 @@ import torch
 
 Batch = dict[str, Any]
 ITEMS = "items_per_sample"
+ITEM_TOKENS = "tokens_per_item"
 
 
 def get_batch(
@@ -44,27 +54,74 @@ def get_batch(
 def check_tokens(
     batch: Batch, special_token_ids: Mapping[str, int], tokens_per_item: Mapping[str, int]
 ) -> None:
-    """Compare placeholders with image rows, sample by sample.
+    """Compare placeholders with the rows of every encoder, sample by sample.
 
     Args:
         batch: see the module's docstring.
-        special_token_ids: modality -> placeholder id.
-        tokens_per_item: modality -> embeddings that one item becomes.
+        special_token_ids: module -> placeholder id.
+        tokens_per_item: module -> embeddings that one item becomes where the batch does not say.
 
     Raises:
-        ValueError: naming the first sample and modality in which they differ.
+        ValueError: naming the first sample and module in which they differ, or a module of the
+            batch that has no placeholder.
     """
-    for modality, inputs in (batch.get("modality_inputs") or {}).items():
-        placeholders = (batch["input_ids"] == special_token_ids[modality]).sum(dim=1)
-        rows = inputs[ITEMS] * tokens_per_item[modality]
+    inputs = batch.get("modality_inputs") or {}
+    for module in inputs:
+        if module not in special_token_ids:
+            known = ", ".join(map(repr, special_token_ids)) or "none"
+            raise ValueError(
+                f"The batch has inputs of {module!r}, which is no encoder of the model; the "
+                f"encoders are {known}."
+            )
+    for module, token in special_token_ids.items():
+        placeholders = (batch["input_ids"] == token).sum(dim=1)
+        rows = rows_per_sample(inputs.get(module), len(placeholders), tokens_per_item[module])
         differs = (placeholders != rows).nonzero()
         if len(differs):
             sample = int(differs[0])
+            items = int(inputs[module][ITEMS][sample]) if module in inputs else 0
             raise ValueError(
-                f"Sample {sample} of the batch has {int(placeholders[sample])} {modality!r} "
-                f"placeholder tokens but its {int(inputs[ITEMS][sample])} items give "
-                f"{int(rows[sample])} rows; they must be equal."
+                f"Sample {sample} of the batch has {int(placeholders[sample])} {module!r} "
+                f"placeholder tokens but its {items} items give {int(rows[sample])} rows; they "
+                "must be equal."
             )
+
+
+def rows_per_sample(
+    inputs: Mapping[str, Any] | None, samples: int, tokens_per_item: int
+) -> torch.Tensor:
+    """Return the embeddings that the items of every sample become: [samples], int64.
+
+    Args:
+        inputs: of one module, None where it is absent.
+        samples: of the batch.
+        tokens_per_item: embeddings that one item becomes where the inputs do not say.
+
+    Raises:
+        ValueError: if the inputs name the tokens of another number of items.
+    """
+    if inputs is None:
+        return torch.zeros(samples, dtype=torch.int64)
+    items = torch.as_tensor(inputs[ITEMS])
+    tokens = item_tokens(inputs)
+    if tokens is None:
+        return items * tokens_per_item
+    if len(tokens) != int(items.sum()):
+        raise ValueError(
+            f"{ITEM_TOKENS} has {len(tokens)} entries but the samples have {int(items.sum())} "
+            "items; give one for every item."
+        )
+    sample_of_item = torch.repeat_interleave(torch.arange(samples, device=items.device), items)
+    return torch.zeros_like(items).index_add_(0, sample_of_item, tokens.to(items.dtype))
+
+
+def item_tokens(inputs: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return the tokens of every item [items] where the inputs of a module name them."""
+    for encoder, tensors in inputs.items():
+        if encoder != ITEMS and ITEM_TOKENS in tensors:
+            tokens: torch.Tensor = tensors[ITEM_TOKENS]
+            return tokens
+    return None
 
 
 def slice_text(batch: Batch, start: int, stop: int) -> Batch:

@@ -1,0 +1,121 @@
+"""What the config says per encoder fits the encoders that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.checks.subject import Subject
+from mimokit.config.data import DataConfig
+from mimokit.config.problems import Fix, Problem
+
+_ENCODER_FIELDS = ("class_token", "num_registers", "mel_bins")
+_VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers")
+
+
+def modality_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield what is wrong about modalities, frozen modules and tied embeddings."""
+    for name, network in subject.model.module_architectures.items():
+        if subject.sound(f"model.module_architectures.{name}"):
+            yield from _network_problems(subject, name, network)
+    yield from _all_frozen(subject)
+    if subject.data is not None and subject.sound("model.llm_module_name", "model.topology"):
+        yield from _strangers(subject, subject.data)
+        yield from _no_room(subject, subject.data)
+
+
+def _network_problems(
+    subject: Subject, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    if name == subject.model.llm_module_name:
+        for field in _ENCODER_FIELDS:
+            if getattr(network, field):
+                yield _out_of_place(name, network, field, "is the language module", "an encoder")
+        return
+    if network.tied_embeddings:
+        yield _out_of_place(
+            name, network, "tied_embeddings", "is no language module", "the language module"
+        )
+    if network.modality == "audio":
+        for field in _VISION_FIELDS:
+            if getattr(network, field):
+                yield _out_of_place(
+                    name, network, field, "has mel_bins and so reads sound", "a vision encoder"
+                )
+        if network.seq_length % network.merge_size:
+            yield Problem(
+                name,
+                "merge_size",
+                network.merge_size,
+                f"Module '{name}': merge_size is {network.merge_size}, which does not divide its "
+                f"{network.seq_length} positions (seq_length); choose a divisor of them.",
+            )
+
+
+def _out_of_place(
+    name: str, network: ModuleArchitecture, field: str, why: str, whose: str
+) -> Problem:
+    value = getattr(network, field)
+    shown = str(value).lower() if isinstance(value, bool) else value
+    return Problem(
+        name,
+        field,
+        value,
+        f"Module '{name}': {field} is {shown}, but the module {why}; only {whose} has {field}, "
+        "leave it out.",
+    )
+
+
+def _all_frozen(subject: Subject) -> Iterator[Problem]:
+    modules = subject.model.module_parallelisms
+    if not modules or not subject.model.frozen_modules.issuperset(modules):
+        return
+    if subject.sound("model.module_parallelisms", "model.module_architectures"):
+        first = next(iter(modules))
+        fix: Fix = {"path": f"model.module_architectures.{first}.frozen", "value": False}
+        yield Problem(
+            "model",
+            "frozen",
+            True,
+            "Section 'model': every module is frozen, so that nothing is trained; set frozen to "
+            f"false for one of {', '.join(modules)}.",
+            fix,
+        )
+
+
+def _strangers(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    """Yield what the data section says about modules that are no encoders."""
+    model = subject.model
+    encoders = [
+        name
+        for name in model.encoder_module_names
+        if model.llm_module_name in model.module_topology[name]
+    ]
+    for field in ("modality_seq_lengths", "modality_presence"):
+        for name, value in getattr(data, field).items():
+            if (
+                name not in encoders
+                and subject.sound(f"data.{field}")
+                and subject.sound_ranks(name)
+            ):
+                yield Problem(
+                    name,
+                    field,
+                    value,
+                    f"Module '{name}': data.{field} has it, but it is no encoder that feeds "
+                    f"'{model.llm_module_name}' (those are {', '.join(encoders) or 'none'}); "
+                    "remove the entry or add the encoder.",
+                )
+
+
+def _no_room(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    total = sum(data.modality_seq_lengths.values())
+    if total >= data.seq_length and subject.sound("data.modality_seq_lengths", "data.seq_length"):
+        yield Problem(
+            "data",
+            "modality_seq_lengths",
+            dict(data.modality_seq_lengths),
+            f"Section 'data': modality_seq_lengths add up to {total}, but a sample has "
+            f"{data.seq_length} tokens (data.seq_length), those of all encoders among them; make "
+            "them smaller, so that text has room.",
+        )
