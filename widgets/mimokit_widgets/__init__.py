@@ -10,12 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mimokit_widgets.batch_split import BatchSplit
+    from mimokit_widgets.layout_planner import LayoutPlanner
     from mimokit_widgets.live_chart import LiveChart
+    from mimokit_widgets.rank_map import RankMap
     from mimokit_widgets.strips import show_strips
+    from mimokit_widgets.traffic_map import TrafficMap
 
-__all__ = ["LiveChart", "show_strips"]
+__all__ = ["BatchSplit", "LayoutPlanner", "LiveChart", "RankMap", "TrafficMap", "show_strips"]
 
-_HOMES = {"LiveChart": "live_chart", "show_strips": "strips"}
+_HOMES = {
+    "BatchSplit": "batch_split",
+    "LayoutPlanner": "layout_planner",
+    "LiveChart": "live_chart",
+    "RankMap": "rank_map",
+    "TrafficMap": "traffic_map",
+    "show_strips": "strips",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,167 @@
+"""The planner's traits: what code in other cells sees, and what the browser is sent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mimokit
+from mimokit.config import ConfigError, load_preset
+from mimokit_widgets import LayoutPlanner
+from tests.widgets.planner_sessions import LANGUAGE
+
+HETEROGENEOUS = "preset:llava_7b_heterogeneous"
+
+
+def edit(planner: LayoutPlanner, path: str, text: str) -> None:
+    planner._on_message(None, {"type": "edit", "path": path.split("."), "text": text}, [])
+
+
+def test_it_opens_with_a_sensible_start() -> None:
+    planner = LayoutPlanner()
+    assert planner.problems == ()
+    assert planner.plan == mimokit.plan("preset:llava_7b_colocated")
+    assert planner.config == load_preset("llava_7b_colocated")
+
+
+def test_it_opens_files_mappings_configs_and_presets(tmp_path: Path) -> None:
+    config = load_preset("llava_7b_heterogeneous")
+    path = tmp_path / "plan.yaml"
+    config.save(path)
+    for source in (path, str(path), config, config.to_mapping(), HETEROGENEOUS):
+        assert LayoutPlanner(source).plan == mimokit.plan(config)
+
+
+def test_a_file_that_is_no_yaml_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml"):
+        LayoutPlanner(tmp_path / "absent.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("model: [1, 2")
+    with pytest.raises(ConfigError, match=r"broken\.yaml"):
+        LayoutPlanner(broken)
+
+
+def test_a_config_with_problems_opens_and_shows_them() -> None:
+    sections = load_preset("llava_7b_colocated").to_mapping()
+    sections["model"]["module_parallelisms"]["images"]["data_parallel"] = 3
+    planner = LayoutPlanner(sections)
+    assert planner.plan is None
+    assert planner.config is None
+    assert planner.problems
+    assert planner._state["problems"]
+
+
+def test_code_is_told_of_every_new_plan_with_its_config_in_place() -> None:
+    planner = LayoutPlanner(HETEROGENEOUS)
+    heard: list[tuple[int, int]] = []
+
+    def hear(change: Any) -> None:
+        assert planner.plan is change["new"]
+        sizes = planner.config.model.module_parallelisms["language_module"]
+        heard.append((change["new"].world_size, sizes.data_parallel))
+
+    planner.observe(hear, "plan")
+    edit(planner, LANGUAGE + "data_parallel", "4")
+    edit(planner, LANGUAGE + "data_parallel", "x")
+    assert planner.problems
+    edit(planner, LANGUAGE + "data_parallel", "8")
+    planner.undo()
+    assert heard == [(40, 4), (72, 8), (24, 2)]
+
+
+def test_a_config_set_from_code_is_shown() -> None:
+    planner = LayoutPlanner()
+    planner.config = HETEROGENEOUS
+    assert planner.plan == mimokit.plan(HETEROGENEOUS)
+    assert planner._state["fields"]["mode"] == "heterogeneous"
+    assert planner.config == load_preset("llava_7b_heterogeneous")
+    planner.undo()
+    assert planner._state["fields"]["mode"] == "colocated"
+
+
+def test_a_wrong_config_set_from_code_is_shown_and_raises_nothing() -> None:
+    planner = LayoutPlanner()
+    before = planner.plan
+    sections = load_preset("llava_7b_colocated").to_mapping()
+    sections["data"]["base_batch_size"] = "many"
+    planner.config = sections
+    assert planner.plan is before
+    assert planner.config == load_preset("llava_7b_colocated")
+    assert "base_batch_size is the text 'many'" in planner.problems[0].sentence
+    assert planner._state["fields"]["data"]["base_batch_size"] == "many"
+    assert not planner._state["valid"]
+
+
+def test_plan_and_problems_are_not_for_setting() -> None:
+    planner = LayoutPlanner()
+    for name in ("plan", "problems"):
+        with pytest.raises(Exception, match="read-only"):
+            setattr(planner, name, None)
+
+
+def test_two_planners_know_nothing_of_each_other() -> None:
+    one, other = LayoutPlanner(HETEROGENEOUS), LayoutPlanner(HETEROGENEOUS)
+    edit(one, LANGUAGE + "data_parallel", "4")
+    one.select(3)
+    one.show("batch")
+    assert other.plan.world_size == 24
+    assert other._state["tab"] == "ranks"
+    assert other._details == {}
+    other.undo()
+    assert one.plan.world_size == 40
+
+
+def test_it_compares_with_another_and_refuses_what_has_problems() -> None:
+    planner = LayoutPlanner(HETEROGENEOUS)
+    planner.compare_with("preset:llava_7b_colocated")
+    assert planner._state["compare"]["left"]["name"] == "llava_7b_colocated"
+    assert planner._state["compare"]["differing"] > 0
+    with pytest.raises(ConfigError, match="base_batch_size"):
+        planner.compare_with({"model": {}, "data": {}})
+
+
+def test_it_saves_beside_the_notebook_or_where_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planner = LayoutPlanner(HETEROGENEOUS)
+    assert planner.save() == Path("llava_7b_heterogeneous.yaml")
+    assert mimokit.plan("llava_7b_heterogeneous.yaml") == planner.plan
+    with pytest.raises(OSError, match="already"):
+        LayoutPlanner().save("llava_7b_heterogeneous.yaml", replace=False)
+    edit(planner, LANGUAGE + "data_parallel", "0")
+    with pytest.raises(ConfigError):
+        planner.save(tmp_path / "other.yaml")
+
+
+def test_the_cells_of_the_rank_map_travel_as_numbers() -> None:
+    planner = LayoutPlanner(HETEROGENEOUS)
+    assert len(planner._cells) == 24 * 4 * 2  # ranks x dimensions x two bytes
+    assert "24 ranks on 3 nodes" in planner._state["ranks"]["words"]
+
+
+def test_without_a_kernel_the_last_plan_stays() -> None:
+    planner = LayoutPlanner(HETEROGENEOUS)
+    page = planner._in_html()
+    assert "heterogeneous on 24 ranks" in page
+    edit(planner, LANGUAGE + "data_parallel", "4")
+    assert "heterogeneous on 40 ranks" in planner._in_html()
+    edit(planner, LANGUAGE + "data_parallel", "x")
+    assert "heterogeneous on 40 ranks" in planner._in_html()
+
+
+def test_importing_the_widgets_needs_no_torch_and_no_altair() -> None:
+    script = (
+        "import sys; from mimokit_widgets import LayoutPlanner, RankMap, BatchSplit, TrafficMap;"
+        "LayoutPlanner(); print([n for n in ('torch', 'megatron', 'altair', 'pandas') "
+        "if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ
+    )
+    assert done.stdout.strip() == "[]", done.stderr

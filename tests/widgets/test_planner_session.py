@@ -1,0 +1,252 @@
+"""The planner at work, without a browser."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mimokit
+from mimokit.config import load_experiment_config, load_preset, preset_names
+from mimokit.plan.architecture import load_model
+from mimokit_widgets.planner.networks import published_networks
+from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_opens_without_a_problem(name: str) -> None:
+    driver = Driver()
+    driver.send("preset", name=name)
+    assert driver.sentences == []
+    assert driver.plan == mimokit.plan(load_preset(name))
+    assert driver.screen.state["fields"]["name"] == name
+
+
+def test_every_edit_is_planned_at_once() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type(LANGUAGE + "data_parallel", "4")
+    assert driver.plan.world_size == 40
+    driver.type(LANGUAGE + "context_parallel", "2")
+    assert driver.plan.world_size == 72
+    driver.type("data.base_batch_size", "16")
+    assert driver.plan.batch.global_batch_size == 64
+
+
+def test_an_empty_data_parallel_is_worked_out() -> None:
+    driver = Driver()
+    driver.type(IMAGES + "data_parallel", "auto")
+    driver.type(LANGUAGE + "data_parallel", "")
+    assert "world size" in driver.sentences[0]
+    driver.type("world_size", "64")
+    assert driver.sentences == []
+    assert driver.plan.modules["images"].data_parallel == 64
+    assert driver.plan.modules["language_module"].data_parallel == 8
+    assert driver.screen.state["fields"]["modules"][0]["worked_out"] == "64"
+
+
+def test_undo_and_redo_go_step_by_step() -> None:
+    driver = Driver()
+    first = driver.session.draft
+    driver.type(IMAGES + "data_parallel", "1")
+    driver.type(IMAGES + "data_parallel", "16")  # the same field: one step
+    driver.send("settle")
+    driver.type(LANGUAGE + "data_parallel", "2")
+    last = driver.session.draft
+    driver.send("undo")
+    assert driver.session.draft.content["model"]["module_parallelisms"]["images"][
+        "data_parallel"
+    ] == 16  # fmt: skip
+    driver.send("undo")
+    assert driver.session.draft == first
+    driver.send("undo")
+    assert driver.session.draft == first
+    assert not driver.screen.state["can_undo"]
+    for _ in range(3):
+        driver.send("redo")
+    assert driver.session.draft == last
+    driver.send("undo")
+    driver.type(LANGUAGE + "data_parallel", "4")
+    assert not driver.screen.state["can_redo"]
+
+
+def test_modules_can_be_added_renamed_moved_linked_and_removed() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.send("add")
+    assert driver.sentences == []
+    assert list(driver.plan.modules) == ["images", "encoder_1", "language_module"]
+    assert driver.plan.modules["encoder_1"].rank_offset == 24
+    driver.send("rename", name="encoder_1", text="audio")
+    driver.send("feeds", name="audio", target="images", on=True)
+    assert driver.plan.topology["audio"] == ("language_module", "images")
+    driver.send("move", name="audio", by=-1)
+    assert list(driver.plan.modules) == ["audio", "images", "language_module"]
+    driver.send("end_to_end")
+    assert [ranks.rank_offset for ranks in driver.plan.modules.values()] == [0, 1, 9]
+    driver.send("remove", name="audio")
+    driver.send("end_to_end")
+    assert driver.sentences == []
+    assert driver.plan == mimokit.plan("preset:llava_7b_heterogeneous")
+
+
+@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+def test_a_module_is_added_so_that_the_mode_accepts_it(mode: str) -> None:
+    driver = Driver(f"preset:llava_7b_{mode}")
+    driver.send("add")
+    driver.send("add")
+    assert driver.sentences == []
+    assert len(driver.plan.modules) == 4
+
+
+def test_the_mode_changes_with_the_ranks() -> None:
+    driver = Driver("preset:llava_7b_colocated")
+    driver.type("model.deployment_mode", "heterogeneous")
+    assert driver.sentences == []
+    assert driver.plan.modules["language_module"].rank_offset == 8
+    driver.type("model.deployment_mode", "colocated")
+    assert driver.sentences == []
+    assert driver.plan == mimokit.plan("preset:llava_7b_colocated")
+
+
+@pytest.mark.parametrize("kind", ["encoder", "language"])
+def test_every_published_network_can_be_taken(kind: str) -> None:
+    module = "images" if kind == "encoder" else "language_module"
+    for published in published_networks()[kind]:
+        driver = Driver()
+        driver.send("network", name=module, published=published)
+        network = driver.session.draft.content["model"]["module_architectures"][module]
+        assert network["num_layers"] == load_model(published).net.layers
+        # Refused may be that the token id lies in the new vocabulary, or that TP 8 divides it not.
+        about = {problem.field for problem in driver.session.problems}
+        assert about.isdisjoint({"num_layers", "seq_length", "image_size", "patch_size"})
+
+
+def test_what_is_saved_loads_again(tmp_path: Path) -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type(LANGUAGE + "data_parallel", "4")
+    path = tmp_path / "mine.yaml"
+    driver.send("save", path=str(path))
+    assert driver.session.notice == f"Written to {path}."
+    assert load_experiment_config(path) == driver.session.valid.config
+    other = Driver()
+    other.send("load", name="mine.yaml", text=path.read_text())
+    assert other.plan == driver.plan
+
+
+def test_a_file_of_somebody_else_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    driver = Driver()
+    path = tmp_path / "mine.yaml"
+    path.write_text("precious")
+    driver.send("save", path=str(path))
+    assert path.read_text() == "precious"
+    assert "already" in driver.session.notice
+    again = driver.session.again
+    assert again is not None
+    driver.send(again.pop("type"), **again)
+    assert path.read_text() != "precious"
+    driver.send("save", path=str(path))  # now it is ours
+    assert driver.session.notice == f"Written to {path}."
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.send("save", path=str(tmp_path / "absent" / "mine.yaml"))
+    assert "could not be written" in driver.session.notice
+
+
+def test_a_refused_layout_is_not_saved_and_not_copied(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.type(LANGUAGE + "tensor_parallel", "3")
+    driver.send("save", path=str(tmp_path / "mine.yaml"))
+    assert not (tmp_path / "mine.yaml").exists()
+    assert "right them first" in driver.session.notice
+    for what in ("python", "torchrun", "yaml"):
+        assert driver.send("copy", what=what) is None
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_copied_python_makes_the_same_plan(name: str, tmp_path: Path) -> None:
+    driver = Driver(f"preset:{name}")
+    reply = driver.send("copy", what="python")
+    assert reply is not None
+    script = reply["text"] + "print(plan)\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.strip() == str(driver.plan).strip()
+
+
+def test_the_copied_command_starts_as_many_processes_as_ranks() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    reply = driver.send("copy", what="torchrun")
+    assert reply is not None
+    assert reply["text"] == (
+        "torchrun --nnodes 3 --rdzv-backend c10d --rdzv-endpoint FIRST_NODE:29500 "
+        "--nproc-per-node 8 -m mimokit.experiment.torchrun llava_7b_heterogeneous.yaml"
+    )
+    driver.type("ranks_per_node", "64")
+    reply = driver.send("copy", what="torchrun")
+    assert reply is not None
+    assert reply["text"].startswith("torchrun --nproc-per-node 24 ")
+
+
+def test_two_layouts_side_by_side_show_what_differs() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.send("pin")
+    same = driver.screen.state["compare"]
+    assert same["differing"] == 0
+    driver.type(LANGUAGE + "data_parallel", "4")
+    lines = {line["label"]: line for line in driver.screen.state["compare"]["lines"]}
+    assert lines["language_module: sizes"]["left"] == "TP 4 · PP 2 · DP 2"
+    assert lines["language_module: sizes"]["right"] == "TP 4 · PP 2 · DP 4"
+    assert lines["language_module: sizes"]["differs"]
+    assert not lines["images: sizes"]["differs"]
+    driver.send("pin", off=True)
+    assert driver.screen.state["tab"] == "ranks"
+
+
+def test_tabs_of_what_a_plan_lacks_are_absent() -> None:
+    colocated = [tab["name"] for tab in Driver().screen.state["tabs"]]
+    assert colocated == ["ranks", "batch", "traffic"]
+    apart = Driver("preset:llava_7b_heterogeneous")
+    assert [tab["name"] for tab in apart.screen.state["tabs"]] == [
+        "ranks", "batch", "traffic", "pipeline"
+    ]  # fmt: skip
+    apart.send("tab", name="pipeline")
+    assert "1F1B over 4 stages" in apart.screen.state["pipeline"]["title"]
+    apart.type("model.deployment_mode", "colocated")
+    apart.type(LANGUAGE + "pipeline_parallel", "1")
+    assert apart.screen.state["tab"] in ("ranks", "pipeline")
+
+
+def test_a_rank_and_a_sample_beyond_a_smaller_layout_are_let_go() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.send("select", rank=23)
+    driver.send("sample", sample=7, backward=True)
+    assert driver.screen.details["rank"] == 23
+    driver.send("preset", name="llava_7b_colocated")
+    assert driver.session.selected is None
+    driver.send("tab", name="batch")
+    assert driver.screen.walk["sample"] == 7
+    driver.type("data.base_batch_size", "8")
+    assert driver.screen.walk["backward"] is True
+
+
+def test_every_number_has_a_formula_that_ends_in_it() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    figures = {figure["key"]: figure for figure in driver.screen.state["figures"]}
+    assert figures["world"]["formula"].endswith("= 24")
+    assert figures["global_batch"]["formula"] == ("base_batch_size 4 × DP 2 of language_module = 8")
+    assert figures["tokens"]["value"] == "262,144"
+    assert figures["bubble"]["value"] == f"{max(driver.plan.pipeline.timeline().bubble):.1%}"
+    colocated = Driver()
+    figures = {figure["key"]: figure for figure in colocated.screen.state["figures"]}
+    moved = colocated.plan.bridges[0].bytes_forward
+    formula = figures["bridge.images.language_module.forward"]["formula"]
+    assert formula.endswith(f"= {moved:,} B. Per micro-batch.")
+    numbers = formula.split(" = ")[0]
+    left = numbers.replace("(8 − 1) pieces from the others", "7").replace(",", "")
+    product = 1
+    for factor in left.split(" × "):
+        product *= int(factor.split()[0])
+    assert product == moved

@@ -1,0 +1,280 @@
+// The browser's half of LayoutPlanner: draws what Python says and reports what the user does.
+
+import { button, choices, element, setAttribute, setText } from "./views/dom.js";
+import { Outbox } from "./views/outbox.js";
+import { Complaints } from "./views/planner_complaints.js";
+import { Field } from "./views/planner_field.js";
+import { drawGraph } from "./views/planner_graph.js";
+import { ModuleRow, SIZES } from "./views/planner_module.js";
+import { Numbers } from "./views/planner_numbers.js";
+import { Pictures } from "./views/planner_pictures.js";
+import { Toolbar } from "./views/planner_toolbar.js";
+import { themeOf, watchTheme } from "./views/theme.js";
+
+const MODES = [
+  ["homogeneous", "homogeneous", "same sizes, same ranks"],
+  ["colocated", "colocated", "own sizes, same ranks"],
+  ["heterogeneous", "heterogeneous", "own sizes, own ranks"],
+];
+const DATA = [
+  ["base_batch_size", "batch size", "samples per micro-batch of one replica of the language module"],
+  ["num_microbatches", "micro-batches", "micro-batches per optimizer step"],
+  ["seq_length", "sequence length", "tokens per sample, image tokens included"],
+  ["image_seq_length", "image tokens", "image tokens per sample"],
+  ["vocab_size", "vocabulary", "ordinary token ids are below it"],
+  ["image_special_token_id", "image token id", "the id that holds the place of an image token"],
+];
+
+class Planner {
+  constructor(model, host) {
+    this.model = model;
+    this.fields = new Set();
+    this.rows = [];
+    this.state = model.get("_state");
+    this.outbox = new Outbox((message) => model.send(message), (late) => this.showLate(late));
+    this.send = (message) => this.outbox.put(message);
+    this.build(host);
+    this.take = () => this.update();
+    this.answer = (message) => this.receive(message);
+    this.look = () => {
+      const details = model.get("_details");
+      this.pictures.views.get("ranks")?.view.showDetails(details);
+    };
+    model.on("change:_state", this.take);
+    model.on("change:_details", this.look);
+    model.on("msg:custom", this.answer);
+    this.stopWatching = watchTheme(() => themeOf(this.root.firstChild));
+    this.update();
+  }
+
+  build(host) {
+    this.toolbar = new Toolbar(this);
+    this.headline = element("p", { class: "headline" });
+    this.late = element("span", { class: "late", role: "status" });
+    this.notice = element("p", { class: "notice", role: "status" });
+    this.general = new Complaints(this);
+    this.numbers = new Numbers();
+    this.pictures = new Pictures(this.model, this.send);
+    this.dimmed = element("div", { class: "follows" }, this.numbers.node, this.pictures.node);
+    const body = element("div", { class: "body" },
+      element("div", { class: "asks" }, this.world(), this.modules(), this.batch()), this.dimmed);
+    const page = element("div", { class: "page" }, this.toolbar.node,
+      element("div", { class: "status" }, this.headline, this.late), this.notice,
+      this.general.node, body);
+    this.root = element("div", { class: "mimokit mimokit-planner", role: "region",
+      "aria-label": "Layout planner", "data-lm-suppress-shortcuts": "true",
+      keydown: (event) => this.key(event), dragover: (event) => this.drag(event, true),
+      dragleave: (event) => this.drag(event, false), drop: (event) => this.drop(event),
+      paste: (event) => this.paste(event) }, page);
+    host.append(this.root);
+  }
+
+  world() {
+    this.mode = choices("Deployment mode", "mode", MODES,
+      (text) => this.send({ type: "edit", path: ["model", "deployment_mode"], text }));
+    this.worldSize = new Field(this, { label: "world size", name: "World size",
+      path: ["world_size"], hint: "ranks of the world; empty: as many as the modules need" });
+    this.perNode = new Field(this, { label: "ranks per node", name: "Ranks per node",
+      path: ["ranks_per_node"] });
+    this.gaps = element("input", { type: "checkbox", change: () => this.send({ type: "flag",
+      path: ["model", "allow_rank_gaps"], on: this.gaps.checked }) });
+    this.gapsLabel = element("label", { class: "check" }, this.gaps, "allow ranks without a module");
+    this.inLine = button("Lay end to end", () => this.send({ type: "end_to_end" }),
+      { title: "Let the modules' ranks follow each other in this order" });
+    this.worldComplaints = new Complaints(this);
+    return element("section", { "aria-label": "World" }, this.mode.node,
+      element("div", { class: "fields" }, this.worldSize.node, this.perNode.node, this.gapsLabel),
+      this.worldComplaints.node);
+  }
+
+  modules() {
+    this.graph = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    this.graph.setAttribute("role", "img");
+    this.graph.setAttribute("class", "graph");
+    this.list = element("div", { class: "modules" });
+    const head = element("div", { class: "row head", "aria-hidden": "true" },
+      element("span", {}, "module"),
+      ...SIZES.map(([, label, hint]) => element("span", { title: hint }, label)));
+    this.offsetHead = head.lastChild;
+    return element("section", { "aria-label": "Modules" }, this.graph, head, this.list,
+      element("div", { class: "buttons" },
+        button("+ Add module", () => this.send({ type: "add" })), this.inLine));
+  }
+
+  batch() {
+    this.data = DATA.map(([key, label, hint]) => new Field(this, { label, hint, name: label,
+      path: ["data", key] }));
+    this.dataComplaints = new Complaints(this);
+    return element("section", { "aria-label": "Batch and sequences" },
+      element("div", { class: "fields" }, ...this.data.map((field) => field.node)),
+      this.dataComplaints.node);
+  }
+
+  // ------------------------------------------------------------ what Python says
+
+  update() {
+    const state = this.model.get("_state");
+    this.state = state;
+    const { fields } = state;
+    const heterogeneous = fields.mode === "heterogeneous";
+    themeOf(this.root.firstChild);
+    this.toolbar.update(state);
+    setText(this.headline, state.headline || "No valid layout yet");
+    setText(this.notice, "");
+    this.showNotice(state);
+    this.mode.set(fields.mode);
+    this.worldSize.set(fields.world_size, fields.world ? `auto ${fields.world}` : "auto");
+    this.perNode.set(fields.ranks_per_node);
+    this.gaps.checked = fields.gaps;
+    this.gapsLabel.hidden = !heterogeneous;
+    this.inLine.hidden = !heterogeneous;
+    this.offsetHead.style.visibility = heterogeneous ? "" : "hidden";
+    for (const field of this.data) field.set(fields.data[field.path[1]]);
+    drawGraph(this.graph, fields.layers, fields.modules);
+    this.updateModules(fields.modules, heterogeneous);
+    this.complain(state);
+    this.numbers.update(state.figures);
+    this.pictures.update(state);
+    this.root.classList.toggle("invalid", !state.valid);
+    setAttribute(this.dimmed, "aria-label", state.valid ? null : "The last valid layout");
+    this.root.dataset.serial = state.serial;
+    this.outbox.handled(state.serial);
+  }
+
+  updateModules(modules, heterogeneous) {
+    const names = modules.map((module) => module.name);
+    const known = new Map(this.rows.map((row) => [row.name, row]));
+    for (const row of this.rows) if (!names.includes(row.name)) row.remove();
+    this.rows = modules.map((module) => known.get(module.name) ?? new ModuleRow(this, module));
+    this.rows.forEach((row, at) => {
+      if (this.list.children[at] !== row.node) {
+        this.list.insertBefore(row.node, this.list.children[at] ?? null);
+      }
+      row.update(modules[at], names.filter((name) => name !== row.name), heterogeneous);
+    });
+  }
+
+  complain(state) {
+    const all = state.problems.map((problem, index) => ({ ...problem, index }));
+    const taken = new Set();
+    const those = (test) => all.filter((each) => test(each.path) && taken.add(each));
+    for (const row of this.rows) {
+      row.mark(those((path) => path[0] === "model" && path.length > 2 && path[2] === row.name));
+    }
+    const ofWorld = (path) => path.length === 1 && ["world_size", "ranks_per_node"].includes(path[0]);
+    this.markWith(this.worldComplaints, those(ofWorld), [this.worldSize, this.perNode]);
+    this.markWith(this.dataComplaints, those((path) => path[0] === "data"), this.data);
+    const rest = all.filter((each) => !taken.has(each));
+    const more = state.more_problems;
+    if (more) rest.push({ path: [], sentence: `And ${more} problems more.`, label: "", index: -1 });
+    this.markWith(this.general, rest, [this.toolbar.name]);
+  }
+
+  markWith(complaints, found, fields) {
+    const ids = complaints.show(found);
+    for (const field of fields) field.mark(ids.get(field.path.join(".")));
+  }
+
+  showNotice(state) {
+    const text = [...state.notes, state.notice].filter(Boolean).join(" ");
+    setText(this.notice, text);
+    this.notice.hidden = !text;
+    if (state.again) {
+      this.notice.append(" ", button("Replace it", () => this.send(state.again), { class: "fix" }));
+    }
+  }
+
+  showLate(late) {
+    setText(this.late, late ? "Waiting for the kernel …" : "");
+  }
+
+  async receive(message) {
+    if (message.type !== "text") return;
+    const { what, text, file } = message;
+    if (what === "yaml") {
+      const link = element("a", { download: file,
+        href: URL.createObjectURL(new Blob([text], { type: "text/yaml" })) });
+      link.click();
+      URL.revokeObjectURL(link.href);
+      return;
+    }
+    const name = what === "python" ? "Python" : "The torchrun command";
+    try {
+      await navigator.clipboard.writeText(text);
+      setText(this.notice, `${name} is in the clipboard.`);
+    } catch {
+      const area = element("textarea", { rows: 6, readonly: true, "aria-label": name });
+      area.value = text;
+      this.notice.replaceChildren(`${name}, to be copied: `, area);
+      area.select();
+    }
+    this.notice.hidden = false;
+    this.notice.dataset.copied = what;
+  }
+
+  // ------------------------------------------------------------ what the user does
+
+  edit(path, text) {
+    this.send({ type: "edit", path, text });
+  }
+
+  focus(path) {
+    const key = path.join(".");
+    for (const field of this.fields) {
+      if (field.path.join(".") === key) field.input.focus();
+    }
+  }
+
+  key(event) {
+    event.stopPropagation(); // the notebook has shortcuts of its own
+    const undoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
+    const redoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "y";
+    if (!undoing && !redoing) return;
+    event.preventDefault();
+    this.send({ type: redoing || event.shiftKey ? "redo" : "undo" });
+  }
+
+  drag(event, over) {
+    event.preventDefault();
+    this.root.classList.toggle("dropping", over);
+  }
+
+  drop(event) {
+    this.drag(event, false);
+    event.stopPropagation();
+    const file = event.dataTransfer.files[0];
+    if (file) this.read(file);
+    else this.load(event.dataTransfer.getData("text/plain"), "dropped.yaml");
+  }
+
+  paste(event) {
+    const into = event.target.closest("input, textarea");
+    const text = event.clipboardData.getData("text/plain");
+    if (into && !text.trim().includes("\n")) return; // a value for a field
+    event.preventDefault();
+    this.load(text, "pasted.yaml");
+  }
+
+  async read(file) {
+    this.load(await file.text(), file.name);
+  }
+
+  load(text, name) {
+    if (text) this.send({ type: "load", text, name });
+  }
+
+  remove() {
+    this.model.off("change:_state", this.take);
+    this.model.off("change:_details", this.look);
+    this.model.off("msg:custom", this.answer);
+    this.pictures.remove();
+    this.stopWatching();
+  }
+}
+
+export default {
+  render({ model, el }) {
+    const planner = new Planner(model, el);
+    return () => planner.remove();
+  },
+};

@@ -1,0 +1,217 @@
+"""`LayoutPlanner`: edit a layout and see everything follow."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+from IPython.display import display
+
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit_widgets.by_identity import ByIdentity
+from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.planner.code import as_python, as_torchrun
+from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of
+from mimokit_widgets.planner.screen import screen_of
+from mimokit_widgets.planner.session import Session
+from mimokit_widgets.planner.starts import start
+from mimokit_widgets.saved_picture import SavedPicture
+from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
+
+Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
+
+
+class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
+    """A layout in fields, and all that follows from it in pictures.
+
+    Every edit is planned at once. While an edit is refused, `problems` says why and everything
+    else stays at the last layout that was accepted.
+
+        planner = LayoutPlanner("plan.yaml")
+        planner.plan                                 # what stands
+        planner.observe(callback, "plan")            # what comes
+        planner.config = "preset:llava_7b_colocated" # from code to the view
+
+    Attributes:
+        config: the last accepted config. It can be set to a config, a mapping in the form of a
+            YAML file, the path of one, or `preset:NAME`; one with problems is shown with them, and
+            raises nothing.
+        plan: its plan.
+        problems: why the layout in the fields is refused; empty for one that was accepted.
+    """
+
+    _esm = joined_modules("layout_planner.js")
+    _css = joined_styles("shared.css", "layout_planner.css")
+
+    config = ByIdentity()
+    plan = ByIdentity(read_only=True)
+    problems = ByIdentity((), read_only=True)
+    _state = traitlets.Dict().tag(sync=True)
+    _cells = traitlets.Bytes(b"").tag(sync=True)
+    _other_cells = traitlets.Bytes(b"").tag(sync=True)
+    _matrix = traitlets.Bytes(b"").tag(sync=True)
+    _details = traitlets.Dict().tag(sync=True)
+    _walk = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        config: Source | None = None,
+        *,
+        world_size: int | None = None,
+        ranks_per_node: int = RANKS_PER_NODE,
+        **options: Any,
+    ) -> None:
+        """Open a layout.
+
+        Args:
+            config: what `config` may be set to; None begins with a vision-language model.
+            world_size: ranks of the world, or None for as many as the modules need.
+            ranks_per_node: ranks that share a machine.
+            options: of the widget.
+
+        Raises:
+            ConfigError: the file cannot be read as YAML at all.
+        """
+        content = start() if config is None else content_of(config)
+        self._turn = threading.RLock()
+        self._session = Session(Draft(content, world_size, ranks_per_node))
+        self._settling = False
+        super().__init__(**options)
+        self._saved = SavedPicture(self._in_html)
+        self.on_msg(self._on_message)
+        self._settle()
+
+    def open(self) -> None:
+        """Connect to the browser."""
+        super().open()
+        let_the_browser_choose_the_shell(self.comm)
+
+    @property
+    def world_size(self) -> int | None:
+        """Ranks of the world as asked for, None for as many as the modules need."""
+        asked = self._session.draft.world_size
+        return asked if isinstance(asked, int) else None
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks that share a machine."""
+        return self._session.ranks_per_node
+
+    def undo(self) -> None:
+        """Go back one edit."""
+        self._do({"type": "undo"})
+
+    def redo(self) -> None:
+        """Go forward one edit."""
+        self._do({"type": "redo"})
+
+    def select(self, rank: int | None) -> None:
+        """Look at a rank, or at none."""
+        self._do({"type": "select", "rank": rank})
+
+    def show(self, tab: str) -> None:
+        """Open a picture: ranks, batch, traffic, pipeline or compare."""
+        self._do({"type": "tab", "name": tab})
+
+    def compare_with(self, config: Source | None = None) -> None:
+        """Put a layout beside the one in the fields: the one that stands now, or another.
+
+        Raises:
+            ConfigError: the other one has problems.
+        """
+        with self._turn:
+            other = self._session
+            if config is not None:
+                other = Session(Draft(content_of(config), None, self.ranks_per_node))
+            if other.problems or other.valid is None:
+                raise ConfigError(other.problems)
+            self._session.pinned = other.valid
+            self._session.tab = "compare"
+            self._settle()
+
+    def save(self, path: str | os.PathLike[str] | None = None, *, replace: bool = True) -> Path:
+        """Write the layout as YAML, by default to its name with the ending .yaml.
+
+        Raises:
+            ConfigError: the layout has problems.
+            OSError: the file cannot be written, or is there already and not to be replaced.
+        """
+        with self._turn:
+            if self._session.problems:
+                raise ConfigError(self._session.problems)
+            written = self._session.save(path or self._session.file, replace=replace)
+            notice = self._session.notice
+            self._settle()
+        if written is None:
+            raise OSError(notice)
+        return written
+
+    def as_python(self) -> str:
+        """Return Python that makes the config and its plan."""
+        return as_python(self.config)
+
+    def as_torchrun(self) -> str:
+        """Return the command that trains the layout once it is saved."""
+        return as_torchrun(self.config, self.plan, self.ranks_per_node, self._session.file)
+
+    @traitlets.validate("config")  # type: ignore[untyped-decorator]
+    def _take_config(self, proposal: Mapping[str, Any]) -> Any:
+        """Show a config that was set from code; what has problems leaves the last one in place."""
+        if self._settling:
+            return proposal["value"]
+        with self._turn:
+            draft = self._session.draft
+            content = content_of(proposal["value"])
+            self._session.edited = []
+            self._session.take(Draft(content, draft.world_size, draft.ranks_per_node))
+            self._settle()
+            return self._session.valid.config if self._session.valid else None
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        self._do(content)
+
+    def _do(self, message: Mapping[str, Any]) -> None:
+        with self._turn:
+            reply = self._session.handle(message)
+            self._settle()
+        if reply is not None:
+            self.send(reply)
+
+    def _settle(self) -> None:
+        """Bring every trait to what the session says; the browser hears of all at once."""
+        session = self._session
+        screen = screen_of(session)
+        self._settling = True
+        try:
+            with self.hold_sync():
+                self._cells, self._other_cells = screen.cells, screen.other_cells
+                self._matrix = screen.matrix
+                self._details, self._walk = screen.details, screen.walk
+                self._state = screen.state
+            self.set_trait("problems", session.problems)
+            if session.valid is not None and session.valid.plan is not self.plan:
+                # Both stand before anybody hears of either.
+                with self.hold_trait_notifications():
+                    self.set_trait("config", session.valid.config)
+                    self.set_trait("plan", session.valid.plan)
+        finally:
+            self._settling = False
+        self._saved.follow()
+
+    def _ipython_display_(self) -> None:
+        """Show the widget, and below it what stays when the kernel is gone."""
+        bundle, metadata = self._repr_mimebundle_()
+        display(bundle, metadata=metadata, raw=True)
+        self._saved.show()
+
+    def _in_html(self) -> str:
+        if self.plan is None:
+            return f"<p>{escape(str(ConfigError(self.problems)))}</p>"
+        note = "<p>A layout planner. Run the cell to edit it; this is what stood in it last.</p>"
+        return note + str(self.plan._repr_html_())

@@ -1,0 +1,78 @@
+"""Every rank as a cell in its node: what the rank map draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mimokit.charts.palette import module_colors
+from mimokit.plan.rank_map import DIMENSIONS, RankMap
+from mimokit.plan.summary import span_text
+from mimokit.plan.types import LayoutPlan
+
+MOST_CELLS = 16_384
+"""Ranks that are drawn; the first of them where there are more."""
+
+LONG_NAMES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline", "ep": "expert"}
+
+
+def rank_cells(plan: LayoutPlan, ranks_per_node: int) -> tuple[dict[str, Any], bytes]:
+    """Return the cells of a plan.
+
+    Returns:
+        What stands in the cells, and their coordinates as 16-bit numbers: module after module, in
+        each dimension after dimension, in each rank after rank.
+    """
+    colors = module_colors(plan.modules)
+    shown = min(plan.world_size, MOST_CELLS)
+    modules, buffers = [], []
+    for name, ranks in plan.modules.items():
+        span = range(min(ranks.ranks.start, shown), min(ranks.ranks.stop, shown))
+        buffers.append(_coordinates(ranks, len(span)).tobytes())
+        modules.append(
+            {
+                "name": name,
+                "color": colors[name],
+                "start": span.start,
+                "count": len(span),
+                "sizes": list(ranks.grid.shape),
+            }
+        )
+    cells = {
+        "world": plan.world_size,
+        "shown": shown,
+        "per_node": ranks_per_node,
+        "dimensions": list(DIMENSIONS),
+        "modules": modules,
+        "words": in_words(plan, ranks_per_node),
+    }
+    return cells, b"".join(buffers)
+
+
+def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
+    """Return the whole map as text, for those who do not see it and for those who test it."""
+    nodes = -(-plan.world_size // ranks_per_node)
+    parts = [
+        f"Rank map: {_counted(plan.world_size, 'rank')} on {_counted(nodes, 'node')} of up to "
+        f"{ranks_per_node:,}, {plan.deployment_mode}."
+    ]
+    for name, ranks in plan.modules.items():
+        grid = zip(DIMENSIONS, ranks.grid.shape, strict=True)
+        sizes = ", ".join(f"{dimension.upper()} {size:,}" for dimension, size in grid)
+        parts.append(f"{name} on ranks {span_text(ranks.ranks)}: {sizes}.")
+    if plan.world_size > MOST_CELLS:
+        parts.append(f"The first {MOST_CELLS:,} ranks are drawn.")
+    return " ".join(parts)
+
+
+def _coordinates(ranks: RankMap, count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    places = np.arange(count)
+    found = np.empty((len(DIMENSIONS), count), dtype=np.uint16)
+    for index, size in enumerate(ranks.grid.shape):
+        places, found[index] = np.divmod(places, size)
+    return found
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,177 @@
+"""All that is known of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from typing import Any
+
+from mimokit.charts.palette import module_colors
+from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.plan.rank_map import RankMap
+from mimokit.plan.summary import place_text, samples_text, span_text
+from mimokit.plan.types import ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit_widgets.pictures.rank_cells import LONG_NAMES
+
+MOST_PEERS = 6
+
+
+def rank_details(
+    plan: LayoutPlan, rank: int, ranks_per_node: int, config: ExperimentConfig | None = None
+) -> dict[str, Any]:
+    """Return what a rank holds, computes, reads, and whom it talks to.
+
+    Args:
+        plan: the plan.
+        rank: one of its ranks.
+        ranks_per_node: ranks of a machine.
+        config: the plan's config, for the layers that the rank holds.
+    """
+    colors = module_colors(plan.modules)
+    modules = [
+        {"color": colors[name], **_module(plan, ranks, rank, config)}
+        for name, ranks in plan.modules.items()
+        if rank in ranks.ranks
+    ]
+    peers = list(_peers(plan, rank))
+    words = [f"Rank {rank} on node {rank // ranks_per_node}."]
+    words += [f"{module['name']}: {module['place']}; {module['work']}" for module in modules]
+    words += [f"{name} group: {text}." for m in modules for name, text in _group_words(m)]
+    words += peers or ["It exchanges nothing with another module's ranks."]
+    return {
+        "rank": rank,
+        "node": rank // ranks_per_node,
+        "modules": modules,
+        "peers": peers,
+        "words": " ".join(words) if modules else f"Rank {rank} holds no module.",
+    }
+
+
+def named_samples(span: tuple[int, int]) -> str:
+    """Return "sample 5" or "samples 0–7"."""
+    return f"sample{'s' if span[1] - span[0] > 1 else ''} {samples_text(span)}"
+
+
+def _group_words(module: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for group in module["groups"]:
+        yield f"{module['name']} {group['label']}", group["text"]
+
+
+def _module(
+    plan: LayoutPlan, ranks: RankMap, rank: int, config: ExperimentConfig | None
+) -> dict[str, Any]:
+    batch = plan.batch.modules[ranks.module]
+    work = f"computes {named_samples(batch.samples[rank])}"
+    if rank in batch.loaded:
+        work += f", reads {named_samples(batch.loaded[rank])}"
+    shard = ""
+    if config is not None and ranks.module in config.model.module_architectures:
+        shard = _shard(ranks, rank, config.model.module_architectures[ranks.module])
+    return {
+        "name": ranks.module,
+        "place": place_text(ranks, rank),
+        "coordinates": dict(ranks.coordinates(rank)),
+        "work": f"{work}.",
+        "shard": shard,
+        "groups": list(_groups(ranks, rank)),
+    }
+
+
+def _groups(ranks: RankMap, rank: int) -> Iterator[dict[str, Any]]:
+    """Yield the rank's group in every dimension that the module is cut in."""
+    sizes = dict(zip(ranks.grid.dimensions, ranks.grid.shape, strict=True))
+    for dimension, size in sizes.items():
+        if size > 1:
+            yield _group(dimension, ranks.group_of(rank, dimension))
+    if ranks.expert_parallel > 1:
+        yield _group("ep", ranks.expert_view().group_of(rank, "ep"))
+
+
+def _group(dimension: str, members: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        "dimension": dimension,
+        "label": f"{dimension.upper()} ({LONG_NAMES[dimension]})",
+        "members": list(members),
+        "text": _members_text(members),
+    }
+
+
+def _members_text(members: tuple[int, ...]) -> str:
+    """Return ranks as spans, or the step between them, or the first few of many."""
+    spans = span_text(members)
+    if spans.count(",") < 8:
+        return f"ranks {spans}"
+    steps = {b - a for a, b in pairwise(members)}
+    every = f", every {steps.pop():,}" if len(steps) == 1 else ", …"
+    first = ", ".join(f"{member:,}" for member in members[:4])
+    return f"{len(members):,} ranks {first} … {members[-1]:,}{every}"
+
+
+def _shard(ranks: RankMap, rank: int, network: ModuleArchitecture) -> str:
+    place = ranks.coordinates(rank)
+    per_stage = network.num_layers // ranks.pipeline_parallel
+    first = place["pp"] * per_stage
+    layers = f"layers {first}–{first + per_stage - 1} of {network.num_layers}"
+    if per_stage == network.num_layers:
+        layers = f"all {network.num_layers} layers"
+    if ranks.tensor_parallel == 1:
+        return f"holds {layers}, each whole"
+    heads = network.num_attention_heads // ranks.tensor_parallel
+    begin = place["tp"] * heads
+    span = f"{begin}–{begin + heads - 1}" if heads > 1 else f"{begin}"
+    return (
+        f"holds part {place['tp'] + 1} of {ranks.tensor_parallel} of {layers}: heads {span} of "
+        f"{network.num_attention_heads}"
+    )
+
+
+def _peers(plan: LayoutPlan, rank: int) -> Iterator[str]:
+    for bridge in plan.bridges:
+        if isinstance(bridge, ColocatedBridge):
+            yield from _gathers(bridge, rank)
+        else:
+            yield from _sends(bridge, rank)
+    yield from _stages(plan, rank)
+
+
+def _gathers(bridge: ColocatedBridge, rank: int) -> Iterator[str]:
+    name = f"{bridge.source} → {bridge.destination}"
+    if bridge.direction == "equal":
+        return
+    group = next((group for group in bridge.gather_groups if rank in group), ())
+    kept = named_samples(bridge.slices[rank])
+    gather, cut = ("forward", "backward")[:: 1 if bridge.direction == "fan_in" else -1]
+    yield (
+        f"{name}, {gather}: gathers with {_members_text(tuple(group))}; "
+        f"{cut}: keeps {kept} of their {bridge.slices[group[-1]][1]}."
+    )
+
+
+def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
+    for way, route in (("forward", bridge.forward), ("backward", bridge.backward)):
+        name = f"{bridge.source} → {bridge.destination}, {way}"
+        found = [t for t in route.transfers if rank in (t.source_rank, t.destination_rank)]
+        for transfer in found[:MOST_PEERS]:
+            sends = transfer.source_rank == rank
+            other = transfer.destination_rank if sends else transfer.source_rank
+            what = named_samples((transfer.start, transfer.stop))
+            yield f"{name}: {'sends' if sends else 'receives'} {what} " + (
+                f"to rank {other:,}." if sends else f"from rank {other:,}."
+            )
+        if len(found) > MOST_PEERS:
+            yield f"{name}: and {len(found) - MOST_PEERS:,} messages more."
+        for group in islice((group for group in route.groups if rank in group), 1):
+            does = "is told by" if route.form == "leader" else "gathers with"
+            yield f"{name}: {does} {_members_text(tuple(group))}."
+
+
+def _stages(plan: LayoutPlan, rank: int) -> Iterator[str]:
+    for name, ranks in plan.modules.items():
+        if rank not in ranks.ranks or ranks.pipeline_parallel == 1:
+            continue
+        stages = ranks.group_of(rank, "pp")
+        place = stages.index(rank)
+        if place:
+            yield f"{name}, stage {place}: activations come from rank {stages[place - 1]:,}."
+        if place + 1 < len(stages):
+            yield f"{name}, stage {place}: activations go to rank {stages[place + 1]:,}."

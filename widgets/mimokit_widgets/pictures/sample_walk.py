@@ -1,0 +1,119 @@
+"""The way of one sample through the modules, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mimokit.config.topology import topological_order
+from mimokit.plan.summary import span_text
+from mimokit.plan.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit_widgets.pictures.batch_lanes import ranks_text, replica_ranks
+from mimokit_widgets.pictures.rank_details import named_samples
+
+
+def sample_walk(plan: LayoutPlan, sample: int, *, backward: bool = False) -> dict[str, Any]:
+    """Return where a sample is at every step of its way.
+
+    Args:
+        plan: the plan.
+        sample: counted in the global batch of a micro-batch.
+        backward: follow the gradient back instead.
+
+    Raises:
+        ValueError: there is no such sample.
+    """
+    if not 0 <= sample < plan.batch.global_batch_size:
+        raise ValueError(f"sample {sample} is not one of 0 to {plan.batch.global_batch_size - 1}")
+    order = topological_order(plan.topology)
+    replicas = {name: sample // plan.batch.modules[name].micro_batch_size for name in order}
+    steps = list(
+        _backward(plan, sample, replicas) if backward else _forward(plan, sample, replicas)
+    )
+    return {"sample": sample, "backward": backward, "replicas": replicas, "steps": steps}
+
+
+def _forward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterator[str]:
+    said = ""
+    for name, replica in replicas.items():
+        readers = _readers(plan, name, sample)
+        if readers and readers not in said:
+            yield f"{readers} {'reads' if readers.startswith('rank ') else 'read'} it"
+            said += readers
+        yield f"{name} computes it on replica {replica:,} ({ranks_text(plan, name, replica)})"
+        for bridge in plan.bridges:
+            if bridge.source == name:
+                yield _crossing(plan, bridge, sample, backward=False)
+
+
+def _backward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterator[str]:
+    for name in reversed(tuple(replicas)):
+        yield (
+            f"{name} computes its gradient on replica {replicas[name]:,} "
+            f"({ranks_text(plan, name, replicas[name])})"
+        )
+        for bridge in plan.bridges:
+            if bridge.destination == name:
+                yield _crossing(plan, bridge, sample, backward=True)
+
+
+def _readers(plan: LayoutPlan, name: str, sample: int) -> str:
+    """Return the ranks of the module that read the sample, in words."""
+    loaded, replicas = plan.batch.modules[name].loaded, plan.modules[name].data_parallel
+    width = plan.batch.global_batch_size // replicas
+    spans = replica_ranks(plan, name, sample // width)
+    reading = [
+        rank
+        for span in spans
+        for rank in span
+        if rank in loaded and loaded[rank][0] <= sample < loaded[rank][1]
+    ]
+    return f"rank{'s' if len(reading) > 1 else ''} {span_text(reading)}" if reading else ""
+
+
+def _crossing(plan: LayoutPlan, bridge: Bridge, sample: int, *, backward: bool) -> str:
+    if isinstance(bridge, ColocatedBridge):
+        return _slice_or_gather(plan, bridge, sample, backward)
+    return _messages(bridge, sample, backward)
+
+
+def _slice_or_gather(plan: LayoutPlan, bridge: ColocatedBridge, sample: int, backward: bool) -> str:
+    """Return how a sample changes hands on shared ranks."""
+    what = "its gradient" if backward else "the output"
+    taker = bridge.source if backward else bridge.destination
+    giver = bridge.destination if backward else bridge.source
+    if bridge.direction == "equal":
+        return f"{what} stays where it is: both modules hold the same samples"
+    many, few = giver, taker
+    gathers = (bridge.direction == "fan_in") != backward
+    if not gathers:
+        many, few = taker, giver
+    piece = plan.batch.modules[many].micro_batch_size
+    owner = sample // piece
+    if gathers:
+        place = owner % bridge.ratio
+        return (
+            f"{what} is gathered: piece {place + 1} of {bridge.ratio} that replica "
+            f"{sample // plan.batch.modules[few].micro_batch_size:,} of {few} puts together"
+        )
+    kept = named_samples((owner * piece, (owner + 1) * piece))
+    return (
+        f"{what} is cut: {ranks_text(plan, many, owner)} keep{'s' if _single(plan, many) else ''} "
+        f"{kept} of what they hold already, nothing moves"
+    )
+
+
+def _single(plan: LayoutPlan, module: str) -> bool:
+    ranks = plan.modules[module]
+    return ranks.tensor_parallel * ranks.context_parallel * ranks.pipeline_parallel == 1
+
+
+def _messages(bridge: DisjointBridge, sample: int, backward: bool) -> str:
+    route = bridge.backward if backward else bridge.forward
+    what = "its gradient" if backward else "the output"
+    found = [t for t in route.transfers if t.start <= sample < t.stop]
+    pairs = ", ".join(f"{t.source_rank:,} → {t.destination_rank:,}" for t in found[:4])
+    more = f" and {len(found) - 4:,} more" if len(found) > 4 else ""
+    then = {"leader": ", which tells its group", "shards": ", whose group gathers", "copies": ""}
+    after = then[route.form] if route.groups else ""
+    return f"{what} crosses in a message, rank {pairs}{more}{after}"

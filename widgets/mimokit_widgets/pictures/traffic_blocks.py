@@ -1,0 +1,83 @@
+"""Who talks to whom, as a matrix of ranks, nodes or groups of nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mimokit.plan.summary import bytes_text
+from mimokit.plan.traffic import KINDS, Traffic
+
+MOST_BLOCKS = 128
+MOST_RANKS = 128
+
+EXPLAINED = {
+    "bridge": "outputs of one module on their way to the next, gradients on their way back",
+    "pipeline": "activations to the next stage of the same module, gradients back",
+    "tensor": "four all-reduces per layer and micro-batch within a tensor-parallel group",
+    "context": "keys and values round a context-parallel group",
+    "data": "the all-reduce of gradients over replicas, once per step",
+}
+ALL = "all"
+
+
+def traffic_blocks(
+    found: Traffic, ranks_per_node: int, kind: str = ALL, *, by_node: bool = False
+) -> tuple[dict[str, Any], bytes]:
+    """Return the matrix of one kind of traffic, or of all.
+
+    Args:
+        found: the traffic.
+        ranks_per_node: ranks of a machine.
+        kind: one of `mimokit.plan.traffic.KINDS`, or "all".
+        by_node: sum over the ranks of a node, also where single ranks would fit.
+
+    Returns:
+        What stands beside the matrix, and its bytes per step as 32-bit floats, row by row: a row
+        per sender, a column per receiver.
+    """
+    chosen = kind if kind in found.flows else ALL
+    block, noun = _block(found.world_size, ranks_per_node, by_node)
+    blocks = -(-found.world_size // block)
+    kinds = found.flows if chosen == ALL else (chosen,)
+    matrix = sum((found.matrix(each, block) for each in kinds), np.zeros((blocks, blocks)))
+    largest = float(matrix.max(initial=0.0))
+    picture = {
+        "blocks": blocks,
+        "per_block": block,
+        "noun": noun,
+        "kind": chosen,
+        "by_node": noun != "rank",
+        "can_choose": found.world_size <= MOST_RANKS and ranks_per_node < found.world_size,
+        "kinds": [
+            {"name": name, "total": bytes_text(round(total)), "explained": EXPLAINED[name]}
+            for name, total in found.total.items()
+        ],
+        "missing": [name for name in KINDS if name not in found.flows],
+        "largest": largest,
+        "largest_text": bytes_text(round(largest)),
+        "words": _in_words(found, chosen, matrix, noun),
+    }
+    return picture, matrix.astype(np.float32).tobytes()
+
+
+def _block(world: int, ranks_per_node: int, by_node: bool) -> tuple[int, str]:
+    """Return the ranks of a block and what to call it."""
+    if world <= MOST_RANKS and not by_node:
+        return 1, "rank"
+    nodes = -(-world // ranks_per_node)
+    several = -(-nodes // MOST_BLOCKS)
+    return ranks_per_node * several, "node" if several == 1 else f"block of {several} nodes"
+
+
+def _in_words(found: Traffic, kind: str, matrix: Any, noun: str) -> str:
+    if not found.flows:
+        return "Traffic: nobody sends anything."
+    totals = "; ".join(f"{name} {bytes_text(round(n))}" for name, n in found.total.items())
+    sender, receiver = np.unravel_index(int(np.argmax(matrix)), matrix.shape)
+    what = "All traffic" if kind == ALL else f"{kind.capitalize()} traffic"
+    return (
+        f"Traffic per step: {totals}. {what}: most from {noun} {sender:,} to {noun} "
+        f"{receiver:,}, {bytes_text(round(float(matrix.max())))}."
+    )

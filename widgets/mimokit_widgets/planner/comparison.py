@@ -1,0 +1,69 @@
+"""Two layouts side by side, line by line, with what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from mimokit.config import ExperimentConfig
+from mimokit.plan.summary import span_text
+from mimokit.plan.types import LayoutPlan
+from mimokit_widgets.planner.figures import figures_of
+
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: what it is about, and how it stands in each layout."""
+
+    label: str
+    left: str
+    right: str
+    differs: bool
+
+    def to_json(self) -> dict[str, object]:
+        """Return what the browser draws."""
+        return asdict(self)
+
+
+def compare(
+    left: tuple[ExperimentConfig, LayoutPlan], right: tuple[ExperimentConfig, LayoutPlan]
+) -> list[Line]:
+    """Return every line that either layout has, in the order of reading."""
+    ours, theirs = dict(_facts(*left)), dict(_facts(*right))
+    labels = _merged(list(ours), list(theirs))
+    return [_line(label, ours.get(label, ABSENT), theirs.get(label, ABSENT)) for label in labels]
+
+
+def _line(label: str, left: str, right: str) -> Line:
+    return Line(label, left, right, left != right)
+
+
+def _merged(ours: list[str], theirs: list[str]) -> list[str]:
+    """Return all labels; one that only the right has stands behind its neighbour there."""
+    merged = list(ours)
+    for index, label in enumerate(theirs):
+        if label not in merged:
+            before = theirs[index - 1] if index else None
+            merged.insert(merged.index(before) + 1 if before in merged else 0, label)
+    return merged
+
+
+def _facts(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[tuple[str, str]]:
+    yield "deployment mode", plan.deployment_mode
+    for name, ranks in plan.modules.items():
+        sizes = {
+            "TP": ranks.tensor_parallel,
+            "CP": ranks.context_parallel,
+            "PP": ranks.pipeline_parallel,
+            "DP": ranks.data_parallel,
+            "EP": ranks.expert_parallel,
+        }
+        shown = [
+            f"{size} {count}" for size, count in sizes.items() if count > 1 or size in ("TP", "DP")
+        ]
+        yield f"{name}: sizes", " · ".join(shown)
+        yield f"{name}: on ranks", span_text(ranks.ranks)
+    for figure in figures_of(config, plan):
+        yield figure.label, figure.value

@@ -1,0 +1,180 @@
+"""Problems as the planner shows them: beside which field, and with which button."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mimokit.config import Fix, Problem, RuntimeConfig
+from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.mimo import MimoParallelismConfig
+from mimokit_widgets.planner.draft import Draft
+from mimokit_widgets.planner.nearest import nearest_number
+from mimokit_widgets.planner.paths import (
+    DATA_FIELDS,
+    NETWORK_FIELDS,
+    NETWORKS,
+    SIZE_FIELDS,
+    SIZES,
+    TOKENS,
+    WORLD_FIELDS,
+    Path,
+    mapping_at,
+    module_names,
+    short_name,
+    value_at,
+)
+
+MOST_SHOWN = 24
+MOST_LETTERS = 14
+
+_KNOWN: Mapping[Path, tuple[str, ...]] = {
+    (): tuple(ExperimentConfig.model_fields),
+    ("model",): (*MimoParallelismConfig.model_fields, "llm_rank_offset"),
+    ("data",): DATA_FIELDS,
+    ("runtime",): tuple(RuntimeConfig.model_fields),
+}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """One problem on the screen.
+
+    Attributes:
+        path: the field to mark; empty where it has none on the screen.
+        sentence: what stands beside it.
+        fix: what a click does, or None.
+        label: what the button says: "DP 3 → 4".
+    """
+
+    path: Path
+    sentence: str
+    fix: Fix | None = None
+    label: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the browser draws."""
+        return {"path": list(self.path), "sentence": self.sentence, "label": self.label}
+
+
+def complaints_of(
+    problems: Iterable[Problem], draft: Draft, valid: Draft | None = None, edited: Path = ()
+) -> tuple[Complaint, ...]:
+    """Return one complaint per problem, and one about the edit that brought them all.
+
+    Args:
+        problems: what is wrong with the draft.
+        draft: the refused one.
+        valid: the last one that was accepted; a field goes back to its value where the problem
+            itself knows no fix.
+        edited: the field whose edit made the draft, empty for any other cause.
+    """
+    found = tuple(_complaint(problem, draft, valid) for problem in problems)
+    if not found or not edited or any(each.path == edited for each in found):
+        return found
+    cause = _cause(draft, edited)
+    if cause is None:
+        return found
+    return (cause, *(_explaining(each) for each in found))
+
+
+def _cause(draft: Draft, edited: Path) -> Complaint | None:
+    """Return a complaint about the edited number itself, where another one would do."""
+    better = nearest_number(draft, edited)
+    if better is None:
+        return None
+    given = _standing(edited, draft)
+    whose = f"Module '{edited[2]}'" if edited[:2] in (SIZES, NETWORKS) else "Layout"
+    sentence = f"{whose}: {edited[-1]} {given} does not go with the rest; {better} does."
+    fix: Fix = {"path": ".".join(edited), "value": better}
+    return Complaint(edited, sentence, fix, f"{short_name(edited[-1])} {given:,} → {better:,}")
+
+
+def _explaining(complaint: Complaint) -> Complaint:
+    """Return a complaint that only explains another: no network is bent to suit a size."""
+    if complaint.fix is None or not complaint.fix["path"].startswith(".".join(NETWORKS)):
+        return complaint
+    return replace(complaint, fix=None, label="")
+
+
+def _complaint(problem: Problem, draft: Draft, valid: Draft | None) -> Complaint:
+    path = _path(problem, draft.content)
+    fix = problem.fix
+    if fix is not None:
+        return Complaint(path, problem.sentence, fix, _label(fix, problem, draft))
+    if path and _unknown(path) and value_at(draft.content, path[:-1]) is not None:
+        removal: Fix = {"path": ".".join(path), "value": None}
+        return Complaint(path, problem.sentence, removal, f"Remove {problem.field}")
+    back = _back(path, draft, valid)
+    return Complaint(path, problem.sentence, back, _label(back, problem, draft) if back else "")
+
+
+def _back(path: Path, draft: Draft, valid: Draft | None) -> Fix | None:
+    """Return the fix that restores the last accepted number of a field."""
+    if valid is None or not path:
+        return None
+    before, now = _standing(path, valid), _standing(path, draft)
+    if before == now or not isinstance(before, int | str | None):
+        return None
+    return {"path": ".".join(path), "value": before}
+
+
+def _standing(path: Path, draft: Draft) -> object:
+    if path[0] in WORLD_FIELDS:
+        return getattr(draft, path[0])
+    return value_at(draft.content, path)
+
+
+def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
+    """Return where the refused value stands."""
+    module, field = problem.module, problem.field
+    if module == "world" and field in WORLD_FIELDS:
+        return (field,)
+    if module in module_names(content):
+        if field in SIZE_FIELDS:
+            return (*SIZES, module, field)
+        if field == "special_token_ids":
+            return (*TOKENS, module)
+        if field == "topology":
+            return ("model", "topology", module)
+        if field in NETWORK_FIELDS:
+            return (*NETWORKS, module, field)
+        for section in (SIZES, NETWORKS):
+            if field in mapping_at(content, (*section, module)):
+                return (*section, module, field)
+        return (*SIZES, module)
+    if module in ("model", "data", "runtime"):
+        return (module, field)
+    return (field,) if field in content else ()
+
+
+def _unknown(path: Path) -> bool:
+    """Return whether no config class knows the last key."""
+    if path[0] in WORLD_FIELDS:
+        return False
+    if path[:-1] in _KNOWN:
+        return path[-1] not in _KNOWN[path[:-1]]
+    if path[:2] == SIZES and len(path) == 4:
+        return path[-1] not in SIZE_FIELDS
+    if path[:2] == NETWORKS and len(path) == 4:
+        return path[-1] not in NETWORK_FIELDS
+    return False
+
+
+def _label(fix: Fix, problem: Problem, draft: Draft) -> str:
+    path = tuple(fix["path"].split("."))
+    old = _standing(path, draft)
+    what = short_name(path[-1])
+    if path[:2] in (SIZES, NETWORKS) and path[2] != problem.module:
+        what = f"{path[2]} {what}"
+    if path[:2] == TOKENS:
+        what = "token id"
+    return f"{what} {_shown(old)} → {_shown(fix['value'])}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "auto"
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"

@@ -1,0 +1,70 @@
+"""What stands in the planner's fields: a config that need not be valid."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mimokit.config import ConfigError, ExperimentConfig, config_from_mapping
+from mimokit.config.inheritance import read_with_parents, resolve_path
+
+RANKS_PER_NODE = 8
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The mapping of a YAML file, and what the planner asks for beside it.
+
+    Attributes:
+        content: sections model, data and runtime; any value may be wrong.
+        world_size: ranks of the world, or None for as many as the modules need.
+        ranks_per_node: ranks that share a machine.
+    """
+
+    content: Mapping[str, Any] = field(default_factory=dict)
+    world_size: object = None
+    ranks_per_node: object = RANKS_PER_NODE
+
+    def with_content(self, content: Mapping[str, Any]) -> Draft:
+        """Return the draft with other sections."""
+        return replace(self, content=content)
+
+    def copied(self) -> dict[str, Any]:
+        """Return the sections as dicts that may be changed."""
+        return copy.deepcopy(dict(self.content))
+
+
+def content_of(source: ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]) -> Any:
+    """Return the sections of a config, a mapping, the path of a YAML file or `preset:NAME`.
+
+    A config that can be read comes back in its full form; one that cannot, as it stands.
+
+    Raises:
+        ConfigError: the file cannot be read as YAML.
+        TypeError: it is none of these.
+    """
+    if isinstance(source, ExperimentConfig):
+        return source.to_mapping()
+    if isinstance(source, Mapping):
+        return canonical(source)
+    if isinstance(source, str | os.PathLike):
+        path = resolve_path(os.fspath(source), Path())
+        return canonical(read_with_parents(path), path.stem)
+    raise TypeError(
+        f"a config is an ExperimentConfig, a mapping or the path of a YAML file, not {source!r}"
+    )
+
+
+def canonical(content: Mapping[str, Any], name: str = "experiment") -> dict[str, Any]:
+    """Return the full form of sections that can be read, else a copy of them as they stand."""
+    try:
+        return config_from_mapping(content, name=name, world_may_be_open=True).to_mapping()
+    except ConfigError:
+        given = copy.deepcopy(dict(content))
+        given.pop("extends", None)
+        given.setdefault("name", name)
+        return given

@@ -1,0 +1,276 @@
+"""What one edit in the planner does to a draft; every function returns a new draft."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from mimokit.config import Fix
+from mimokit_widgets.planner.draft import Draft
+from mimokit_widgets.planner.networks import network_fields
+from mimokit_widgets.planner.paths import Path, mapping_at, value_at
+
+TEXT_FIELDS = ("name", "deployment_mode", "llm_module_name", "encoder_module_name")
+MOST_DIGITS = 40
+_WHOLE = re.compile(r"[+-]?\d+")
+
+
+def parsed(text: str) -> object:
+    """Return what a number field holds: a whole number, None for nothing or "auto", or the text."""
+    plain = text.strip()
+    if plain == "" or plain.lower() == "auto":
+        return None
+    digits = plain.replace(",", "").replace("_", "")
+    if _WHOLE.fullmatch(digits) and len(digits) <= MOST_DIGITS:
+        return int(digits)
+    return plain
+
+
+def set_field(draft: Draft, path: Sequence[str], text: str) -> Draft:
+    """Set the field at a path to what was typed; an empty field is left out."""
+    field = path[-1]
+    value = text.strip() or None if field in TEXT_FIELDS else parsed(text)
+    if tuple(path) == ("model", "deployment_mode"):
+        return set_mode(draft, text)
+    return with_value(draft, tuple(path), value)
+
+
+def with_value(draft: Draft, path: Path, value: object) -> Draft:
+    """Return the draft with the field at a path set; None takes its entry out."""
+    if path == ("world_size",):
+        return replace(draft, world_size=value)
+    if path == ("ranks_per_node",):
+        return replace(draft, ranks_per_node=value)
+    return draft.with_content(_content_with(draft, path, value))
+
+
+def set_flag(draft: Draft, path: Sequence[str], on: bool) -> Draft:
+    """Set the field at a path to true, or leave it out."""
+    return with_value(draft, tuple(path), True if on else None)
+
+
+def apply_fix(draft: Draft, fix: Fix) -> Draft:
+    """Set what a fix says; a value of None takes the entry out."""
+    path = tuple(fix["path"].split("."))
+    if path == ("model", "deployment_mode"):
+        return set_mode(draft, str(fix["value"]))
+    return with_value(draft, path, fix["value"])
+
+
+def set_mode(draft: Draft, mode: str) -> Draft:
+    """Change the deployment mode and lay the modules out for it.
+
+    On ranks of their own, modules follow each other in the order in which they are listed; on
+    shared ranks all begin at rank 0. The schedule follows the mode.
+    """
+    content = draft.copied()
+    model, runtime = content.get("model"), content.get("runtime")
+    if isinstance(runtime, dict):
+        runtime.pop("pipeline_schedule", None)
+    if not isinstance(model, dict):
+        return draft
+    model["deployment_mode"] = mode
+    return end_to_end(draft.with_content(content))
+
+
+def end_to_end(draft: Draft) -> Draft:
+    """Set every rank offset as the deployment mode wants it; see `set_mode`."""
+    content = draft.copied()
+    modules = value_at(content, ("model", "module_parallelisms"))
+    apart = value_at(content, ("model", "deployment_mode")) == "heterogeneous"
+    begin = 0
+    for sizes in (modules if isinstance(modules, dict) else {}).values():
+        if not isinstance(sizes, dict):
+            continue
+        sizes["rank_offset"] = begin
+        begin += _ranks(sizes) if apart else 0
+    return draft.with_content(content)
+
+
+def add_module(draft: Draft) -> Draft:
+    """Add an encoder behind the others, before the language module if that is the last."""
+    content = draft.copied()
+    model = _section(content, "model")
+    modules = _section(model, "module_parallelisms")
+    language = model.get("llm_module_name")
+    name = next(free for n in count(1) if (free := f"encoder_{n}") not in modules)
+    sizes = _first_sizes(model, modules, language)
+    model["module_parallelisms"] = _before(modules, language, name, sizes)
+    _section(model, "module_architectures")[name] = network_fields("clip-vit-l-14-336", 1)
+    if isinstance(model.get("topology"), dict):
+        model["topology"][name] = [language]
+    _section(model, "special_token_ids")[name] = _free_token(content)
+    return draft.with_content(content)
+
+
+def _first_sizes(
+    model: Mapping[str, Any], modules: Mapping[str, Any], language: object
+) -> dict[str, Any]:
+    """Return the sizes of a module that is added: such as the deployment mode can take."""
+    mode = model.get("deployment_mode")
+    if mode == "homogeneous":
+        return dict(mapping_at(modules, (str(language),)))
+    if mode == "heterogeneous":
+        ends = [_begin(own) + _ranks(own) for own in modules.values() if isinstance(own, dict)]
+        return {"tensor_parallel": 1, "data_parallel": 1, "rank_offset": max(ends, default=0)}
+    return {"tensor_parallel": 1}
+
+
+def _free_token(content: Mapping[str, Any]) -> int:
+    """Return a token id above the vocabulary and all that are taken."""
+    taken = mapping_at(content, ("model", "special_token_ids")).values()
+    vocabulary = value_at(content, ("data", "vocab_size"))
+    first = vocabulary if isinstance(vocabulary, int) else 0
+    return max([first, *(token + 1 for token in taken if isinstance(token, int))])
+
+
+def _section(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the mapping under a key; what is none gives way to an empty one."""
+    if not isinstance(parent.get(key), dict):
+        parent[key] = {}
+    found: dict[str, Any] = parent[key]
+    return found
+
+
+def remove_module(draft: Draft, name: str) -> Draft:
+    """Take a module out of every section."""
+    content = draft.copied()
+    model = content.get("model")
+    if not isinstance(model, dict):
+        return draft
+    for section in ("module_parallelisms", "module_architectures", "special_token_ids", "topology"):
+        if isinstance(model.get(section), dict):
+            model[section].pop(name, None)
+    if isinstance(model.get("topology"), dict):
+        model["topology"] = {
+            source: [target for target in fed if target != name] if isinstance(fed, list) else fed
+            for source, fed in model["topology"].items()
+        }
+    if model.get("encoder_module_name") == name:
+        model.pop("encoder_module_name")
+    return draft.with_content(content)
+
+
+def rename_module(draft: Draft, old: str, new: str) -> Draft:
+    """Rename a module in every section; its place stays."""
+    content = draft.copied()
+    model = content.get("model")
+    if not isinstance(model, dict):
+        return draft
+    for section in ("module_parallelisms", "module_architectures", "special_token_ids", "topology"):
+        if isinstance(model.get(section), dict):
+            model[section] = {
+                new if name == old else name: own for name, own in model[section].items()
+            }
+    for field in ("llm_module_name", "encoder_module_name"):
+        if model.get(field) == old:
+            model[field] = new
+    if isinstance(model.get("topology"), dict):
+        model["topology"] = {
+            source: [new if target == old else target for target in fed]
+            if isinstance(fed, list)
+            else fed
+            for source, fed in model["topology"].items()
+        }
+    return draft.with_content(content)
+
+
+def move_module(draft: Draft, name: str, by: int) -> Draft:
+    """Move a module up or down in the list; its ranks stay."""
+    content = draft.copied()
+    modules = value_at(content, ("model", "module_parallelisms"))
+    if not isinstance(modules, dict) or name not in modules:
+        return draft
+    names = list(modules)
+    place = names.index(name)
+    names.insert(max(0, min(len(names) - 1, place + by)), names.pop(place))
+    content["model"]["module_parallelisms"] = {each: modules[each] for each in names}
+    return draft.with_content(content)
+
+
+def set_feeds(draft: Draft, name: str, target: str, on: bool) -> Draft:
+    """Let a module feed another, or no longer; the default graph is not written."""
+    content = draft.copied()
+    model = content.get("model")
+    if not isinstance(model, dict):
+        return draft
+    graph = feeds_of(content)
+    fed = [each for each in graph.get(name, []) if each != target] + ([target] if on else [])
+    graph[name] = fed
+    model["topology"] = graph
+    if graph == _default_graph(model):
+        model.pop("topology")
+    return draft.with_content(content)
+
+
+def set_network(draft: Draft, name: str, published: str) -> Draft:
+    """Give a module the network of a published model."""
+    content = draft.copied()
+    networks = _section(_section(content, "model"), "module_architectures")
+    seq_length = value_at(content, ("data", "seq_length"))
+    whole = seq_length if isinstance(seq_length, int) else 1
+    networks[name] = network_fields(published, whole)
+    return draft.with_content(content)
+
+
+def feeds_of(content: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return module -> the modules that it feeds, as far as the graph can be read."""
+    model = mapping_at(content, ("model",))
+    written = model.get("topology")
+    if not isinstance(written, Mapping):
+        return _default_graph(model)
+    names = dict.fromkeys((*mapping_at(model, ("module_parallelisms",)), *written))
+    return {
+        str(name): [str(target) for target in fed] if isinstance(fed, list) else []
+        for name in names
+        for fed in [written.get(name, [])]
+    }
+
+
+def _default_graph(model: Mapping[str, Any]) -> dict[str, list[str]]:
+    language = model.get("llm_module_name")
+    names = mapping_at(model, ("module_parallelisms",))
+    return {str(name): [] if name == language else [str(language)] for name in names}
+
+
+def _before(
+    modules: Mapping[str, Any], language: Any, name: str, sizes: dict[str, Any]
+) -> dict[str, Any]:
+    names = list(modules)
+    place = len(names) - 1 if names and names[-1] == language else len(names)
+    entries = [*modules.items()]
+    entries.insert(place, (name, sizes))
+    return dict(entries)
+
+
+def _begin(sizes: Mapping[str, Any]) -> int:
+    begin = sizes.get("rank_offset", 0)
+    return begin if isinstance(begin, int) else 0
+
+
+def _ranks(sizes: Mapping[str, Any]) -> int:
+    """Return the ranks of a module; what cannot be read, or is left to be worked out, counts 1."""
+    product = 1
+    for field in ("tensor", "context", "pipeline", "data"):
+        value = sizes.get(f"{field}_parallel")
+        product *= value if isinstance(value, int) and value > 0 else 1
+    return product
+
+
+def _content_with(draft: Draft, path: Path, value: object) -> dict[str, Any]:
+    """Return the sections with one value changed; None takes the entry out."""
+    content = draft.copied()
+    current = content
+    for key in path[:-1]:
+        inner = current.get(key)
+        if not isinstance(inner, dict):
+            inner = current[key] = {}
+        current = inner
+    if value is None:
+        current.pop(path[-1], None)
+    else:
+        current[path[-1]] = value
+    return content

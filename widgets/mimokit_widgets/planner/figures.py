@@ -1,0 +1,157 @@
+"""The numbers that a plan comes down to, each with the formula that gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from mimokit.config import ExperimentConfig
+from mimokit.plan.bridge import BYTES_PER_NUMBER
+from mimokit.plan.rank_map import RankMap
+from mimokit.plan.summary import bytes_text
+from mimokit.plan.types import Bridge, ColocatedBridge, LayoutPlan
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number.
+
+    Attributes:
+        key: what tells it from the others: "ranks.images".
+        label: what it is called.
+        value: the number with its unit.
+        formula: how it comes about, with the numbers put in.
+    """
+
+    key: str
+    label: str
+    value: str
+    formula: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return what the browser draws."""
+        return asdict(self)
+
+
+def figures_of(config: ExperimentConfig, plan: LayoutPlan) -> list[Figure]:
+    """Return the numbers of a plan in the order in which they are read."""
+    return [
+        _world(plan),
+        *_batch(config, plan),
+        *(_module_ranks(ranks) for ranks in plan.modules.values()),
+        *(_samples_each(plan, name) for name in plan.modules),
+        *(figure for bridge in plan.bridges for figure in _bridge(config, plan, bridge)),
+        *_pipeline(plan),
+    ]
+
+
+def _world(plan: LayoutPlan) -> Figure:
+    ends = {name: ranks.ranks.stop for name, ranks in plan.modules.items()}
+    if plan.deployment_mode == "heterogeneous":
+        each = ", ".join(f"{name} {end:,}" for name, end in ends.items())
+        formula = (
+            f"the largest of offset + ranks over the modules ({each}) = {max(ends.values()):,}"
+        )
+    else:
+        formula = f"all modules share the ranks 0 to {max(ends.values()) - 1:,}"
+    if plan.world_size != max(ends.values()):
+        formula += f"; the world was given as {plan.world_size:,}"
+    return Figure("world", "ranks in the world", f"{plan.world_size:,}", formula)
+
+
+def _batch(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Figure]:
+    base, batch = config.data.base_batch_size, plan.batch
+    replicas = plan.modules[plan.llm_module_name].data_parallel
+    whole, count = batch.global_batch_size, batch.num_microbatches
+    yield Figure(
+        "global_batch",
+        "samples per micro-batch",
+        f"{whole:,}",
+        f"base_batch_size {base:,} × DP {replicas:,} of {plan.llm_module_name} = {whole:,}",
+    )
+    yield Figure(
+        "step",
+        "samples per step",
+        f"{whole * count:,}",
+        f"{whole:,} per micro-batch × {count:,} micro-batches = {whole * count:,}",
+    )
+    length = config.data.seq_length
+    yield Figure(
+        "tokens",
+        "tokens per step",
+        f"{whole * count * length:,}",
+        f"{whole * count:,} samples × seq_length {length:,} = {whole * count * length:,}",
+    )
+
+
+def _module_ranks(ranks: RankMap) -> Figure:
+    sizes = (
+        f"TP {ranks.tensor_parallel:,} × CP {ranks.context_parallel:,} × PP "
+        f"{ranks.pipeline_parallel:,} × DP {ranks.data_parallel:,}"
+    )
+    return Figure(
+        f"ranks.{ranks.module}", f"ranks of {ranks.module}", f"{ranks.size:,}",
+        f"{sizes} = {ranks.size:,}",
+    )  # fmt: skip
+
+
+def _samples_each(plan: LayoutPlan, name: str) -> Figure:
+    each = plan.batch.modules[name].micro_batch_size
+    replicas, whole = plan.modules[name].data_parallel, plan.batch.global_batch_size
+    return Figure(
+        f"samples.{name}", f"samples per replica of {name}", f"{each:,}",
+        f"{whole:,} samples / DP {replicas:,} = {each:,} per micro-batch",
+    )  # fmt: skip
+
+
+def _bridge(config: ExperimentConfig, plan: LayoutPlan, bridge: Bridge) -> Iterator[Figure]:
+    name = f"{bridge.source} → {bridge.destination}"
+    for way in ("forward", "backward"):
+        if isinstance(bridge, ColocatedBridge):
+            moved = bridge.bytes_forward if way == "forward" else bridge.bytes_backward
+            formula = _colocated_formula(config, plan, bridge, moved)
+        else:
+            route = bridge.forward if way == "forward" else bridge.backward
+            moved, formula = route.bytes_between, route.reason
+        yield Figure(
+            f"bridge.{bridge.source}.{bridge.destination}.{way}",
+            f"{name}, {way}",
+            bytes_text(moved),
+            f"{formula} Per micro-batch.",
+        )
+
+
+def _colocated_formula(
+    config: ExperimentConfig, plan: LayoutPlan, bridge: ColocatedBridge, moved: int
+) -> str:
+    if bridge.direction == "equal":
+        return "Both modules have as many replicas: nothing moves."
+    if not moved:
+        return "Each rank keeps its own slice of what it holds already: nothing moves."
+    piece = plan.batch.global_batch_size // max(
+        plan.modules[bridge.source].data_parallel, plan.modules[bridge.destination].data_parallel
+    )
+    ranks = plan.modules[bridge.source].size
+    per_sample = moved // (ranks * (bridge.ratio - 1) * piece)
+    hidden = config.model.get_architecture(bridge.destination).hidden_size
+    rows = per_sample // BYTES_PER_NUMBER // hidden
+    return (
+        f"{ranks:,} ranks × ({bridge.ratio} − 1) pieces from the others × {piece:,} samples × "
+        f"{rows:,} tokens × {hidden:,} numbers × {BYTES_PER_NUMBER} B = {moved:,} B."
+    )
+
+
+def _pipeline(plan: LayoutPlan) -> Iterator[Figure]:
+    if plan.pipeline is None:
+        return
+    timeline = plan.pipeline.timeline()
+    worst = max(timeline.bubble)
+    stage = timeline.bubble.index(worst)
+    whole, busy = timeline.pipeline_makespan, timeline.busy[stage]
+    yield Figure(
+        "bubble",
+        "longest idle share of a stage",
+        f"{worst:.1%}",
+        f"({whole:,g} − {busy:,g} busy) / {whole:,g}, where a forward takes 1, a backward 2 and a "
+        "message nothing; (p − 1) / (m + p − 1) for p equal stages and m micro-batches.",
+    )

@@ -1,0 +1,50 @@
+"""What follows from a draft: a config and its plan, or what is wrong."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
+from mimokit.plan.layout import plan as plan_of
+from mimokit.plan.types import LayoutPlan
+from mimokit_widgets.planner.draft import Draft
+from mimokit_widgets.planner.limits import limit_problems
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of planning a draft.
+
+    Attributes:
+        config: the config, None where the draft is refused.
+        plan: its plan, None likewise.
+        problems: why it is refused; empty for a valid draft.
+        notes: what is allowed and still worth knowing.
+    """
+
+    config: ExperimentConfig | None
+    plan: LayoutPlan | None
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def evaluate(draft: Draft) -> Outcome:
+    """Plan a draft; never raises for what a user wrote."""
+    beyond = tuple(limit_problems(draft))
+    if beyond:
+        return Outcome(None, None, beyond)
+    world: Any = draft.world_size  # whatever was typed; checked with the rest
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            config = config_from_mapping(draft.content, world_size=world)
+            plan = plan_of(config, world)
+    except ConfigError as error:
+        return Outcome(None, None, error.problems)
+    except ValueError as error:  # a plan that cannot be made of sizes that pass every check
+        sentence = " ".join(str(error).split()).rstrip(".") + "."
+        return Outcome(None, None, (Problem("model", "layout", None, sentence),))
+    notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    return Outcome(config, plan, (), notes)

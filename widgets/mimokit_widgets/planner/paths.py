@@ -1,0 +1,58 @@
+"""Where a field is in the nested mapping of a config, and what it is called for short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConfig
+
+Path = tuple[str, ...]
+
+SIZES: Path = ("model", "module_parallelisms")
+NETWORKS: Path = ("model", "module_architectures")
+TOKENS: Path = ("model", "special_token_ids")
+
+SIZE_FIELDS = tuple(ModuleParallelismConfig.model_fields)
+NETWORK_FIELDS = tuple(ModuleArchitecture.model_fields)
+DATA_FIELDS = tuple(DataConfig.model_fields)
+SECTIONS = ("model", "data", "runtime")
+WORLD_FIELDS = ("world_size", "ranks_per_node")
+"""What is asked for beside the sections of a config."""
+
+_SHORT = {
+    "tensor_parallel": "TP",
+    "pipeline_parallel": "PP",
+    "context_parallel": "CP",
+    "expert_parallel": "EP",
+    "data_parallel": "DP",
+    "rank_offset": "offset",
+    "base_batch_size": "batch size",
+    "num_microbatches": "micro-batches",
+}
+
+
+def short_name(field: str) -> str:
+    """Return what a field is called on a button: TP, offset, batch size."""
+    return _SHORT.get(field, field.replace("_", " "))
+
+
+def value_at(content: Mapping[str, Any], path: Iterable[str]) -> Any:
+    """Return the value at a path, None where there is none."""
+    current: Any = content
+    for key in path:
+        if not isinstance(current, Mapping) or key not in current:
+            return None
+        current = current[key]
+    return current
+
+
+def mapping_at(content: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
+    """Return the mapping at a path, an empty one where there is none."""
+    found = value_at(content, path)
+    return found if isinstance(found, Mapping) else {}
+
+
+def module_names(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the modules that a config lists, as far as they can be read."""
+    return tuple(str(name) for name in mapping_at(content, SIZES))

@@ -1,0 +1,234 @@
+"""What the planner shows, as data that a browser draws without deciding anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from mimokit.charts.palette import module_colors
+from mimokit.config import ExperimentConfig, preset_names
+from mimokit.plan.pipeline import PipelinePlan
+from mimokit.plan.pipeline_html import timeline_to_html
+from mimokit.plan.pipeline_summary import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
+from mimokit.plan.summary import span_text, title
+from mimokit.plan.traffic import traffic
+from mimokit.plan.types import LayoutPlan
+from mimokit_widgets.pictures.batch_lanes import batch_lanes
+from mimokit_widgets.pictures.rank_cells import rank_cells
+from mimokit_widgets.pictures.rank_details import rank_details
+from mimokit_widgets.pictures.sample_walk import sample_walk
+from mimokit_widgets.pictures.traffic_blocks import traffic_blocks
+from mimokit_widgets.planner.comparison import compare
+from mimokit_widgets.planner.complaints import MOST_SHOWN
+from mimokit_widgets.planner.edits import feeds_of
+from mimokit_widgets.planner.figures import figures_of
+from mimokit_widgets.planner.graph import layers_of
+from mimokit_widgets.planner.limits import MOST_MODULES
+from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
+from mimokit_widgets.planner.paths import (
+    DATA_FIELDS,
+    NETWORK_FIELDS,
+    NETWORKS,
+    SIZE_FIELDS,
+    SIZES,
+    TOKENS,
+    mapping_at,
+    module_names,
+    value_at,
+)
+from mimokit_widgets.planner.session import Session
+
+TABS = {
+    "ranks": "Rank map",
+    "batch": "Batch split",
+    "traffic": "Traffic",
+    "pipeline": "Pipeline",
+    "compare": "Compare",
+}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Everything that is shown.
+
+    Attributes:
+        state: fields, problems, numbers and the picture of the chosen tab.
+        cells: coordinates of the rank map's cells.
+        other_cells: those of the pinned layout, while they are compared.
+        matrix: the traffic matrix.
+        details: the selected rank.
+        walk: the followed sample.
+    """
+
+    state: dict[str, Any]
+    cells: bytes = b""
+    other_cells: bytes = b""
+    matrix: bytes = b""
+    details: dict[str, Any] = field(default_factory=dict)
+    walk: dict[str, Any] = field(default_factory=dict)
+
+
+def screen_of(session: Session) -> Screen:
+    """Return what a session shows."""
+    state: dict[str, Any] = {
+        "serial": session.serial,
+        "edited": session.edited,
+        "fields": _fields(session),
+        "valid": not session.problems,
+        "problems": [each.to_json() for each in session.complaints[:MOST_SHOWN]],
+        "more_problems": max(0, len(session.complaints) - MOST_SHOWN),
+        "notice": session.notice,
+        "again": session.again,
+        "can_undo": session.history.can_undo,
+        "can_redo": session.history.can_redo,
+        "presets": list(preset_names()),
+        "published": published_networks(),
+        "pinned": session.pinned is not None,
+        "tab": session.tab,
+        "tabs": [],
+        "headline": "",
+        "figures": [],
+        "notes": [],
+    }
+    valid = session.valid
+    if valid is None or valid.plan is None or valid.config is None:
+        return Screen(state)
+    config, plan = valid.config, valid.plan
+    names = _tabs(session, plan)
+    tab = session.tab if session.tab in names else "ranks"
+    state |= {
+        "tab": tab,
+        "tabs": [{"name": name, "title": TABS[name]} for name in names],
+        "headline": title(plan),
+        "figures": [each.to_json() for each in figures_of(config, plan)],
+        "notes": list(valid.notes),
+    }
+    return _with_picture(session, state, tab, config, plan)
+
+
+def _tabs(session: Session, plan: LayoutPlan) -> list[str]:
+    absent = {
+        "pipeline": plan.pipeline is None,
+        "compare": session.pinned is None or session.pinned.plan is None,
+    }
+    return [name for name in TABS if not absent.get(name, False)]
+
+
+def _with_picture(
+    session: Session,
+    state: dict[str, Any],
+    tab: str,
+    config: ExperimentConfig,
+    plan: LayoutPlan,
+) -> Screen:
+    """Return the screen with the picture of one tab; others are made when they are opened."""
+    per_node = session.ranks_per_node
+    if tab == "ranks":
+        state["ranks"], cells = rank_cells(plan, per_node)
+        details = {}
+        if session.selected is not None:
+            details = rank_details(plan, session.selected, per_node, config)
+        return Screen(state, cells, details=details)
+    if tab == "batch":
+        state["batch"] = batch_lanes(plan)
+        walk = {}
+        if session.sample is not None:
+            walk = sample_walk(plan, session.sample[0], backward=session.sample[1])
+        return Screen(state, walk=walk)
+    if tab == "traffic":
+        found = traffic(config, plan)
+        state["traffic"], matrix = traffic_blocks(
+            found, per_node, session.kind, by_node=session.by_node
+        )
+        return Screen(state, matrix=matrix)
+    if tab == "pipeline":
+        assert plan.pipeline is not None, "a layout without a pipeline has no such tab"
+        state["pipeline"] = _pipeline(plan, plan.pipeline)
+        return Screen(state)
+    return _comparison(session, state, config, plan)
+
+
+def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
+    colors = module_colors(plan.modules)
+    return {
+        "title": pipeline_title(pipeline),
+        "headings": list(PIPELINE_HEADINGS),
+        "rows": [list(row) for row in pipeline_rows(pipeline)],
+        "colors": [colors[stage.module] for stage in pipeline.graph.stages],
+        "timeline": timeline_to_html(pipeline, colors),
+    }
+
+
+def _comparison(
+    session: Session, state: dict[str, Any], config: ExperimentConfig, plan: LayoutPlan
+) -> Screen:
+    pinned = session.pinned
+    assert pinned is not None, "nothing is compared without a pinned layout"
+    assert pinned.config is not None, "what is pinned was valid"
+    assert pinned.plan is not None, "what is pinned was valid"
+    left, other_cells = rank_cells(pinned.plan, session.ranks_per_node)
+    right, cells = rank_cells(plan, session.ranks_per_node)
+    lines = compare((pinned.config, pinned.plan), (config, plan))
+    state["compare"] = {
+        "left": {"name": pinned.config.name, "headline": title(pinned.plan), "ranks": left},
+        "right": {"name": config.name, "headline": title(plan), "ranks": right},
+        "lines": [line.to_json() for line in lines],
+        "differing": sum(line.differs for line in lines),
+    }
+    return Screen(state, cells, other_cells)
+
+
+def _fields(session: Session) -> dict[str, Any]:
+    """Return what stands in every field, as text."""
+    draft, content = session.draft, session.draft.content
+    plan = session.valid.plan if session.valid else None
+    names = module_names(content)
+    colors = module_colors(names)
+    fed = feeds_of(content)
+    return {
+        "name": _text(value_at(content, ("name",))),
+        "file": session.file,
+        "mode": _text(value_at(content, ("model", "deployment_mode"))),
+        "language": _text(value_at(content, ("model", "llm_module_name"))),
+        "gaps": value_at(content, ("model", "allow_rank_gaps")) is True,
+        "world_size": _text(draft.world_size),
+        "world": "" if plan is None else f"{plan.world_size:,}",
+        "ranks_per_node": _text(draft.ranks_per_node),
+        "data": {name: _text(value_at(content, ("data", name))) for name in DATA_FIELDS},
+        "layers": layers_of({name: fed.get(name, []) for name in names[:MOST_MODULES]}),
+        "modules": [
+            _module(session, name, colors[name], fed.get(name, [])) for name in names[:MOST_MODULES]
+        ],
+    }
+
+
+def _module(session: Session, name: str, color: str, fed: list[str]) -> dict[str, Any]:
+    content = session.draft.content
+    plan = session.valid.plan if session.valid and not session.problems else None
+    ranks = plan.modules.get(name) if plan is not None else None
+    sizes = mapping_at(content, (*SIZES, name))
+    network = mapping_at(content, (*NETWORKS, name))
+    language = value_at(content, ("model", "llm_module_name")) == name
+    return {
+        "name": name,
+        "color": color,
+        "language": language,
+        "sizes": {each: _text(sizes.get(each)) for each in SIZE_FIELDS},
+        "worked_out": "" if ranks is None else f"{ranks.data_parallel:,}",
+        "where": "" if ranks is None else _where(ranks.ranks),
+        "network": {each: _text(network.get(each)) for each in NETWORK_FIELDS},
+        "kind": LANGUAGE if language else ENCODER,
+        "token": _text(value_at(content, (*TOKENS, name))),
+        "feeds": fed,
+    }
+
+
+def _where(ranks: range) -> str:
+    return f"{len(ranks):,} rank{'s' if len(ranks) > 1 else ''}: {span_text(ranks)}"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=str)

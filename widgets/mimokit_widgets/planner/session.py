@@ -1,0 +1,314 @@
+"""A planner at work, without a browser: takes what the user does, keeps what stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mimokit.config import ConfigError, Problem, load_preset
+from mimokit.config.problems import Fix
+from mimokit.config.yaml_file import parse_yaml
+from mimokit_widgets.planner import edits
+from mimokit_widgets.planner.code import as_python, as_torchrun
+from mimokit_widgets.planner.complaints import Complaint, complaints_of
+from mimokit_widgets.planner.draft import Draft, canonical
+from mimokit_widgets.planner.history import History
+from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
+from mimokit_widgets.planner.outcome import Outcome, evaluate
+from mimokit_widgets.planner.paths import SIZES, mapping_at, module_names, value_at
+
+Message = Mapping[str, Any]
+Reply = dict[str, Any] | None
+
+_NAME = "letters, digits, underscores and hyphens only"
+
+
+class Session:
+    """What a planner knows.
+
+    Attributes:
+        history: the drafts so far.
+        valid: the outcome of the last draft that was accepted, or None if none ever was.
+        valid_draft: that draft.
+        problems: what is wrong with the draft that is shown; empty if it was accepted.
+        complaints: the same, with places and buttons.
+        pinned: the layout to compare with, or None.
+        notice: a sentence about what was asked for and not done; empty otherwise.
+        again: the message that does it anyway, or None.
+        tab: the picture that is shown.
+        selected: the rank that is looked at, or None.
+        sample: the sample that is followed, and whether backward; None if none is.
+        kind: the traffic that is shown.
+        by_node: whether traffic is shown between nodes.
+        edited: the path of the field that made the draft, empty for any other cause.
+        serial: the number of the last message that was handled.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self.history = History(draft)
+        self.valid: Outcome | None = None
+        self.valid_draft: Draft | None = None
+        self.problems: tuple[Problem, ...] = ()
+        self.complaints: tuple[Complaint, ...] = ()
+        self.pinned: Outcome | None = None
+        self.notice = ""
+        self.again: dict[str, Any] | None = None
+        self.tab = "ranks"
+        self.selected: int | None = None
+        self.sample: tuple[int, bool] | None = None
+        self.kind = "all"
+        self.by_node = False
+        self.edited: list[str] = []
+        self.serial = 0
+        self._written: set[Path] = set()
+        self._evaluate()
+
+    @property
+    def draft(self) -> Draft:
+        """The draft that is shown."""
+        return self.history.draft
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks of a node in the last accepted draft."""
+        return int(str(self.valid_draft.ranks_per_node)) if self.valid_draft else 8
+
+    def take(self, draft: Draft, field: object = None) -> None:
+        """Let a draft follow the one that is shown; edits of the same field are one step."""
+        if repr(draft) == repr(self.draft):  # equal dicts may differ in order
+            return
+        self.history.record(draft, field)
+        self._evaluate()
+
+    def undo(self) -> None:
+        """Go back one step."""
+        self.history.undo()
+        self._evaluate()
+
+    def redo(self) -> None:
+        """Go forward one step."""
+        self.history.redo()
+        self._evaluate()
+
+    def handle(self, message: Message) -> Reply:
+        """Do what a message from the browser says; return what to answer, if anything."""
+        does = _ACTIONS.get(str(message.get("type")))
+        if does is None:
+            return None
+        self.notice, self.again, self.edited = "", None, []
+        self.serial = int(message.get("serial") or self.serial)
+        return does(self, message)
+
+    def say(self, sentence: str) -> None:
+        """Tell the user why something was not done."""
+        self.notice = sentence
+
+    def save(self, file: str | os.PathLike[str], *, replace: bool = False) -> Path | None:
+        """Write the layout to a YAML file; a file that was not written here needs `replace`.
+
+        Returns:
+            Its path, or None with a notice where it was not written.
+        """
+        if self.problems or self.valid is None or self.valid.config is None:
+            count = len(self.problems)
+            self.say(f"The layout has {count} problem{'s' if count > 1 else ''}; right them first.")
+            return None
+        path = Path(file)
+        if path.exists() and path.resolve() not in self._written and not replace:
+            self.say(f"There is a file {path} already; nothing was written.")
+            self.again = {"type": "save", "path": str(path), "replace": True}
+            return None
+        try:
+            self.valid.config.save(path)
+        except OSError as error:
+            self.say(f"{path} could not be written: {error.strerror or error}.")
+            return None
+        self._written.add(path.resolve())
+        self.say(f"Written to {path}.")
+        return path
+
+    def load(self, text: str, name: str) -> None:
+        """Take the sections of a YAML text; one that is no YAML leaves everything as it was."""
+        if len(text) > MOST_CHARACTERS:
+            self.say(
+                f"File '{name}': it has {len(text):,} characters; the planner reads at most "
+                f"{MOST_CHARACTERS:,}."
+            )
+            return
+        try:
+            content = parse_yaml(text, Path(name))
+        except ConfigError as error:
+            self.say(str(error))
+            return
+        found = len(mapping_at(content, SIZES))
+        if found > MOST_MODULES:
+            self.say(
+                f"File '{name}': module_parallelisms has {found:,} modules; the planner shows at "
+                f"most {MOST_MODULES}."
+            )
+            return
+        if content.get("extends"):
+            self.say(
+                f"File '{name}': it extends {content['extends']}, which is not at hand here; only "
+                "what the file itself says was read."
+            )
+        self.take(self.draft.with_content(canonical(content, Path(name).stem)))
+
+    def _evaluate(self) -> None:
+        outcome = evaluate(self.draft)
+        self.problems = outcome.problems
+        self.complaints = complaints_of(
+            outcome.problems, self.draft, self.valid_draft, tuple(self.edited)
+        )
+        if outcome.plan is not None:
+            self.valid, self.valid_draft = outcome, self.draft
+            if self.selected is not None and self.selected >= outcome.plan.world_size:
+                self.selected = None
+            samples = outcome.plan.batch.global_batch_size
+            if self.sample is not None and self.sample[0] >= samples:
+                self.sample = (samples - 1, self.sample[1])
+
+    # What messages do.
+
+    def _edit(self, message: Message) -> None:
+        path = [str(key) for key in message["path"]]
+        self.edited = path
+        self.take(edits.set_field(self.draft, path, str(message["text"])), tuple(path))
+
+    def _flag(self, message: Message) -> None:
+        path = [str(key) for key in message["path"]]
+        self.take(edits.set_flag(self.draft, path, bool(message["on"])))
+
+    def _settle(self, _: Message) -> None:
+        self.history.settle()
+
+    def _add(self, _: Message) -> None:
+        if len(module_names(self.draft.content)) >= MOST_MODULES:
+            self.say(f"The planner shows at most {MOST_MODULES} modules.")
+            return
+        self.take(edits.add_module(self.draft))
+
+    def _remove(self, message: Message) -> None:
+        self.take(edits.remove_module(self.draft, str(message["name"])))
+
+    def _rename(self, message: Message) -> None:
+        old, new = str(message["name"]), str(message["text"]).strip()
+        if new == old:
+            return
+        if not new or not all(letter.isascii() and (letter.isalnum() or letter in "_-")
+                              for letter in new):  # fmt: skip
+            self.say(f"Module '{old}': the name '{new}' is no name; write {_NAME}.")
+        elif new in module_names(self.draft.content):
+            self.say(f"Module '{old}': there is a module '{new}' already; choose another name.")
+        else:
+            self.take(edits.rename_module(self.draft, old, new))
+
+    def _move(self, message: Message) -> None:
+        self.take(edits.move_module(self.draft, str(message["name"]), int(message["by"])))
+
+    def _feeds(self, message: Message) -> None:
+        name, target = str(message["name"]), str(message["target"])
+        self.take(edits.set_feeds(self.draft, name, target, bool(message["on"])))
+
+    def _network(self, message: Message) -> None:
+        self.take(edits.set_network(self.draft, str(message["name"]), str(message["published"])))
+
+    def _end_to_end(self, _: Message) -> None:
+        self.take(edits.end_to_end(self.draft))
+
+    def _fix(self, message: Message) -> None:
+        index = int(message["index"])
+        fix: Fix | None = self.complaints[index].fix if index < len(self.complaints) else None
+        if fix is not None and self.complaints[index].sentence == message["sentence"]:
+            self.take(edits.apply_fix(self.draft, fix))
+
+    def _preset(self, message: Message) -> None:
+        config = load_preset(str(message["name"]))
+        self.take(Draft(config.to_mapping(), None, self.draft.ranks_per_node))
+
+    def _load(self, message: Message) -> None:
+        self.load(str(message["text"]), str(message["name"]))
+
+    def _save(self, message: Message) -> None:
+        self.save(str(message["path"]).strip() or self.file, replace=bool(message.get("replace")))
+
+    def _copy(self, message: Message) -> Reply:
+        what = str(message["what"])
+        if self.problems or self.valid is None or self.valid.config is None:
+            self.save(self.file)  # says what stands in the way
+            return None
+        assert self.valid.plan is not None, "a valid outcome has a plan"
+        config, plan = self.valid.config, self.valid.plan
+        texts: dict[str, Callable[[], str]] = {
+            "python": lambda: as_python(config),
+            "torchrun": lambda: as_torchrun(config, plan, self.ranks_per_node, self.file),
+            "yaml": config.to_yaml,
+        }
+        if what not in texts:
+            return None
+        return {"type": "text", "what": what, "text": texts[what](), "file": self.file}
+
+    def _tab(self, message: Message) -> None:
+        self.tab = str(message["name"])
+
+    def _select(self, message: Message) -> None:
+        rank = message["rank"]
+        world = self.valid.plan.world_size if self.valid and self.valid.plan else 0
+        self.selected = int(rank) if rank is not None and 0 <= int(rank) < world else None
+
+    def _sample(self, message: Message) -> None:
+        plan = self.valid.plan if self.valid else None
+        sample = message["sample"]
+        if plan is None or sample is None:
+            self.sample = None
+            return
+        last = plan.batch.global_batch_size - 1
+        self.sample = (min(max(0, int(sample)), last), bool(message["backward"]))
+
+    def _traffic(self, message: Message) -> None:
+        self.kind, self.by_node = str(message["kind"]), bool(message["by_node"])
+
+    def _pin(self, message: Message) -> None:
+        named = message.get("name")
+        if message.get("off"):
+            self.pinned = None
+            self.tab = "ranks" if self.tab == "compare" else self.tab
+            return
+        self.pinned = self.valid if named is None else evaluate(
+            Draft(load_preset(str(named)).to_mapping())
+        )  # fmt: skip
+        self.tab = "compare"
+
+    @property
+    def file(self) -> str:
+        """The file that the layout is saved to unless another is named."""
+        name = value_at(self.draft.content, ("name",))
+        return f"{name if isinstance(name, str) and name.strip() else 'experiment'}.yaml"
+
+
+_ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
+    "edit": Session._edit,
+    "flag": Session._flag,
+    "settle": Session._settle,
+    "add": Session._add,
+    "remove": Session._remove,
+    "rename": Session._rename,
+    "move": Session._move,
+    "feeds": Session._feeds,
+    "network": Session._network,
+    "end_to_end": Session._end_to_end,
+    "fix": Session._fix,
+    "undo": lambda session, _: session.undo(),
+    "redo": lambda session, _: session.redo(),
+    "preset": Session._preset,
+    "load": Session._load,
+    "save": Session._save,
+    "copy": Session._copy,
+    "tab": Session._tab,
+    "select": Session._select,
+    "sample": Session._sample,
+    "traffic": Session._traffic,
+    "pin": Session._pin,
+}

@@ -1,0 +1,46 @@
+"""What stays of a planner in a saved notebook: its last plan, without a kernel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from IPython.display import DisplayHandle, display
+
+SECONDS_AFTER_THE_LAST_EDIT = 0.7
+CLASS = "mimokit-saved"
+"""Hidden by the widget's own style sheet, which is there only while the widget is."""
+
+
+class SavedPicture:
+    """An output below the widget that follows it at a distance."""
+
+    def __init__(self, draw: Callable[[], str]) -> None:
+        self._draw = draw
+        self._handles: list[DisplayHandle] = []
+        self._timer: threading.Timer | None = None
+
+    def show(self) -> None:
+        """Put one more picture below the output before."""
+        handle = display(self._bundle(), raw=True, display_id=True)
+        if handle is not None:
+            self._handles.append(handle)
+
+    def follow(self) -> None:
+        """Draw again, once the edits have paused."""
+        if not self._handles:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(SECONDS_AFTER_THE_LAST_EDIT, self._draw_again)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _draw_again(self) -> None:
+        for handle in self._handles:
+            handle.update(self._bundle(), raw=True)
+
+    def _bundle(self) -> dict[str, Any]:
+        picture = self._draw()
+        return {"text/html": f'<div class="{CLASS}">{picture}</div>', "text/plain": "a layout"}

@@ -1,0 +1,55 @@
+// Elements, in as few words as possible.
+
+let lastNumber = 0;
+
+/** Make an element; attributes that are functions are listeners, null leaves one out. */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name, value);
+    else if (value !== null && value !== undefined && value !== false) {
+      made.setAttribute(name, value === true ? "" : value);
+    }
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** An id that no other element of the page has. */
+export function freshId(stem) {
+  lastNumber += 1;
+  return `mimokit-${stem}-${lastNumber}`;
+}
+
+export function button(text, click, attributes = {}) {
+  return element("button", { type: "button", click, ...attributes }, text);
+}
+
+/** Set a text only where it differs, so that a screen reader is not told twice. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export function setAttribute(node, name, value) {
+  if (value === null || value === undefined || value === false) node.removeAttribute(name);
+  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+}
+
+/** A bar of choices of which one is taken; arrow keys move, as in any radio group. */
+export function choices(label, name, options, choose) {
+  const group = element("div", { class: "choices", role: "radiogroup", "aria-label": label });
+  const unique = freshId(name);
+  const inputs = new Map();
+  for (const [value, text, hint] of options) {
+    const input = element("input", { type: "radio", name: unique, value,
+      change: () => choose(value) });
+    inputs.set(value, input);
+    group.append(element("label", { title: hint ?? null }, input, element("span", {}, text)));
+  }
+  return {
+    node: group,
+    set(value) {
+      for (const [each, input] of inputs) input.checked = each === value;
+    },
+  };
+}

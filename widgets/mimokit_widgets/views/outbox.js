@@ -1,0 +1,46 @@
+// What the user does, on its way to Python: one message at a time, newest text of a field only.
+
+const PATIENCE = 1500;
+
+export class Outbox {
+  /** send(message) sends; late(boolean) is told when Python lets wait. */
+  constructor(send, late) {
+    this.send = send;
+    this.late = late;
+    this.waiting = [];
+    this.serial = Math.floor(Date.now() / 1000) * 1000; // above those of earlier views
+    this.flying = null;
+  }
+
+  put(message) {
+    const last = this.waiting[this.waiting.length - 1];
+    const same = last?.type === "edit" && message.type === "edit"
+      && last.path.join("\n") === message.path.join("\n");
+    if (same) this.waiting.pop();
+    this.waiting.push(message);
+    this.next();
+  }
+
+  next() {
+    if (this.flying !== null || !this.waiting.length) return;
+    this.serial += 1;
+    this.flying = this.serial;
+    this.send({ ...this.waiting.shift(), serial: this.serial });
+    this.timer = setTimeout(() => this.late(true), PATIENCE);
+  }
+
+  /** Python has handled messages up to a number. */
+  handled(serial) {
+    if (this.flying === null || serial < this.flying) return;
+    clearTimeout(this.timer);
+    this.late(false);
+    this.flying = null;
+    this.next();
+  }
+
+  /** Is a newer text of a field still on its way? */
+  pending(path) {
+    const key = path.join("\n");
+    return this.waiting.some((each) => each.type === "edit" && each.path.join("\n") === key);
+  }
+}

@@ -1,0 +1,160 @@
+// The pictures of a plan, one tab each; a tab whose plan does not exist is absent.
+
+import { BatchSplitView } from "./batch_split_view.js";
+import { element, freshId, setAttribute } from "./dom.js";
+import { RankMapView } from "./rank_map_view.js";
+import { TrafficView } from "./traffic_view.js";
+
+/** The pipeline, as Python's own picture of it. */
+class PipelineView {
+  constructor(host) {
+    this.root = element("div", { class: "pipeline" });
+    host.append(this.root);
+  }
+
+  update(pipeline) {
+    const head = pipeline.headings.map((heading) => element("th", { scope: "col" }, heading));
+    const rows = pipeline.rows.map((row, at) => {
+      const dot = element("i", { class: "dot" });
+      dot.style.background = pipeline.colors[at];
+      return element("tr", {}, ...row.map((cell, column) =>
+        element("td", {}, column ? null : dot, cell)));
+    });
+    const picture = element("div", { class: "timeline" });
+    picture.innerHTML = pipeline.timeline; // made and escaped by mimokit.plan
+    this.root.replaceChildren(element("h4", {}, pipeline.title), picture,
+      element("table", {}, element("thead", {}, element("tr", {}, ...head)),
+        element("tbody", {}, ...rows)));
+  }
+
+  remove() {}
+}
+
+/** Two layouts side by side, what differs marked. */
+class ComparisonView {
+  constructor(host) {
+    this.sides = ["left", "right"].map(() => {
+      const title = element("h4", {});
+      const line = element("p", { class: "muted" });
+      const map = element("div", {});
+      return { title, line, map, view: new RankMapView(map, null),
+        node: element("div", {}, title, line, map) };
+    });
+    this.table = element("table", { class: "lines" });
+    this.count = element("p", { role: "status" });
+    this.root = element("div", { class: "comparison" },
+      element("div", { class: "sides" }, ...this.sides.map((side) => side.node)), this.count,
+      this.table);
+    host.append(this.root);
+  }
+
+  update(compare, buffers) {
+    const names = ["pinned", "now"];
+    [compare.left, compare.right].forEach((layout, at) => {
+      this.sides[at].title.replaceChildren(`${names[at]}: ${layout.name}`);
+      this.sides[at].line.replaceChildren(layout.headline);
+      this.sides[at].view.update(layout.ranks, buffers[at]);
+    });
+    const differs = compare.differing;
+    this.count.textContent = differs
+      ? `${differs} of ${compare.lines.length} lines differ.` : "The layouts are the same.";
+    this.table.replaceChildren(
+      element("thead", {}, element("tr", {}, element("th", {}), element("th", {}, "pinned"),
+        element("th", {}), element("th", {}, "now"))),
+      element("tbody", {}, ...compare.lines.map((line) => element("tr",
+        { class: line.differs ? "differs" : null }, element("th", { scope: "row" }, line.label),
+        element("td", {}, line.left),
+        element("td", { "aria-label": line.differs ? "differs" : "same" },
+          line.differs ? "≠" : "="),
+        element("td", {}, line.right)))));
+  }
+
+  remove() {
+    for (const side of this.sides) side.view.remove();
+  }
+}
+
+const MAKERS = {
+  ranks: (host, send) => new RankMapView(host, (rank) => send({ type: "select", rank })),
+  batch: (host, send) => new BatchSplitView(host, (sample, backward) =>
+    send({ type: "sample", sample, backward })),
+  traffic: (host, send) => new TrafficView(host, (kind, byNode) =>
+    send({ type: "traffic", kind, by_node: byNode })),
+  pipeline: (host) => new PipelineView(host),
+  compare: (host) => new ComparisonView(host),
+};
+
+export class Pictures {
+  constructor(model, send) {
+    this.model = model;
+    this.send = send;
+    this.views = new Map();
+    this.bar = element("div", { class: "tabs", role: "tablist", "aria-label": "Pictures",
+      keydown: (event) => this.key(event) });
+    this.panel = element("div", { class: "panel", role: "tabpanel", id: freshId("panel") });
+    this.node = element("section", { class: "pictures", "aria-label": "Pictures" }, this.bar,
+      this.panel);
+  }
+
+  update(state) {
+    this.tabs = state.tabs;
+    const key = JSON.stringify([state.tabs, state.tab]);
+    if (key !== this.key_) {
+      this.key_ = key;
+      const focused = this.bar.contains(document.activeElement);
+      this.bar.replaceChildren(...state.tabs.map((tab) => this.tab(tab, tab.name === state.tab)));
+      if (focused) this.bar.querySelector("[aria-selected=true]")?.focus();
+    }
+    if (!state.tabs.length) {
+      this.panel.replaceChildren(element("p", { class: "muted" },
+        "There is no valid layout yet: what it looks like will stand here."));
+      return;
+    }
+    if (!this.views.size) this.panel.replaceChildren();
+    this.shown = state.tab;
+    this.feed(state);
+    for (const [name, { host }] of this.views) host.hidden = name !== state.tab;
+  }
+
+  tab({ name, title }, chosen) {
+    return element("button", { type: "button", role: "tab", "aria-selected": String(chosen),
+      "aria-controls": this.panel.id, tabindex: chosen ? 0 : -1, "data-tab": name,
+      click: () => this.send({ type: "tab", name }) }, title);
+  }
+
+  key(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const at = this.tabs.findIndex((tab) => tab.name === this.shown);
+    const next = this.tabs[(at + by + this.tabs.length) % this.tabs.length];
+    this.send({ type: "tab", name: next.name });
+  }
+
+  view(name) {
+    if (!this.views.has(name)) {
+      const host = element("div", {});
+      this.panel.append(host);
+      this.views.set(name, { host, view: MAKERS[name](host, this.send) });
+    }
+    return this.views.get(name).view;
+  }
+
+  feed(state) {
+    const { model } = this;
+    const view = this.view(state.tab);
+    if (state.tab === "ranks") {
+      view.update(state.ranks, model.get("_cells"));
+      view.showDetails(model.get("_details"));
+    } else if (state.tab === "batch") {
+      view.update(state.batch);
+      view.showWalk(model.get("_walk"));
+    } else if (state.tab === "traffic") view.update(state.traffic, model.get("_matrix"));
+    else if (state.tab === "pipeline") view.update(state.pipeline);
+    else view.update(state.compare, [model.get("_other_cells"), model.get("_cells")]);
+  }
+
+  remove() {
+    for (const { view } of this.views.values()) view.remove();
+  }
+}

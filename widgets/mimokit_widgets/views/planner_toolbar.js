@@ -1,0 +1,66 @@
+// The planner's head: what is open, undo, files, code.
+
+import { button, element, setAttribute, setText } from "./dom.js";
+import { Field } from "./planner_field.js";
+
+export class Toolbar {
+  constructor(planner) {
+    this.planner = planner;
+    const ask = (message) => () => planner.send(message);
+    this.name = new Field(planner, { name: "Name of the layout", path: ["name"], text: true });
+    this.undo = button("↶ Undo", ask({ type: "undo" }), { title: "Undo (Ctrl+Z)" });
+    this.redo = button("↷ Redo", ask({ type: "redo" }), { title: "Redo (Ctrl+Shift+Z)" });
+    this.file = element("input", { type: "file", accept: ".yaml,.yml,.txt", hidden: true,
+      change: () => {
+        if (this.file.files.length) planner.read(this.file.files[0]);
+        this.file.value = "";
+      } });
+    this.presets = element("select", { "aria-label": "Open a preset", change: () => {
+      if (this.presets.value) planner.send({ type: "preset", name: this.presets.value });
+      this.presets.value = "";
+    } });
+    this.path = element("input", { type: "text", "aria-label": "File to save to",
+      spellcheck: "false", keydown: (event) => event.key === "Enter" && this.save() });
+    this.saving = element("div", { class: "popover" },
+      element("label", {}, "File, beside the notebook ", this.path),
+      element("div", { class: "buttons" }, button("Save", () => this.save(), { class: "primary" }),
+        button("Download", ask({ type: "copy", what: "yaml" }))));
+    this.saving.hidden = true;
+    this.opener = button("Save …", () => this.toggleSaving(), { "aria-expanded": "false" });
+    this.compare = button("Compare", () => planner.send({ type: "pin", off: planner.state.pinned }),
+      { title: "Pin this layout and put what comes beside it", "aria-pressed": "false" });
+    this.node = element("header", {},
+      element("div", { class: "titles" }, this.name.node),
+      element("div", { class: "buttons" }, this.undo, this.redo,
+        button("Open …", () => this.file.click()), this.file, this.presets,
+        element("span", { class: "anchored" }, this.opener, this.saving),
+        button("Copy as Python", ask({ type: "copy", what: "python" })),
+        button("Copy torchrun command", ask({ type: "copy", what: "torchrun" })), this.compare));
+  }
+
+  toggleSaving(open = this.saving.hidden) {
+    this.saving.hidden = !open;
+    setAttribute(this.opener, "aria-expanded", String(open));
+    if (!open) return;
+    this.path.value = this.planner.state.fields.file;
+    this.path.focus();
+    this.path.select();
+  }
+
+  save() {
+    this.planner.send({ type: "save", path: this.path.value });
+    this.toggleSaving(false);
+    this.opener.focus();
+  }
+
+  update(state) {
+    this.name.set(state.fields.name);
+    this.undo.disabled = !state.can_undo;
+    this.redo.disabled = !state.can_redo;
+    setText(this.compare, state.pinned ? "End comparison" : "Compare");
+    setAttribute(this.compare, "aria-pressed", String(state.pinned));
+    if (this.presets.children.length) return;
+    this.presets.append(element("option", { value: "" }, "Presets …"),
+      ...state.presets.map((name) => element("option", { value: name }, name)));
+  }
+}

@@ -1,0 +1,456 @@
+// The rank map: every rank a cell in its node, coloured by module.
+
+import { button, element, freshId, setAttribute, setText } from "./dom.js";
+import { arrange, rankAt } from "./rank_layout.js";
+import { FONT, inkOn, prepared, shades, themeOf, watchTheme } from "./theme.js";
+import { Tip } from "./tip.js";
+
+const MOST_ZOOM = 40;
+const FADED = 0.22;
+
+export class RankMapView {
+  /** select(rank or null) is told what was clicked; without it the map is only looked at. */
+  constructor(host, select) {
+    this.select = select;
+    this.zoom = { scale: 1, x: 0, y: 0 };
+    this.only = null; // of the selected rank's groups the one that is lit, null for all
+    this.sought = null; // Uint8Array: ranks that a search has found
+    this.build(host);
+    this.schedule = () => {
+      if (!this.frame) this.frame = requestAnimationFrame(() => this.draw());
+    };
+    this.resizing = new ResizeObserver(this.schedule);
+    this.resizing.observe(this.canvas.parentElement);
+    this.stopWatching = watchTheme(this.schedule);
+  }
+
+  build(host) {
+    const live = freshId("rank");
+    this.canvas = element("canvas", { role: "img", tabindex: this.select ? 0 : null,
+      "aria-describedby": live, class: "ranks" });
+    this.legend = element("div", { class: "legend" });
+    this.found = element("span", { class: "muted", role: "status" });
+    this.search = element("input", { type: "search", placeholder: "rank 5, node 2, tp1 dp0",
+      "aria-label": "Find ranks", input: () => this.find() });
+    const tools = element("div", { class: "tools" }, this.search, this.found,
+      button("−", () => this.zoomBy(1 / 1.6), { "aria-label": "Zoom out" }),
+      button("+", () => this.zoomBy(1.6), { "aria-label": "Zoom in" }),
+      button("⤢", () => this.zoomTo(1, 0, 0), { "aria-label": "Show all ranks" }));
+    this.details = element("div", { class: "details", id: live, "aria-live": "polite" });
+    const area = element("div", { class: "area" }, this.canvas);
+    this.root = element("div", { class: "rank-map" },
+      element("div", { class: "bar" }, this.legend, this.select ? tools : null), area,
+      this.select ? this.details : null);
+    host.append(this.root);
+    this.tip = new Tip(area);
+    this.listen();
+  }
+
+  listen() {
+    const { canvas } = this;
+    canvas.addEventListener("pointermove", (event) => this.hover(event));
+    canvas.addEventListener("pointerleave", () => this.tip.hide());
+    if (!this.select) return;
+    canvas.addEventListener("pointerdown", (event) => {
+      this.drag = { x: event.clientX, y: event.clientY, from: { ...this.zoom }, moved: false };
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      const moved = this.drag?.moved;
+      this.drag = null;
+      if (moved) return;
+      const rank = this.rankUnder(event);
+      this.select(rank < 0 ? null : rank);
+    });
+    canvas.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return; // the page scrolls
+      event.preventDefault();
+      this.zoomBy(event.deltaY < 0 ? 1.25 : 0.8, event.offsetX, event.offsetY);
+    }, { passive: false });
+    canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** Take a new map; the cells are a DataView of 16-bit numbers. */
+  update(ranks, cells) {
+    this.ranks = ranks;
+    let at = 0;
+    this.coordinates = ranks.modules.map((module) =>
+      ranks.dimensions.map(() => {
+        const numbers = new Uint16Array(module.count);
+        for (let index = 0; index < module.count; index++, at += 2) {
+          numbers[index] = cells.getUint16(at, true);
+        }
+        return numbers;
+      }));
+    this.layout = null;
+    if (this.search.value) this.find();
+    this.schedule();
+  }
+
+  showDetails(details) {
+    const rank = details?.rank ?? null;
+    if (rank !== this.selected) this.only = null;
+    this.selected = rank;
+    this.groups = (details?.modules ?? []).flatMap((module) =>
+      module.groups.map((group) => ({ ...group, module: module.name })));
+    this.details.replaceChildren(...(rank === null ? [this.hint()] : this.describe(details)));
+    this.schedule();
+  }
+
+  hint() {
+    return element("p", { class: "muted" },
+      "Click a rank, or walk there with the arrow keys, to see what it holds and whom it talks to.");
+  }
+
+  describe(details) {
+    const title = element("h4", {}, `Rank ${details.rank}`,
+      element("span", { class: "muted" }, ` on node ${details.node}`),
+      button("×", () => this.select(null), { "aria-label": "Look at no rank", class: "plain" }));
+    const blocks = details.modules.map((module) => {
+      const dot = element("i", { class: "dot" });
+      dot.style.background = module.color;
+      const groups = module.groups.map((group) => this.groupButton(module, group));
+      return element("div", { class: "held" }, dot,
+        element("b", {}, module.name), element("code", {}, module.place),
+        element("span", {}, [module.work, module.shard && `${module.shard}.`].filter(Boolean)
+          .join(" ")),
+        element("div", { class: "groups" }, ...groups));
+    });
+    if (!blocks.length) blocks.push(element("p", {}, "No module is on this rank: it idles."));
+    const peers = details.peers.map((peer) => element("li", {}, peer));
+    return [title, ...blocks, peers.length ? element("ul", {}, ...peers) : null].filter(Boolean);
+  }
+
+  groupButton(module, group) {
+    const key = `${module.name} ${group.dimension}`;
+    const made = button("", () => {
+      this.only = this.only === key ? null : key;
+      for (const each of this.details.querySelectorAll("[data-group]")) {
+        setAttribute(each, "aria-pressed", String(each.dataset.group === this.only));
+      }
+      this.schedule();
+    }, { class: "chip", "data-group": key, "aria-pressed": "false",
+      title: "Light up this group only" });
+    made.append(element("b", {}, group.label), ` ${group.text}`);
+    return made;
+  }
+
+  // ------------------------------------------------------------ drawing
+
+  draw() {
+    this.frame = 0;
+    const width = this.canvas.parentElement.clientWidth;
+    if (!this.ranks || !width) return;
+    const { ranks } = this;
+    if (!this.layout || this.layout.given !== width) {
+      this.layout = arrange(ranks.shown, ranks.per_node, width);
+      this.layout.given = width;
+    }
+    this.theme = themeOf(this.root);
+    const context = prepared(this.canvas, width, this.layout.height);
+    const { scale, x, y } = this.zoom;
+    context.translate(x, y);
+    context.scale(scale, scale);
+    const lit = this.litRanks();
+    this.drawNodes(context);
+    ranks.modules.forEach((_, index) => this.drawModule(context, index, lit));
+    this.drawText(context, lit);
+    this.drawSelected(context);
+    this.drawLegend();
+    setAttribute(this.canvas, "aria-label", ranks.words);
+  }
+
+  /** What share of its cell a module has, and from where: [from, share]. */
+  stripe(rank, index) {
+    const here = this.ranks.modules.map((module, number) => [module, number])
+      .filter(([module]) => rank >= module.start && rank < module.start + module.count)
+      .map(([, number]) => number);
+    return [here.indexOf(index) / here.length, 1 / here.length];
+  }
+
+  drawNodes(context) {
+    const { layout, theme } = this;
+    const inset = layout.gap > 6 ? 4 : 0;
+    context.fillStyle = theme.empty;
+    context.strokeStyle = theme.line;
+    context.lineWidth = 1;
+    for (let node = 0; node < layout.nodes; node++) {
+      const rank = node * layout.perNode;
+      const [left, top] = [layout.xs[rank], layout.ys[rank]];
+      context.fillRect(left - inset / 2, top - inset / 2, layout.box.width + inset,
+        layout.box.height + inset);
+      if (!layout.label) continue;
+      context.fillStyle = theme.muted;
+      context.font = `11px ${FONT}`;
+      context.textBaseline = "bottom";
+      context.textAlign = "left";
+      context.fillText(`node ${node}`, left, top - 4);
+      context.fillStyle = theme.empty;
+    }
+  }
+
+  drawModule(context, index, lit) {
+    const module = this.ranks.modules[index];
+    const { xs, ys, cellWidth, cellHeight } = this.layout;
+    const replicas = this.coordinates[index][this.ranks.dimensions.indexOf("dp")];
+    const space = cellWidth > 14 ? 2 : cellWidth > 5 ? 1 : 0.5;
+    const edges = this.edges(module);
+    shades(module.color, this.theme).forEach((color, shade) => {
+      context.fillStyle = color;
+      for (const [first, last] of edges) {
+        const [from, share] = this.stripe(first, index);
+        const top = from * cellHeight;
+        const height = share * cellHeight - (from + share > 0.999 ? space : share < 1 ? 0.5 : 0);
+        for (let rank = first; rank < last; rank++) {
+          if (replicas[rank - module.start] % 2 !== shade) continue;
+          if (lit) context.globalAlpha = lit[rank] ? 1 : FADED;
+          context.fillRect(xs[rank], ys[rank] + top, cellWidth - space, height);
+        }
+      }
+    });
+    context.globalAlpha = 1;
+  }
+
+  /** The spans of a module's ranks over which the same modules share a cell. */
+  edges(module) {
+    const stop = module.start + module.count;
+    const cuts = new Set([module.start, stop]);
+    for (const other of this.ranks.modules) {
+      for (const cut of [other.start, other.start + other.count]) {
+        if (cut > module.start && cut < stop) cuts.add(cut);
+      }
+    }
+    const sorted = [...cuts].sort((a, b) => a - b);
+    return sorted.slice(1).map((cut, at) => [sorted[at], cut]).filter(([a, b]) => b > a);
+  }
+
+  drawText(context, lit) {
+    const { scale, x, y } = this.zoom;
+    const { xs, ys, cellWidth, cellHeight } = this.layout;
+    const [wide, high] = [cellWidth * scale, cellHeight * scale];
+    if (wide < 26 || high < 15) return;
+    context.save();
+    const ratio = window.devicePixelRatio || 1;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const [right, bottom] = [this.layout.given, this.layout.height];
+    for (let rank = 0; rank < this.ranks.shown; rank++) {
+      const [left, top] = [xs[rank] * scale + x, ys[rank] * scale + y];
+      if (left > right || top > bottom || left + wide < 0 || top + high < 0) continue;
+      this.drawCellText(context, rank, left, top, wide, high, Boolean(lit && !lit[rank]));
+    }
+    context.restore();
+  }
+
+  drawCellText(context, rank, left, top, wide, high, faded) {
+    let numbered = false;
+    this.ranks.modules.forEach((module, index) => {
+      if (rank < module.start || rank >= module.start + module.count) return;
+      const [from, share] = this.stripe(rank, index);
+      const place = this.coordinates[index];
+      const replica = place[this.ranks.dimensions.indexOf("dp")][rank - module.start];
+      context.fillStyle = faded ? this.theme.muted
+        : inkOn(shades(module.color, this.theme)[replica % 2]);
+      context.textBaseline = "middle";
+      const height = high * share;
+      const middle = top + high * from + height / 2 - (share === 1 ? 1 : 0);
+      const words = this.place(index, rank);
+      const two = height >= 34 && words;
+      context.textAlign = "left";
+      if (!numbered) {
+        context.font = `600 12px ${FONT}`;
+        context.fillText(rank, left + 6, two ? middle - 8 : middle);
+        numbered = true;
+      }
+      if (!words || height < 12) return;
+      context.font = `10.5px ${FONT}`;
+      const size = context.measureText(words).width;
+      const beside = share < 1 || !two;
+      const room = wide - 12 - (beside && from === 0 ? 12 + 7 * String(rank).length : 0);
+      if (size > room) return;
+      context.textAlign = beside ? "right" : "left";
+      context.fillText(words, beside ? left + wide - 8 : left + 6, two ? middle + 8 : middle);
+    });
+    if (!numbered && wide > 26) {
+      context.fillStyle = this.theme.muted;
+      context.font = `12px ${FONT}`;
+      context.textAlign = "left";
+      context.fillText(rank, left + 6, top + high / 2);
+    }
+  }
+
+  /** The coordinates of a rank in the dimensions that the module is cut in. */
+  place(index, rank) {
+    const module = this.ranks.modules[index];
+    return this.ranks.dimensions
+      .map((name, dimension) => module.sizes[dimension] > 1
+        ? `${name}${this.coordinates[index][dimension][rank - module.start]}` : "")
+      .filter(Boolean).join(" ");
+  }
+
+  drawSelected(context) {
+    if (this.selected === null || this.selected === undefined) return;
+    if (this.selected >= this.ranks.shown) return;
+    const { xs, ys, cellWidth, cellHeight } = this.layout;
+    const [left, top] = [xs[this.selected], ys[this.selected]];
+    const thick = 2.5 / this.zoom.scale;
+    const space = cellWidth > 14 ? 2 : 0.5;
+    for (const [color, width] of [[this.theme.paper, thick * 2], [this.theme.ink, thick]]) {
+      context.strokeStyle = color;
+      context.lineWidth = width;
+      context.strokeRect(left, top, cellWidth - space, cellHeight - space);
+    }
+  }
+
+  drawLegend() {
+    const keys = this.ranks.modules.map((module) => {
+      const dots = shades(module.color, this.theme).map((color) => {
+        const dot = element("i", { class: "dot" });
+        dot.style.background = color;
+        return dot;
+      });
+      const sizes = this.ranks.dimensions.map((name, at) => [name.toUpperCase(), module.sizes[at]])
+        .filter(([name, size]) => size > 1 || name === "TP" || name === "DP");
+      return element("span", { class: "key" }, ...dots, element("b", {}, module.name),
+        ` ${sizes.map(([name, size]) => `${name} ${size}`).join(" · ")}`);
+    });
+    const rest = this.ranks.world - this.ranks.shown;
+    if (rest > 0) {
+      keys.push(element("span", { class: "muted" },
+        `the first ${this.ranks.shown.toLocaleString("en")} of ` +
+        `${this.ranks.world.toLocaleString("en")} ranks`));
+    }
+    this.legend.replaceChildren(...keys);
+  }
+
+  /** Which ranks are lit, or null where all are. */
+  litRanks() {
+    if (this.sought) return this.sought;
+    if (this.selected === null || this.selected === undefined || !this.groups?.length) return null;
+    const lit = new Uint8Array(this.ranks.shown);
+    for (const group of this.groups) {
+      if (this.only !== null && this.only !== `${group.module} ${group.dimension}`) continue;
+      for (const rank of group.members) if (rank < lit.length) lit[rank] = 1;
+    }
+    return lit;
+  }
+
+  // ------------------------------------------------------------ moving about
+
+  toLayout(event) {
+    return [(event.offsetX - this.zoom.x) / this.zoom.scale,
+      (event.offsetY - this.zoom.y) / this.zoom.scale];
+  }
+
+  rankUnder(event) {
+    return this.layout ? rankAt(this.layout, ...this.toLayout(event)) : -1;
+  }
+
+  hover(event) {
+    if (this.drag && this.zoom.scale > 1) {
+      const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];
+      if (Math.abs(dx) + Math.abs(dy) > 4) this.drag.moved = true;
+      if (this.drag.moved) {
+        this.zoomTo(this.zoom.scale, this.drag.from.x + dx, this.drag.from.y + dy);
+        return;
+      }
+    }
+    const rank = this.rankUnder(event);
+    if (rank < 0) {
+      this.tip.hide();
+      return;
+    }
+    const lines = [`rank ${rank}, node ${Math.floor(rank / this.ranks.per_node)}`];
+    this.ranks.modules.forEach((module, index) => {
+      if (rank < module.start || rank >= module.start + module.count) return;
+      lines.push(`${module.name}  ${this.place(index, rank) || "whole"}`);
+    });
+    this.tip.show(event, lines.join("\n"));
+  }
+
+  zoomBy(factor, x = this.layout.given / 2, y = this.layout.height / 2) {
+    const scale = Math.min(MOST_ZOOM, Math.max(1, this.zoom.scale * factor));
+    const grown = scale / this.zoom.scale;
+    this.zoomTo(scale, x - (x - this.zoom.x) * grown, y - (y - this.zoom.y) * grown);
+  }
+
+  zoomTo(scale, x, y) {
+    const clamp = (value, size) => Math.min(0, Math.max(size - size * scale, value));
+    this.zoom = { scale, x: clamp(x, this.layout.given), y: clamp(y, this.layout.height) };
+    this.schedule();
+  }
+
+  /** Bring a rank into view, large enough to be read. */
+  reveal(rank) {
+    const { xs, ys, cellWidth, cellHeight, given, height } = this.layout;
+    if (cellWidth >= 26 && this.zoom.scale === 1) return;
+    const scale = Math.max(this.zoom.scale, Math.min(MOST_ZOOM, 48 / cellWidth));
+    this.zoomTo(scale, given / 2 - (xs[rank] + cellWidth / 2) * scale,
+      height / 2 - (ys[rank] + cellHeight / 2) * scale);
+  }
+
+  find() {
+    const words = this.search.value.trim().toLowerCase().replace(/^rank\s+(?=\d)/, "");
+    this.sought = null;
+    setText(this.found, "");
+    const { shown, per_node: perNode } = this.ranks;
+    if (/^\d+$/.test(words)) {
+      const rank = Number(words);
+      if (rank < shown) {
+        this.reveal(rank);
+        this.select(rank);
+      } else setText(this.found, "no such rank");
+    } else if (words) {
+      this.sought = this.matching(words.split(/[\s,]+/), shown, perNode);
+      const count = this.sought.reduce((sum, one) => sum + one, 0);
+      setText(this.found, `${count.toLocaleString("en")} rank${count === 1 ? "" : "s"}`);
+    }
+    this.schedule();
+  }
+
+  /** Ranks of which one module matches every word: "tp1", "node 2", part of a name. */
+  matching(words, shown, perNode) {
+    const found = new Uint8Array(shown);
+    const node = words.indexOf("node") >= 0 ? Number(words[words.indexOf("node") + 1]) : null;
+    const asked = words.filter((word, at) => word !== "node" && words[at - 1] !== "node");
+    this.ranks.modules.forEach((module, index) => {
+      const tests = asked.map((word) => {
+        const [, name, value] = /^([a-z]+)=?(\d+)$/.exec(word) ?? [];
+        const dimension = this.ranks.dimensions.indexOf(name);
+        if (dimension < 0) return () => module.name.toLowerCase().includes(word);
+        const numbers = this.coordinates[index][dimension];
+        return (place) => numbers[place] === Number(value);
+      });
+      for (let place = 0; place < module.count; place++) {
+        const rank = module.start + place;
+        if (node !== null && Math.floor(rank / perNode) !== node) continue;
+        if (tests.every((test) => test(place))) found[rank] = 1;
+      }
+    });
+    return found;
+  }
+
+  key(event) {
+    const row = this.layout?.columns ?? 1;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row };
+    const last = this.ranks.shown - 1;
+    let rank = this.selected ?? null;
+    if (event.key in steps) rank = rank === null ? 0 : rank + steps[event.key];
+    else if (event.key === "Home") rank = 0;
+    else if (event.key === "End") rank = last;
+    else if (event.key === "Escape") rank = null;
+    else if (event.key === "+") return this.zoomBy(1.6);
+    else if (event.key === "-") return this.zoomBy(1 / 1.6);
+    else return undefined;
+    event.preventDefault();
+    event.stopPropagation();
+    if (rank !== null) rank = Math.min(last, Math.max(0, rank));
+    if (rank !== null && this.zoom.scale > 1) this.reveal(rank);
+    return this.select(rank);
+  }
+
+  remove() {
+    this.resizing.disconnect();
+    this.stopWatching();
+    if (this.frame) cancelAnimationFrame(this.frame);
+  }
+}

@@ -1,0 +1,70 @@
+// Colours of the page around a view, and what follows from them.
+
+/** Is the page around an element dark? */
+export function isDark(node) {
+  for (let at = node; at; at = at.parentElement) {
+    const color = getComputedStyle(at).backgroundColor.match(/[\d.]+/g)?.map(Number);
+    if (color && (color.length < 4 || color[3] > 0.5)) {
+      return 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] < 128;
+    }
+  }
+  return false;
+}
+
+/** The colours to draw with on a canvas inside an element of class mimokit. */
+export function themeOf(node) {
+  const root = node.closest(".mimokit");
+  const style = getComputedStyle(root);
+  const read = (name) => style.getPropertyValue(name).trim();
+  const dark = isDark(root.parentElement);
+  root.dataset.theme = dark ? "dark" : "light";
+  return { dark, ink: read("--ink"), muted: read("--muted"), line: read("--line"),
+    paper: dark ? "#16191d" : "#ffffff", accent: read("--accent"), empty: read("--fill") };
+}
+
+/** Call back when the theme of the page may have changed; returns how to stop. */
+export function watchTheme(callback) {
+  const observer = new MutationObserver(callback);
+  for (const node of [document.documentElement, document.body]) {
+    observer.observe(node, { attributes: true });
+  }
+  // Style sheets of a new theme may arrive after the attribute.
+  observer.observe(document.head, { childList: true });
+  return () => observer.disconnect();
+}
+
+/** Mix two colours #rrggbb; a share of 1 is the second. */
+export function mix(low, high, share) {
+  const parts = (color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+  const [a, b] = [parts(low), parts(high)];
+  const mixed = a.map((value, at) => Math.round(value + (b[at] - value) * share));
+  return `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** Black or white, whichever can be read on a colour. */
+export function inkOn(color) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#1f2933" : "#ffffff";
+}
+
+/** The two shades of a module: neighbouring replicas differ, also without any hue. */
+export function shades(color, theme) {
+  return [color, theme.dark ? mix(color, "#ffffff", 0.38) : mix(color, "#ffffff", 0.5)];
+}
+
+/** Make a canvas as large as it is shown, sharp on every screen; returns its 2D context. */
+export function prepared(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.style.height = `${height}px`;
+  const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return context;
+}
+
+export const FONT = 'system-ui, "Helvetica Neue", Arial, sans-serif';

@@ -1,0 +1,27 @@
+// A few words beside the pointer.
+
+import { element } from "./dom.js";
+
+export class Tip {
+  constructor(host) {
+    this.host = host;
+    this.node = element("div", { class: "tip", "aria-hidden": "true" });
+    this.node.hidden = true;
+    host.append(this.node);
+  }
+
+  show(event, text) {
+    this.node.hidden = !text;
+    if (!text) return;
+    this.node.textContent = text;
+    const box = this.host.getBoundingClientRect();
+    const x = event.clientX - box.left;
+    this.node.style.top = `${event.clientY - box.top + 14}px`;
+    this.node.style.left = x > box.width * 0.6 ? "" : `${x + 12}px`;
+    this.node.style.right = x > box.width * 0.6 ? `${box.width - x + 12}px` : "";
+  }
+
+  hide() {
+    this.node.hidden = true;
+  }
+}
