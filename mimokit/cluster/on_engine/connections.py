@@ -11,13 +11,19 @@ import contextlib
 import os
 import select
 import socket
+import stat
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
-_SHUT_DOWN: set[int] = set()
-"""Inodes of the sockets that were shut down here since the last silence."""
+ESTABLISHED, LISTEN = 1, 10
+"""States of a TCP connection, as the kernel numbers them."""
+
+GRACE_SECONDS = 0.05
+"""How long whoever owns a dead connection may take to notice and close it."""
 
 
 def listening_ports() -> frozenset[int]:
@@ -50,33 +56,53 @@ def _shut_down(descriptor: int) -> None:
     with contextlib.suppress(OSError):
         duplicate = socket.socket(fileno=os.dup(descriptor))
         with duplicate:
-            _SHUT_DOWN.add(os.fstat(duplicate.fileno()).st_ino)
             duplicate.shutdown(socket.SHUT_RDWR)
 
 
-def silence_broken_connections() -> None:
-    """Take sockets that were shut down, and that nobody closed, out of all polling.
+def silence_broken_connections() -> int:
+    """Take connections that are dead, and that nobody closes, out of all polling; returns how many.
 
-    A gloo thread that was interrupted while it connected never closes its socket, and polls it as
-    fast as a core allows, for as long as the process lives. To be called when nobody waits for
-    the world any more.
+    A gloo thread that was interrupted while it connected never closes its socket, whichever end
+    shut it down, and polls it as fast as a core allows, for as long as the process lives. To be
+    called when nobody waits for the world any more.
     """
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[eventpoll]":
-                _forget_shut_down(descriptor)
-    _SHUT_DOWN.clear()
+    if not (found := set(_dead_connections())):
+        return 0
+    time.sleep(GRACE_SECONDS)
+    still = found & set(_dead_connections())
+    for poller, target, _ in still:
+        with contextlib.suppress(OSError), select.epoll.fromfd(os.dup(poller)) as duplicate:
+            duplicate.unregister(target)
+    return len(still)
 
 
-def _forget_shut_down(poller: int) -> None:
-    lines = Path(f"/proc/self/fdinfo/{poller}").read_text().splitlines()
-    targets = [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
-    duplicate = select.epoll.fromfd(os.dup(poller))
-    with duplicate:
-        for target in targets:
+def _dead_connections() -> Iterator[tuple[int, int, int]]:
+    """Yield (poller, descriptor, inode) of connections that are polled but not alive."""
+    for poller in map(int, os.listdir("/proc/self/fd")):
+        for target in _polled_by(poller):
             with contextlib.suppress(OSError):
-                if os.fstat(target).st_ino in _SHUT_DOWN:
-                    duplicate.unregister(target)
+                if _tcp_state(target) not in (None, ESTABLISHED, LISTEN):
+                    yield poller, target, os.fstat(target).st_ino
+
+
+def _polled_by(poller: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        if os.readlink(f"/proc/self/fd/{poller}") == "anon_inode:[eventpoll]":
+            lines = Path(f"/proc/self/fdinfo/{poller}").read_text().splitlines()
+            return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
+    return []
+
+
+def _tcp_state(descriptor: int) -> int | None:
+    """Return the state of a TCP connection, None for anything else."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return None
+    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+        if duplicate.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        if duplicate.type != socket.SOCK_STREAM:
+            return None
+        return duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
 
 
 def _abort_nccl() -> None:

@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 import sys
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +29,10 @@ ENVIRONMENT = (
 )
 
 
+SILENCE_AFTER = 1.0
+"""Seconds after which every rank of a failed run has broken off."""
+
+
 class Membership:
     """The world this process is in, at most one."""
 
@@ -35,6 +40,8 @@ class Membership:
         self._kept_ports = listening_ports()
         self._spec: WorldSpec | None = None
         self._store: Any = None
+        self._broken = False
+        self._lock = threading.Lock()
 
     def open_store(self, address: str, timeout: float) -> int:
         """Leave the world, host the store of the next one; returns its port."""
@@ -63,7 +70,9 @@ class Membership:
             return
         store = self._store if spec.rank == 0 else None
         self.leave()
-        self._spec = spec
+        self._silence()
+        with self._lock:
+            self._spec = spec
         timeout = timedelta(seconds=spec.timeout)
         if store is None:
             store = TCPStore(
@@ -84,6 +93,7 @@ class Membership:
 
     def break_off(self) -> None:
         """Free everybody who waits for this rank, from any thread."""
+        self._broken = True
         break_connections(self._kept_ports, self._spec.port if self._spec else None)
 
     def leave(self) -> None:
@@ -97,7 +107,17 @@ class Membership:
         self._store = None
         if joined:
             gc.collect()
-            silence_broken_connections()
+        if self._broken:
+            # Others may break off later than this rank, and there may be no next world.
+            later = threading.Timer(SILENCE_AFTER, self._silence)
+            later.daemon = True
+            later.start()
+
+    def _silence(self) -> None:
+        # Never while there is a world: its connections are for gloo to give up.
+        with self._lock:
+            if self._broken and self._spec is None:
+                silence_broken_connections()
 
 
 def _distributed() -> Any:

@@ -1,0 +1,66 @@
+"""Dead connections leave polling, live ones stay."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from mimokit.cluster.on_engine.connections import silence_broken_connections
+
+Connection = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def connections() -> Iterator[list[Connection]]:
+    """Two connections over the loopback, each with both of its ends."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        pairs = []
+        for _ in range(2):
+            near = stack.enter_context(socket.create_connection(listener.getsockname()))
+            pairs.append((near, stack.enter_context(listener.accept()[0])))
+        yield pairs
+
+
+def _ready(poller: select.epoll) -> set[int]:
+    return {descriptor for descriptor, _ in poller.poll(0)}
+
+
+def test_a_connection_that_its_peer_shut_down_is_polled_no_longer(
+    connections: list[Connection],
+) -> None:
+    (dead, peer), (alive, other) = connections
+    with select.epoll() as poller:
+        poller.register(dead, select.EPOLLIN)
+        poller.register(alive, select.EPOLLIN)
+        peer.shutdown(socket.SHUT_RDWR)
+        assert poller.poll(1), "a dead connection wakes its poller over and over"
+        assert silence_broken_connections() == 1
+        assert _ready(poller) == set()
+        other.send(b"still here")
+        assert poller.poll(1)[0][0] == alive.fileno()
+
+
+def test_a_connection_that_was_shut_down_here_is_polled_no_longer(
+    connections: list[Connection],
+) -> None:
+    dead, peer = connections[0]
+    with select.epoll() as poller:
+        poller.register(dead, select.EPOLLIN)
+        dead.shutdown(socket.SHUT_RDWR)
+        peer.close()
+        assert poller.poll(1)
+        assert silence_broken_connections() == 1
+        assert _ready(poller) == set()
+
+
+def test_nothing_is_done_while_all_live(connections: list[Connection]) -> None:
+    with select.epoll() as poller:
+        poller.register(connections[0][0], select.EPOLLIN)
+        assert silence_broken_connections() == 0
+        connections[0][1].send(b"1")
+        assert poller.poll(1)
