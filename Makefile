@@ -18,6 +18,7 @@ demo: $(READY)
 	@$(BIN)/python -m mimokit_widgets.execute notebooks/01_first_light.ipynb --output build/demo
 
 test: $(READY)
+	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,0 +1,104 @@
+"""JupyterLab in a real browser, with the network cut off.
+
+Fixtures:
+
+- `open_notebook("first cell", "second cell", ...)` writes a notebook with these cells, opens it in
+  JupyterLab and returns a `NotebookPage` (`notebook_page.py`): `.page` is Playwright's page;
+  `.run_all()`, `.wait_idle()`, `.choose_theme(DARK)`, `.save()`, `.open()` (again),
+  `.command(...)`, `.execute(code)` and `.value(expression)` in its kernel, `.end_kernel()`, and
+  `.screenshot("name", locator)`, which leaves a picture in `build/browser/`. No cell is run before
+  `run_all()`. Cells import from `tests` as tests do.
+- `browser_page` is an empty page, for files: `browser_page.goto(path.as_uri())`.
+- `lab` is the server: `lab.folder` is where its notebooks are, and the folder that they run in.
+- `network` lists requests that wanted to leave the machine. A test during which there was one
+  fails; nothing is to be asked for.
+
+One JupyterLab and one Chromium serve all tests here; each test has a page of its own. They end
+with the last test of this folder, since Playwright's event loop would be in the way of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.chromium import NoChromiumError, find_chromium
+from tests.browser.network import CUT_OFF, NetworkGuard
+from tests.browser.notebook_page import NotebookPage, OpenNotebook, write_notebook
+from tests.browser.server import LabServer, running_lab
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    CUT_OFF,
+)
+VIEWPORT = {"width": 1400, "height": 1600}
+"""Tall, since JupyterLab draws only the cells that are seen."""
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+    """A JupyterLab for all tests of this folder."""
+    with running_lab(tmp_path_factory.mktemp("lab")) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    """A browser for all tests of this folder."""
+    try:
+        command = find_chromium()
+    except NoChromiumError as error:
+        pytest.fail(str(error), pytrace=False)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=command, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def network() -> Iterator[NetworkGuard]:
+    """What wanted to leave the machine during a test; nothing must."""
+    guard = NetworkGuard()
+    yield guard
+    assert guard.requests == []
+
+
+@pytest.fixture
+def context(chromium: Browser, network: NetworkGuard) -> Iterator[BrowserContext]:
+    """A browser session without a past."""
+    context = chromium.new_context(viewport=VIEWPORT, service_workers="block")
+    context.set_default_timeout(30_000)
+    network.watch(context)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def browser_page(context: BrowserContext) -> Page:
+    """An empty page."""
+    return context.new_page()
+
+
+@pytest.fixture
+def open_notebook(
+    request: pytest.FixtureRequest, context: BrowserContext, lab: LabServer
+) -> Iterator[OpenNotebook]:
+    """A function that opens a notebook with the given cells."""
+    opened: list[NotebookPage] = []
+
+    def open_with(*cells: str) -> NotebookPage:
+        file = lab.folder / f"{request.node.originalname}_{len(opened)}.ipynb"
+        notebook = NotebookPage(context.new_page(), write_notebook(file, cells), lab)
+        opened.append(notebook)
+        notebook.open()
+        return notebook
+
+    yield open_with
+    for notebook in opened:
+        notebook.end_kernel()

@@ -1,0 +1,131 @@
+"""A notebook that is open in JupyterLab, driven as its user would drive it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import Locator, Page
+
+from tests.browser.server import LabServer
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "browser"
+"""Where the pictures of the tests are left to be looked at; git ignores it."""
+SECONDS_TO_OPEN = 60
+LIGHT, DARK = "JupyterLab Light", "JupyterLab Dark"
+
+_KERNEL_ANSWERS = """() => {
+  const kernel = window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel;
+  return kernel?.connectionStatus === "connected" && kernel.status === "idle";
+}"""
+
+_RUN_IN_KERNEL = """async ([code, wanted]) => {
+  const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const request = { code, silent: true, store_history: false, stop_on_error: false,
+    user_expressions: wanted ? { value: wanted } : {} };
+  const reply = await kernel.requestExecute(request).done;
+  if (reply.content.status !== "ok") throw new Error(reply.content.evalue);
+  return reply.content.user_expressions.value;
+}"""
+
+
+@dataclass(frozen=True)
+class NotebookPage:
+    """A notebook in JupyterLab, alone on its page.
+
+    Attributes:
+        page: Playwright's page; `page.locator(...)`, `page.keyboard` and the like.
+        file: the notebook.
+        server: the JupyterLab.
+    """
+
+    page: Page
+    file: Path
+    server: LabServer
+
+    def open(self) -> None:
+        """Open the notebook, or open it again, and wait until its kernel answers."""
+        self.page.goto(
+            f"{self.server.url}lab/tree/{self.file.name}?token={self.server.token}&reset"
+        )
+        self.page.wait_for_function(_KERNEL_ANSWERS, timeout=SECONDS_TO_OPEN * 1000)
+        self.wait_idle()
+        if self.page.locator("#jp-left-stack").is_visible():
+            self.command("application:toggle-left-area")
+
+    def wait_idle(self, seconds: float = SECONDS_TO_OPEN) -> None:
+        """Wait until no cell runs."""
+        self.page.wait_for_selector(
+            ".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=seconds * 1000
+        )
+
+    def run_all(self) -> None:
+        """Run all cells and wait for the end of the last one."""
+        self.command("notebook:run-all-cells")
+        self.wait_idle()
+
+    def command(self, name: str, **arguments: Any) -> None:
+        """Execute one of JupyterLab's commands and wait until it is done."""
+        self.page.evaluate(
+            "async ([name, given]) => { await window.jupyterapp.commands.execute(name, given); }",
+            [name, arguments],
+        )
+
+    def choose_theme(self, name: str) -> None:
+        """Change JupyterLab's theme to LIGHT or DARK."""
+        self.command("apputils:change-theme", theme=name)
+        light = "false" if name == DARK else "true"
+        self.page.wait_for_selector(f'body[data-jp-theme-light="{light}"]', state="attached")
+
+    def save(self) -> Any:
+        """Save the notebook as JupyterLab does and return what the file holds then."""
+        self.command("docmanager:save")
+        return nbformat.read(self.file, 4)
+
+    def execute(self, code: str) -> None:
+        """Run code in the notebook's kernel, beside its cells.
+
+        Raises:
+            playwright.sync_api.Error: if the code raises.
+        """
+        self.page.evaluate(_RUN_IN_KERNEL, [code, None])
+
+    def value(self, expression: str) -> Any:
+        """Return what an expression is in the notebook's kernel; a literal of Python."""
+        told = self.page.evaluate(_RUN_IN_KERNEL, ["", expression])
+        assert told["status"] == "ok", f"{expression}: {told.get('evalue')}"
+        return ast.literal_eval(told["data"]["text/plain"])
+
+    def end_kernel(self) -> None:
+        """End the kernel, as if the machine had been switched off since."""
+        self.page.evaluate(
+            "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.shutdown(); }"
+        )
+
+    def screenshot(self, name: str, of: Locator | None = None) -> Path:
+        """Leave a picture of an element, or of all that is seen, to be looked at."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        path = SCREENSHOTS / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}.png"
+        (of or self.page).screenshot(path=path)
+        return path
+
+
+def write_notebook(file: Path, cells: Sequence[str]) -> Path:
+    """Write a notebook with these code cells."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    nbformat.write(notebook, file)
+    return file
+
+
+OpenNotebook = Callable[..., NotebookPage]
+"""`open_notebook("cell", "cell", ..., name="planner")`, see `conftest.py`."""

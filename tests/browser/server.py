@@ -1,0 +1,93 @@
+"""One JupyterLab for the browser tests: in folders of its own, asking the network for nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+ROOT = Path(__file__).parents[2]
+SECONDS_TO_START = 60.0
+OPTIONS = (
+    "--no-browser",
+    "--allow-root",
+    "--ip=127.0.0.1",
+    "--ServerApp.port=0",
+    "--LabApp.expose_app_in_browser=True",
+    # What a JupyterLab asks the network for by itself:
+    "--LabApp.news_url=",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    "--LabApp.extension_manager=readonly",
+)
+
+
+@dataclass(frozen=True)
+class LabServer:
+    """A JupyterLab that is running.
+
+    Attributes:
+        url: where it answers, with a slash at the end.
+        token: what it wants to see in a request.
+        folder: where its notebooks are.
+    """
+
+    url: str
+    token: str
+    folder: Path
+
+
+@contextlib.contextmanager
+def running_lab(folder: Path) -> Iterator[LabServer]:
+    """Start a JupyterLab, wait until it answers, and end it together with its kernels."""
+    notebooks, runtime = folder / "notebooks", folder / "runtime"
+    notebooks.mkdir(parents=True)
+    log = folder / "lab.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *OPTIONS, f"--ServerApp.root_dir={notebooks}"],
+            env=_environment(folder),
+            cwd=notebooks,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield _wait_until_it_answers(process, runtime, notebooks, log)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": str(ROOT),
+        # Its warning that TCP on this machine is not encrypted is no output of a cell.
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
+def _wait_until_it_answers(
+    process: subprocess.Popen[bytes], runtime: Path, notebooks: Path, log: Path
+) -> LabServer:
+    deadline = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < deadline and process.poll() is None:
+        for file in runtime.glob("jpserver-*.json"):
+            with contextlib.suppress(ValueError, URLError, OSError):
+                told: dict[str, Any] = json.loads(file.read_text())
+                urlopen(f"{told['url']}api/status?token={told['token']}", timeout=5).close()
+                return LabServer(told["url"], told["token"], notebooks)
+        time.sleep(0.1)
+    raise RuntimeError(f"JupyterLab does not answer. It said:\n{log.read_text()[-2000:]}")
