@@ -11,6 +11,7 @@ import torch.distributed as dist
 from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid, MimoModel
+from mimokit.engine.models.language import LanguageModel
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 
@@ -48,9 +49,10 @@ def finalize_model_grads(
 ) -> int:
     """Sum gradients over data parallel ranks and divide by the global token count.
 
-    Dividing by the count over all ranks makes the step the gradient of the mean loss per token,
-    whatever the data parallel sizes of the modules are. After the last micro-batch, before the
-    optimizer step.
+    Tied embeddings on two pipeline stages are added as well. A frozen module has no gradients and
+    takes part in nothing. Dividing by the count over all ranks makes the step the gradient of the
+    mean loss per token, whatever the data parallel sizes of the modules are. After the last
+    micro-batch, before the optimizer step.
 
     Args:
         modules: all modules on this rank.
@@ -66,6 +68,8 @@ def finalize_model_grads(
     total = int(count.item())
     for module, _ in modules:
         module.finish_grad_sync()
+        if isinstance(module.module, LanguageModel):
+            module.module.sum_tied_gradients()
         module.scale_gradients(1.0 / max(total, 1))
     return total
 
@@ -84,15 +88,18 @@ def trainable_parameters(modules: ModuleToGridTuple) -> list[torch.nn.Parameter]
 def squared_norm_share(module: ModuleDataParallel, grid: HyperCommGrid) -> torch.Tensor:
     """Return this rank's share of the squared norm of a module's gradient.
 
-    Summed over all ranks every entry counts once: the first replica speaks for the others, and
-    within it the first tensor-parallel rank for parameters that are not cut.
+    Summed over all ranks every entry counts once: the first replica speaks for the others, within
+    it the first tensor-parallel rank for parameters that are not cut, and the first pipeline stage
+    for a tied embedding.
     """
     total = torch.zeros(1, dtype=torch.float32, device=rank_device())
     if grid.get_pg("dp").rank() > 0:
         return total
     for parameter in module.parameters():
         cut = getattr(parameter, "tensor_model_parallel", False)
-        if parameter.requires_grad and (cut or grid.get_pg("tp").rank() == 0):
+        again = getattr(parameter, "shared", False)
+        mine = (cut or grid.get_pg("tp").rank() == 0) and not again
+        if parameter.requires_grad and mine:
             total += parameter.main_grad.float().pow(2).sum()
     return total
 

@@ -62,15 +62,33 @@ def create_expert_grid(rank_map: RankMap) -> HyperCommGrid:
     return grid
 
 
-def process_groups(grid: HyperCommGrid, expert_grid: HyperCommGrid) -> ProcessGroupCollection:
+def create_embedding_group(rank_map: RankMap) -> dist.ProcessGroup | None:
+    """Create the groups of first and last rank of every pipeline of a module. Collective.
+
+    They add up the gradients of tied embeddings. Returns that of this rank, or None.
+    """
+    ends = [list(pair) for pair in zip(rank_map.stage(0), rank_map.stage(-1), strict=True)]
+    group, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
+        ends, timeout=group_timeout()
+    )
+    return group  # type: ignore[no-any-return]
+
+
+def process_groups(
+    grid: HyperCommGrid, expert_grid: HyperCommGrid, embedding: dist.ProcessGroup | None
+) -> ProcessGroupCollection:
     """Collect the groups of this rank in the form Megatron's modules take.
 
-    The embedding groups are None: they exist only where a model is cut into pipeline stages.
+    Args:
+        grid: of the module.
+        expert_grid: its expert view.
+        embedding: first and last stage of this rank's pipeline; None where it is neither, and in
+            a module that embeds no tokens or is one stage.
     """
     collection = ProcessGroupCollection(
         **{name: grid.get_pg(dimensions) for name, dimensions in _GROUPS},
         **{name: expert_grid.get_pg(dimensions) for name, dimensions in _EXPERT_GROUPS},
-        embd=None,
+        embd=embedding,
         pos_embd=None,
     )
     collection.intra_dp_cp = collection.dp_cp
@@ -101,8 +119,10 @@ def create_grids(
         shared[key] = name
         grids[name] = create_grid(rank_map)
         expert_grid = create_expert_grid(rank_map)
+        embeds = name == plan.llm_module_name and rank_map.pipeline_parallel > 1
+        embedding = create_embedding_group(rank_map) if embeds else None
         if is_current_rank_in_grid(dist.get_rank(), grids[name]):
-            collections[name] = process_groups(grids[name], expert_grid)
+            collections[name] = process_groups(grids[name], expert_grid, embedding)
     return grids, collections
 
 

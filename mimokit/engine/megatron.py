@@ -70,6 +70,7 @@ with _quick_import():
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.mimo.config import MimoModelConfig
     from megatron.core.models.mimo.model.base import MimoModel
+    from megatron.core.models.mimo.submodules.audio import AudioModalitySubmodules
     from megatron.core.models.mimo.submodules.base import ModalitySubmodules
     from megatron.core.models.mimo.submodules.vision import VisionModalitySubmodules
     from megatron.core.models.vision.multimodal_projector import MultimodalProjector
@@ -113,6 +114,7 @@ def ensure_memory_buffer() -> None:
 __all__ = [
     "CPU_ONLY",
     "AttnMaskType",
+    "AudioModalitySubmodules",
     "ColumnParallelLinear",
     "DistributedDataParallel",
     "DistributedDataParallelConfig",

@@ -1,4 +1,4 @@
-"""A vision-language model laid out over the ranks, in the modes in which modules share them."""
+"""A multimodal model laid out over the ranks, in the modes in which modules share them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mimokit.engine.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
 from mimokit.engine.models.language import language_model_spec
-from mimokit.engine.models.vision import vision_submodule_spec
+from mimokit.engine.models.modality import encoder_submodule_spec
 from mimokit.engine.provider import MimoModelProvider
 from mimokit.engine.rng import module_seed
-from mimokit.plan.tokens import tokens_per_image
+from mimokit.plan.tokens import tokens_per_item
 from mimokit.plan.types import LayoutPlan
 
 
@@ -29,7 +29,8 @@ class LaidOutModel:
         topology: module -> the modules it feeds.
         pg_collections: the process groups of the modules on this rank.
         bridges: encoder -> the communicator between it and the language model.
-        tokens_per_item: modality -> embeddings that one image becomes.
+        tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
+        frozen: the modules of which nothing is trained.
     """
 
     plan: LayoutPlan
@@ -39,6 +40,7 @@ class LaidOutModel:
     pg_collections: dict[str, ProcessGroupCollection]
     bridges: dict[str, ColocatedBridgeCommunicator]
     tokens_per_item: dict[str, int] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
 
     @property
     def language_module_name(self) -> str:
@@ -58,7 +60,7 @@ class LaidOutModel:
 
 
 def vision_language_provider(model_config: MimoParallelismConfig, seed: int) -> MimoModelProvider:
-    """Return the provider of the language model and vision encoders that a config describes."""
+    """Return the provider of the language model and encoders that a config describes."""
     language = model_config.llm_module_name
     architecture = model_config.get_architecture(language)
     return MimoModelProvider(
@@ -68,7 +70,7 @@ def vision_language_provider(model_config: MimoParallelismConfig, seed: int) -> 
             module_seed(seed, language),
         ),
         modality_submodules_spec={
-            name: vision_submodule_spec(
+            name: encoder_submodule_spec(
                 model_config.get_architecture(name),
                 architecture,
                 model_config.get_parallelism(name),
@@ -125,7 +127,8 @@ def _lay_out(
             for bridge in plan.colocated_bridges
         },
         tokens_per_item={
-            name: tokens_per_image(model_config.get_architecture(name))
+            name: tokens_per_item(model_config.get_architecture(name))
             for name in model_config.encoder_module_names
         },
+        frozen=model_config.frozen_modules,
     )

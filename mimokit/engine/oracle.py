@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mimokit.config import ExperimentConfig
-from mimokit.engine.data.batch import Batch, to_device
+from mimokit.engine.data.batch import ITEMS, Batch, to_device
 from mimokit.engine.data.iterators import get_data_iterator_colocated
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import rank_device
@@ -32,7 +32,8 @@ class OracleStep:
 
     Attributes:
         loss: mean over the unmasked tokens of the step.
-        gradients: module -> parameter -> gradient of that mean, after clipping.
+        gradients: module -> parameter -> gradient of that mean, after clipping; a frozen module
+            has none.
         weights: module -> parameter -> weight after the step.
     """
 
@@ -59,7 +60,7 @@ def run_oracle(
         plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
     )
     optimizer = torch.optim.AdamW(
-        model.model.parameters(),
+        _trained(model.model),
         lr=config.runtime.learning_rate,
         weight_decay=config.runtime.weight_decay,
         eps=config.runtime.adam_epsilon,
@@ -84,14 +85,16 @@ def _step(
     for _ in range(config.data.num_microbatches):
         batch = to_device(next(iterator), rank_device())
         loss = _loss_sum(model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        if loss.requires_grad:  # not so where all that this micro-batch reaches is frozen
+            loss.backward()  # type: ignore[no-untyped-call]
         loss_sum += float(loss.detach())
         tokens += float(batch["loss_mask"].sum())
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= max(tokens, 1.0)
+    for parameter in _trained(model):
+        if parameter.grad is None:  # an encoder of which no sample had inputs: its weights decay
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad /= max(tokens, 1.0)
     if config.runtime.clip_grad > 0:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.runtime.clip_grad)
+        torch.nn.utils.clip_grad_norm_(_trained(model), config.runtime.clip_grad)
     optimizer.step()
     return OracleStep(
         loss=loss_sum / max(tokens, 1.0),
@@ -107,7 +110,11 @@ def _loss_sum(model: MimoModel, batch: Batch) -> torch.Tensor:
         input_ids=batch["input_ids"],
         position_ids=batch["position_ids"],
         attention_mask=mask,
-        modality_inputs=batch["modality_inputs"],
+        modality_inputs={
+            name: inputs
+            for name, inputs in batch["modality_inputs"].items()
+            if int(inputs[ITEMS].sum())
+        },
     )
     losses = torch.nn.functional.cross_entropy(
         logits.float().flatten(0, 1), batch["labels"].flatten(), reduction="none"
@@ -121,10 +128,15 @@ def _modules(model: MimoModel, language: str) -> Iterator[tuple[str, torch.nn.Mo
     yield language, model.language_model
 
 
+def _trained(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
 def _gradients(module: torch.nn.Module) -> Tensors:
     return {
-        name: (torch.zeros_like(p) if p.grad is None else p.grad).cpu().numpy().copy()
+        name: p.grad.cpu().numpy().copy()
         for name, p in module.named_parameters()
+        if p.grad is not None
     }
 
 

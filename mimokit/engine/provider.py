@@ -52,7 +52,7 @@ class MimoModelProvider:
         language_model_spec: spec of the language model; `pg_collection` is injected.
         modality_submodules_spec: modality -> spec; every key is a module of the layout.
         special_token_ids: modality -> the token id that its embeddings replace.
-        mimo_parallelism_config: the finalized layout.
+        mimo_parallelism_config: the finalized layout; what it calls frozen is not trained.
         seed: every module starts from a seed of its own made from this and its name.
     """
 
@@ -80,6 +80,7 @@ class MimoModelProvider:
         model = self._build(groups) if mine else None
         if model is not None:
             model.to(rank_device())
+            self._freeze(model)
             if wrap:
                 self._wrap(model, groups)
         topology = {name: list(targets) for name, targets in plan.topology.items()}
@@ -116,6 +117,11 @@ class MimoModelProvider:
                 language_module_name=language,
                 seed=self.seed,
             )
+
+    def _freeze(self, model: MimoModel) -> None:
+        language = self.mimo_parallelism_config.llm_module_name
+        for name, module in (*model.modality_submodules.items(), (language, model.language_model)):
+            module.requires_grad_(not self.mimo_parallelism_config.is_frozen(name))
 
     def _wrap(self, model: MimoModel, groups: Mapping[str, ProcessGroupCollection]) -> None:
         language = self.mimo_parallelism_config.llm_module_name

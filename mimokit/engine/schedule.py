@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
+from mimokit.engine.data.batch import (
+    ITEMS,
+    Batch,
+    get_batch,
+    rows_per_sample,
+    slice_modality,
+    slice_text,
+    to_device,
+)
 from mimokit.engine.device import rank_device
 from mimokit.engine.gradients import get_module_to_grid_tuple, multimodule_no_sync
 from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
@@ -103,9 +111,12 @@ def _microbatch(
 ) -> Schedule[MicrobatchLoss]:
     batch, boundaries, logits = yield from forward_microbatch(data_iterator, model, microbatch)
     loss, tokens = yield from _loss(batch, logits, model, microbatch)
-    yield Step("backward", model.language_module_name, microbatch)
-    loss.backward()  # type: ignore[no-untyped-call]
+    if loss.requires_grad:
+        yield Step("backward", model.language_module_name, microbatch)
+        loss.backward()  # type: ignore[no-untyped-call]
     for name, boundary in boundaries.items():
+        if name in model.frozen:
+            continue
         yield Step("scatter", name, microbatch)
         _backward(boundary.bridge_output, boundary.language_input.grad)
         yield Step("backward", name, microbatch)
@@ -138,32 +149,64 @@ def forward_microbatch(
     text = slice_text(loaded, *_within_loaded(model, model.language_module_name))
     boundaries = {}
     for name, inputs in (loaded.get("modality_inputs") or {}).items():
-        boundaries[name] = yield from _encode(model, name, inputs, microbatch)
+        boundary = yield from _encode(model, name, inputs, microbatch)
+        if boundary is not None:
+            boundaries[name] = boundary
     yield Step("forward", model.language_module_name, microbatch)
     embeddings = {name: boundary.language_input for name, boundary in boundaries.items()}
     return text, boundaries, _language_forward(model, text, embeddings)
 
 
-def _within_loaded(model: LaidOutModel, module: str) -> tuple[int, int]:
-    """Return this rank's samples of a module, counted within what the rank has read."""
-    batch = model.plan.batch.modules[module]
+def _within_loaded(model: LaidOutModel, *modules: str) -> tuple[int, int]:
+    """Return this rank's samples of modules, counted within what the rank has read.
+
+    Of several modules the samples of one contain those of the others.
+    """
     rank = dist.get_rank()
-    first = batch.loaded[rank][0]
-    start, stop = batch.samples[rank]
-    return start - first, stop - first
+    batches = [model.plan.batch.modules[module] for module in modules]
+    first = batches[0].loaded[rank][0]
+    starts, stops = zip(*(batch.samples[rank] for batch in batches), strict=True)
+    return min(starts) - first, max(stops) - first
 
 
-def _encode(model: LaidOutModel, name: str, inputs: Batch, microbatch: int) -> Schedule[_Boundary]:
-    mine = slice_modality(inputs, *_within_loaded(model, name))
-    yield Step("forward", name, microbatch)
-    with random_state_of(name):
-        output = model.model.modality_submodules[name](encoder_inputs=mine)
-    rows = (inputs[ITEMS] * model.tokens_per_item[name]).tolist()
+def _encode(
+    model: LaidOutModel, name: str, inputs: Batch, microbatch: int
+) -> Schedule[_Boundary | None]:
+    """Yield the steps of an encoder; its result is None where the modality is absent.
+
+    That is so where no sample of this rank's gather group has any: its ranks agree on it.
+    """
+    together = slice_modality(inputs, *_within_loaded(model, name, model.language_module_name))
+    samples = len(together[ITEMS])
+    rows = rows_per_sample(together, samples, model.tokens_per_item[name]).tolist()
+    if not sum(rows):
+        return None
+    output = yield from _encoder_rows(
+        model, name, slice_modality(inputs, *_within_loaded(model, name)), microbatch
+    )
     yield Step("gather", name, microbatch)
     bridge_input = output.detach().requires_grad_(output.requires_grad)
     bridge_output = model.bridges[name](bridge_input, rows)
-    language_input = bridge_output.detach().requires_grad_(output.requires_grad)
+    # Also where only siblings encoded something: the ranks of a tensor-parallel language model
+    # reduce together on the way back, or not at all.
+    trained = name not in model.frozen and torch.is_grad_enabled()
+    language_input = bridge_output.detach().requires_grad_(trained)
     return _Boundary(output, bridge_input, bridge_output, language_input)
+
+
+def _encoder_rows(
+    model: LaidOutModel, name: str, inputs: Batch, microbatch: int
+) -> Schedule[torch.Tensor]:
+    """Yield the forward of an encoder over this rank's items: [rows, width], none for no items."""
+    if not int(inputs[ITEMS].sum()):
+        width = model.model.language_model.config.hidden_size
+        return torch.zeros(0, width, device=rank_device())
+    yield Step("forward", name, microbatch)
+    trained = name not in model.frozen
+    with random_state_of(name), torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+        output: torch.Tensor = model.model.modality_submodules[name](encoder_inputs=inputs)
+    # Megatron's projector marks what it returns as needing a gradient, trained or not.
+    return output if trained else output.detach()
 
 
 def _language_forward(

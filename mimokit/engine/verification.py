@@ -23,6 +23,8 @@ from mimokit.plan.types import LayoutPlan
 # would look like an error of 100 %.
 FLOOR = 1e-3
 
+EMBEDDING = "embedding.word_embeddings.weight"
+
 
 @dataclass(frozen=True)
 class StepDifference:
@@ -88,8 +90,12 @@ def named_parameters(module: ModuleDataParallel) -> dict[str, torch.nn.Parameter
     """Return a module's parameters by the names that they have where it is whole.
 
     A pipeline stage counts its layers from 0; here they have their numbers in the whole module.
+    The last stage's copy of a tied embedding is the embedding.
     """
-    parameters = dict(module.module.named_parameters())
+    parameters = {
+        EMBEDDING if getattr(value, "shared", False) else name: value
+        for name, value in module.module.named_parameters()
+    }
     for path, part in module.module.named_modules():
         if isinstance(part, TransformerBlock) and len(part.layers):
             first = part.layers[0].layer_number - 1
@@ -108,10 +114,11 @@ def _renumbered(name: str, prefix: str, first: int) -> str:
 
 
 def local_gradients(module: ModuleDataParallel) -> Tensors:
-    """Return this rank's reduced gradients by parameter name."""
+    """Return this rank's reduced gradients by parameter name; a frozen module has none."""
     return {
-        name: p.main_grad.cpu().numpy()  # type: ignore[attr-defined]
+        name: p.main_grad.cpu().numpy()
         for name, p in named_parameters(module).items()
+        if hasattr(p, "main_grad")
     }
 
 
@@ -133,11 +140,17 @@ def largest_difference(
         whole: the oracle's tensors.
         module: its parameters say how they are cut.
         tensor_group: the ranks over which they are cut.
+
+    Returns:
+        The difference, infinite where only one side has a tensor or an entry is not finite.
     """
+    parameters = named_parameters(module)
+    if set(mine) != set(whole) & set(parameters):
+        return float("inf")
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
     worst = 0.0
-    for name, parameter in named_parameters(module).items():
-        expected = _shard(whole[name], parameter, tensor_group)
+    for name in mine:
+        expected = _shard(whole[name], parameters[name], tensor_group)
         scale = max(float(np.abs(whole[name]).max()), floor)
         difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0
         if not np.isfinite(difference):

@@ -15,6 +15,35 @@ from mimokit.plan.types import LayoutPlan, SampleRange
 Collate = Callable[[list[Any]], Batch]
 
 
+class PlannedIndex(int):
+    """The index of a sample that knows its place in a step, for data sets that depend on it.
+
+    Attributes:
+        microbatch: within the optimizer step.
+        sample: within the global micro-batch.
+    """
+
+    microbatch: int
+    sample: int
+
+    def __new__(cls, index: int, microbatch: int, sample: int) -> PlannedIndex:
+        """Return the index with its place."""
+        planned = super().__new__(cls, index)
+        planned.microbatch, planned.sample = microbatch, sample
+        return planned
+
+    def __reduce__(self) -> tuple[type[PlannedIndex], tuple[int, int, int]]:
+        return PlannedIndex, (int(self), self.microbatch, self.sample)
+
+
+def place_of(index: int) -> tuple[int, int]:
+    """Return (micro-batch of a step, sample of the global micro-batch) of an index.
+
+    A plain number has the first place.
+    """
+    return (index.microbatch, index.sample) if isinstance(index, PlannedIndex) else (0, 0)
+
+
 class PlannedBatches(Sampler[list[int]]):
     """The sample indices of one rank, endlessly, in an order that no layout changes.
 
@@ -27,6 +56,7 @@ class PlannedBatches(Sampler[list[int]]):
         taken: the range within the global batch that this rank reads.
         seed: which permutations.
         first: global micro-batches to pass over, for a run that goes on.
+        num_microbatches: micro-batches of an optimizer step, for the places of the samples.
 
     Raises:
         ValueError: if the data set is smaller than one global batch.
@@ -39,6 +69,7 @@ class PlannedBatches(Sampler[list[int]]):
         taken: SampleRange,
         seed: int,
         first: int = 0,
+        num_microbatches: int = 1,
     ) -> None:
         if dataset_size < global_batch_size:
             raise ValueError(
@@ -50,6 +81,7 @@ class PlannedBatches(Sampler[list[int]]):
         self._taken = taken
         self._seed = seed
         self._first = first
+        self._num_microbatches = num_microbatches
 
     def __iter__(self) -> Iterator[list[int]]:
         per_epoch = self._size // self._global_batch_size
@@ -57,8 +89,11 @@ class PlannedBatches(Sampler[list[int]]):
         while True:
             order = self._permutation(number // per_epoch)
             for within in range(number % per_epoch, per_epoch):
-                base = within * self._global_batch_size
-                yield order[base + self._taken[0] : base + self._taken[1]]
+                base, microbatch = within * self._global_batch_size, number % self._num_microbatches
+                yield [
+                    PlannedIndex(order[base + sample], microbatch, sample)
+                    for sample in range(*self._taken)
+                ]
                 number += 1
 
     def _permutation(self, epoch: int) -> list[int]:
@@ -123,7 +158,13 @@ def _iterate(
     size = min(len(dataset), data_config.dataset_size)  # type: ignore[arg-type]
     loader = DataLoader(
         dataset,
-        batch_sampler=PlannedBatches(size, plan.batch.global_batch_size, taken, seed),
+        batch_sampler=PlannedBatches(
+            size,
+            plan.batch.global_batch_size,
+            taken,
+            seed,
+            num_microbatches=plan.batch.num_microbatches,
+        ),
         collate_fn=collate_fn,
         num_workers=workers,
         prefetch_factor=data_config.prefetch_factor if workers else None,

@@ -16,6 +16,7 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.engine.data.digits import (
     IMAGE_SIZE,
     MAX_DIGITS,
+    PADDING_TOKEN,
     VOCABULARY,
     DigitCollate,
     DigitStrips,
@@ -23,9 +24,11 @@ from mimokit.engine.data.digits import (
     chance_of_exact_match,
 )
 from mimokit.engine.data.iterators import Collate
-from mimokit.engine.data.synthetic import SyntheticCollate, SyntheticSamples
-from mimokit.engine.models.vision import ENCODER_NAME
-from mimokit.plan.tokens import image_geometry
+from mimokit.engine.data.multimodal import MultimodalCollate, encoder_inputs
+from mimokit.engine.data.multimodal_digits import MAX_WRITTEN, MultimodalDigits, most_digits
+from mimokit.engine.data.speech import longest_frames
+from mimokit.engine.data.synthetic import SyntheticSamples
+from mimokit.plan.tokens import AudioGeometry, ImageGeometry, image_geometry
 
 
 @dataclass(frozen=True)
@@ -105,42 +108,90 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class MultimodalDigitData:
+    """Digits that are seen, heard and read, for any number of encoders."""
+
+    def __call__(self, config: ExperimentConfig) -> TrainingData:
+        """Return training and held-out samples for a config.
+
+        Raises:
+            ValueError: if its encoders cannot see or hear digits, or its model spell the answers.
+        """
+        reason = why_no_multimodal_digits(config)
+        if reason is not None:
+            raise ValueError(f"Digits seen and heard do not fit the config: {reason}.")
+        encoders, data = encoder_inputs(config), config.data
+        kinds = [config.model.get_architecture(e.module).modality for e in encoders]
+        views = {"vision": kinds.count("vision"), "audio": kinds.count("audio")}
+        return TrainingData(
+            name="digits (" + " + ".join([*_counted(views), "text"]) + ")",
+            train=MultimodalDigits(encoders, data.is_present, "train", data.dataset_size),
+            collate_fn=MultimodalCollate(encoders, data.seq_length, PADDING_TOKEN),
+            test=MultimodalDigits(encoders, data.is_present, "test", 10_000),
+        )
+
+
+def _counted(kinds: dict[str, int]) -> list[str]:
+    return [f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items() if n]
+
+
+def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
+    """Say why a config's model cannot train on digits seen and heard, None if it can."""
+    encoders, data = encoder_inputs(config), config.data
+    for encoder in encoders:
+        shape, name = encoder.geometry, encoder.module
+        if isinstance(shape, ImageGeometry) and shape.num_channels != 1:
+            return f"the images of module {name!r} have {shape.num_channels} channels, not 1"
+        if isinstance(shape, AudioGeometry) and shape.frames < longest_frames():
+            return f"module {name!r} takes {shape.frames} frames, less than {longest_frames()}"
+    if data.vocab_size < len(VOCABULARY):
+        return f"data.vocab_size is {data.vocab_size}, less than {len(VOCABULARY)}"
+    seen, heard = (most_digits(encoders, kind) for kind in (ImageGeometry, AudioGeometry))
+    placeholders = sum(
+        (heard if isinstance(e.geometry, AudioGeometry) else seen) * e.geometry.tokens
+        for e in encoders
+    )
+    needed = placeholders + seen + heard + 2 * MAX_WRITTEN + 1
+    if data.seq_length < needed:
+        return f"data.seq_length is {data.seq_length}, less than {needed}"
+    return None
+
+
 def synthetic_data(config: ExperimentConfig) -> TrainingData:
     """Return noise of the sizes that a config names.
 
     Raises:
-        ValueError: if not even one image fits.
+        ValueError: if not even one item of an encoder fits, or no text beside them.
     """
-    geometry = image_geometry(_encoder(config))
-    images = config.data.image_seq_length // geometry.tokens
-    if images < 1:
-        raise ValueError(
-            f"data.image_seq_length {config.data.image_seq_length} is less than the "
-            f"{geometry.tokens} tokens of one image; raise it."
-        )
+    encoders, data = encoder_inputs(config), config.data
     return TrainingData(
         name="synthetic",
         train=SyntheticSamples(
-            config.data.dataset_size,
-            geometry,
-            images,
-            config.data.seq_length,
-            config.data.vocab_size,
+            data.dataset_size,
+            encoders,
+            data.is_present,
+            data.seq_length,
+            data.vocab_size,
             config.runtime.seed,
         ),
-        collate_fn=SyntheticCollate(
-            config.model.encoder_module_names[0],
-            ENCODER_NAME,
-            config.data.image_special_token_id,
-            geometry.tokens,
-            config.data.seq_length,
-        ),
+        collate_fn=MultimodalCollate(encoders, data.seq_length, padding=0),
     )
 
 
 def default_data(config: ExperimentConfig) -> TrainingData:
-    """Return strips of digits where the model can see them, synthetic samples otherwise."""
-    return DigitData()(config) if why_no_digits(config) is None else synthetic_data(config)
+    """Return digits where the model can see (and hear) them, synthetic samples otherwise."""
+    if _one_vision_encoder(config):
+        return DigitData()(config) if why_no_digits(config) is None else synthetic_data(config)
+    if why_no_multimodal_digits(config) is None:
+        return MultimodalDigitData()(config)
+    return synthetic_data(config)
+
+
+def _one_vision_encoder(config: ExperimentConfig) -> bool:
+    """Tell whether the model is of the kind that strips of digits are made for."""
+    names = config.model.encoder_module_names
+    return len(names) == 1 and config.model.get_architecture(names[0]).modality == "vision"
 
 
 def _encoder(config: ExperimentConfig) -> ModuleArchitecture:

@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
 from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import GPTModel, ModuleSpec, get_gpt_layer_local_spec
 from mimokit.engine.models.layer import seeded
 from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
+
+
+class LanguageModel(GPTModel):  # type: ignore[misc]
+    """Megatron's `GPTModel` whose tied embeddings need no CUDA to be copied between stages.
+
+    With tied embeddings the first and the last pipeline stage hold the same matrix. They start
+    equal here, and stay equal as long as `sum_tied_gradients` is called before every optimizer
+    step. The last stage's copy carries the mark `shared`: it counts in no norm.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        weight = self._tied_copy()
+        if weight is not None:
+            start = weight.detach().to(rank_device())
+            dist.all_reduce(start, group=self.embd_group)  # the last stage's is zero so far
+            weight.data.copy_(start)
+
+    def _is_in_embd_group(self) -> bool:
+        # Asked by Megatron's own copying only, which calls `.cuda()` whatever the device is.
+        return False
+
+    def _tied_copy(self) -> torch.nn.Parameter | None:
+        """Return this stage's copy of a matrix that two stages hold, if there is one."""
+        if not self.share_embeddings_and_output_weights or self.pre_process == self.post_process:
+            return None
+        weight: torch.nn.Parameter = self.shared_embedding_or_output_weight()
+        return weight
+
+    def sum_tied_gradients(self) -> None:
+        """Add the gradients of embedding and output layer where two stages hold the matrix.
+
+        Collective over first and last stage of a pipeline, after the reduction over replicas
+        (Megatron's `_allreduce_word_embedding_grads`). One stage alone has added them already.
+        """
+        weight = self._tied_copy()
+        if weight is not None and weight.requires_grad:
+            dist.all_reduce(weight.main_grad, group=self.embd_group)  # type: ignore[attr-defined]
 
 
 def language_model_spec(
@@ -20,13 +64,14 @@ def language_model_spec(
     position embeddings to text tokens only.
     """
     return ModuleSpec(
-        module=GPTModel,
+        module=LanguageModel,
         params={
             "config": transformer_config(architecture, parallelism),
             "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
             "vocab_size": architecture.vocab_size,
             "max_sequence_length": architecture.seq_length,
             "position_embedding_type": "rope",
+            "share_embeddings_and_output_weights": architecture.tied_embeddings,
             "pre_process": part.first,
             "post_process": part.last,
             "pg_collection": None,

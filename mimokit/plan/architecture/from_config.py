@@ -6,6 +6,7 @@ import math
 
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.plan.architecture.models import (
+    AudioEncoder,
     EncoderBranch,
     LanguageModel,
     MultimodalModel,
@@ -13,14 +14,15 @@ from mimokit.plan.architecture.models import (
     VisionEncoder,
 )
 from mimokit.plan.architecture.transformer import Transformer
-from mimokit.plan.tokens import image_geometry
+from mimokit.plan.tokens import audio_geometry, image_geometry
 
 
 def model_of_config(model: MimoParallelismConfig, name: str = "model") -> MultimodalModel:
     """Return the description of the networks in a config.
 
     Megatron's defaults: LayerNorm, GELU, biases, as many key heads as query heads, rotary
-    positions in the language model and learned ones in encoders, an output layer of its own.
+    positions in the language model and learned ones in encoders; tied embeddings where the config
+    says so.
 
     Raises:
         ConfigError: a module has no architecture.
@@ -30,7 +32,12 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
         _branch(encoder, model.get_architecture(encoder), language)
         for encoder in model.encoder_module_names
     )
-    described = LanguageModel(model.llm_module_name, _net(language, True), language.vocab_size)
+    described = LanguageModel(
+        model.llm_module_name,
+        _net(language, True),
+        language.vocab_size,
+        tied=language.tied_embeddings,
+    )
     return MultimodalModel(name, described, branches)
 
 
@@ -52,17 +59,30 @@ def _net(size: ModuleArchitecture, causal: bool) -> Transformer:
 
 
 def _branch(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> EncoderBranch:
-    """Return a ViT and `MultimodalProjector`, whose inner width is the language model's ffn."""
+    """Return an encoder and `MultimodalProjector`, inside as wide as the language model's ffn."""
+    audio = size.modality == "audio"
+    encoder = _audio_encoder(name, size) if audio else _vision_encoder(name, size)
+    inward = size.hidden_size * (size.merge_size if audio else size.merge_size**2)
+    widths = (inward, language.feed_forward_size, language.hidden_size)
+    return EncoderBranch(name, encoder, Projector(widths))
+
+
+def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
+    """Return a ViT; of the learned positions in front only the class token has an embedding."""
     geometry = image_geometry(size)
-    encoder = VisionEncoder(
+    return VisionEncoder(
         name=name,
         net=_net(size, causal=False),
         image_size=math.isqrt(geometry.height * geometry.width),
         patch_size=geometry.patch_size,
         channels=geometry.num_channels,
         merge=geometry.merge_size,
-        positions=geometry.patches,
+        positions=geometry.patches + size.class_token,
+        class_token=size.class_token,
+        registers=size.num_registers,
     )
-    inward = size.hidden_size * size.merge_size**2
-    widths = (inward, language.feed_forward_size, language.hidden_size)
-    return EncoderBranch(name, encoder, Projector(widths))
+
+
+def _audio_encoder(name: str, size: ModuleArchitecture) -> AudioEncoder:
+    geometry = audio_geometry(size)
+    return AudioEncoder(name, _net(size, causal=False), geometry.mel_bins, geometry.positions)

@@ -75,6 +75,7 @@ class VisionEncoder:
         merge: merge x merge patches become one token before the projector.
         positions: learned position embeddings; 0 for rotary positions.
         class_token: one token more, and a vector for it.
+        registers: learned tokens more, without position embeddings.
         patch_bias: the patch embedding has a bias.
         norms: norms outside the layers (before, after).
         head: SigLIP pools with one attention layer and one feed-forward layer.
@@ -89,6 +90,7 @@ class VisionEncoder:
     merge: int = 1
     positions: int = 0
     class_token: bool = False
+    registers: int = 0
     patch_bias: bool = True
     norms: int = 1
     head: PoolingHead = "none"
@@ -104,7 +106,7 @@ class VisionEncoder:
         width = self.net.hidden
         pixels = self.channels * self.frames_per_patch * self.patch_size**2
         patches = pixels * width + self.patch_bias * width
-        vectors = self.positions + self.class_token
+        vectors = self.positions + self.class_token + self.registers
         return patches + vectors * width + self.norms * self.net.norm_parameters + self._head
 
     @property

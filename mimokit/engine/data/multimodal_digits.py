@@ -1,0 +1,124 @@
+"""Digits that are seen, heard and read: one task for encoders of several kinds.
+
+A sample has scans of digits (see `mimokit.engine.data.digits`), which every vision encoder gets in
+its own image size, spoken digits (see `mimokit.engine.data.speech`), which every audio encoder
+gets, and one or two digits as text. The answer is all of them in this order. What a sample lacks
+by the presence pattern of the data config, its answer lacks as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from mimokit.engine.data.digits import END_TOKEN, MAX_DIGITS, READ_TOKEN, Split, load_scans
+from mimokit.engine.data.iterators import place_of
+from mimokit.engine.data.multimodal import EncoderInputs, MultimodalSample, Presence
+from mimokit.engine.data.speech import log_mel, padded, speak
+from mimokit.plan.tokens import AudioGeometry, ImageGeometry
+
+MAX_WRITTEN = 2
+
+
+class MultimodalDigits(Dataset[MultimodalSample]):
+    """Digits for every encoder, drawn anew for every index and always the same for one index.
+
+    Args:
+        encoders: what each encoder reads.
+        presence: where a sample may have inputs of an encoder.
+        split: "train" or "test"; their scans are disjoint, and so are the distortions of speech.
+        size: samples in the data set.
+        seed: which samples.
+    """
+
+    def __init__(
+        self,
+        encoders: Sequence[EncoderInputs],
+        presence: Presence,
+        split: Split = "train",
+        size: int = 100_000,
+        seed: int = 0,
+    ) -> None:
+        self.encoders = tuple(encoders)
+        self.presence = presence
+        self.split = split
+        self.size = size
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> MultimodalSample:
+        if not 0 <= index < self.size:
+            raise IndexError(f"Sample {index} asked for, but there are {self.size}.")
+        generator = np.random.default_rng((self.seed, self.split == "test", index))
+        scans, shown = self._seen(generator)
+        spoken, said = self._heard(generator)
+        written = generator.integers(0, 10, size=int(generator.integers(1, MAX_WRITTEN + 1)))
+        items: dict[str, torch.Tensor] = {}
+        tokens: dict[str, torch.Tensor] = {}
+        answered: dict[str, list[int]] = {"seen": [], "heard": []}
+        for encoder in self.encoders:
+            audio = isinstance(encoder.geometry, AudioGeometry)
+            digits = said if audio else shown
+            if not self.presence(encoder.module, *place_of(index)):
+                items[encoder.module] = encoder.no_items()
+                tokens[encoder.module] = torch.zeros(0, dtype=torch.int64)
+                continue
+            answered["heard" if audio else "seen"] = digits
+            items[encoder.module], tokens[encoder.module] = (
+                _recordings(encoder, spoken) if audio else _images(encoder, scans)
+            )
+        question = [*written.tolist(), READ_TOKEN]
+        answer = [*answered["seen"], *answered["heard"], *written.tolist(), END_TOKEN]
+        learned = torch.zeros(len(question) + len(answer))
+        learned[len(question) :] = 1.0
+        words = torch.tensor(question + answer)
+        return {"items": items, "tokens": tokens, "words": words, "learned": learned}
+
+    def _seen(self, generator: np.random.Generator) -> tuple[torch.Tensor, list[int]]:
+        """Return scans [n, 8, 8] and their digits."""
+        images, digits = load_scans(self.split)
+        most = most_digits(self.encoders, ImageGeometry)
+        chosen = generator.integers(0, len(digits), size=_count(generator, most))
+        return images[chosen], [int(digits[place]) for place in chosen]
+
+    def _heard(self, generator: np.random.Generator) -> tuple[list[np.ndarray], list[int]]:
+        """Return recordings and their digits."""
+        most = most_digits(self.encoders, AudioGeometry)
+        digits = generator.integers(0, 10, size=_count(generator, most)).tolist()
+        return [speak(digit, generator) for digit in digits], digits
+
+
+def most_digits(
+    encoders: Sequence[EncoderInputs], kind: type[ImageGeometry] | type[AudioGeometry]
+) -> int:
+    """Return the most digits of a sample that all encoders of a kind have room for."""
+    room = [encoder.max_items for encoder in encoders if isinstance(encoder.geometry, kind)]
+    return min(MAX_DIGITS, *room) if room else 0
+
+
+def _count(generator: np.random.Generator, most: int) -> int:
+    return int(generator.integers(1, most + 1)) if most else 0
+
+
+def _images(encoder: EncoderInputs, scans: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = encoder.geometry
+    assert isinstance(shape, ImageGeometry)
+    images = torch.nn.functional.interpolate(
+        scans[:, None], size=(shape.height, shape.width), mode="bilinear", align_corners=False
+    )
+    return images, torch.full((len(scans),), shape.tokens)
+
+
+def _recordings(
+    encoder: EncoderInputs, spoken: Sequence[np.ndarray]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = encoder.geometry
+    assert isinstance(shape, AudioGeometry)
+    frames = [log_mel(recording, shape.mel_bins) for recording in spoken]
+    tokens = [shape.tokens_of(one.shape[1]) for one in frames]
+    return torch.stack([padded(one, shape.frames) for one in frames]), torch.tensor(tokens)

@@ -1,0 +1,133 @@
+"""The audio encoder: log-mel frames, two convolutions, Megatron's `TransformerBlock`, a projector.
+
+The front is Whisper's (Radford et al. 2022, arXiv 2212.04356, section 2.2): two convolutions of
+width 3 with GELU, the second with a stride of 2, and sinusoidal positions. Recordings are padded
+to the longest one; nobody looks at the padding, and it becomes no tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.engine.megatron import (
+    AttnMaskType,
+    AudioModalitySubmodules,
+    ModuleSpec,
+    ProcessGroupCollection,
+    TransformerConfig,
+)
+from mimokit.engine.models.encoder import (
+    Encoder,
+    encoder_layer_spec,
+    projector_spec,
+    submodule_spec,
+)
+from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
+from mimokit.plan.tokens import AudioGeometry, audio_geometry
+
+AUDIO_ENCODER_NAME = "whisper_encoder"
+_KERNEL = 3
+
+
+class AudioTransformer(Encoder):
+    """Whisper's encoder over recordings of different lengths.
+
+    Args:
+        config: Megatron's transformer configuration.
+        layer_spec: the spec of one layer.
+        geometry: how a recording is cut into positions.
+        part: what of it this pipeline stage holds.
+        pg_collection: process groups of the module.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        layer_spec: ModuleSpec,
+        geometry: AudioGeometry,
+        part: StagePart,
+        pg_collection: ProcessGroupCollection,
+    ) -> None:
+        super().__init__(config, part)
+        self.geometry = geometry
+        if part.first:
+            width = config.hidden_size
+            self.frames = torch.nn.Conv1d(geometry.mel_bins, width, _KERNEL, padding=1)
+            self.positions = torch.nn.Conv1d(width, width, _KERNEL, stride=2, padding=1)
+            # Whisper keeps its sinusoids in the weights; here they start the learned positions.
+            self.position_embedding = torch.nn.Parameter(sinusoids(geometry.positions, width))
+        self._build_layers(layer_spec, pg_collection)
+
+    def embed(self, input_features: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Recordings to [positions, recordings, hidden]; on the first stage.
+
+        Args:
+            input_features: [recordings, mel bands, frames], log-mel, all padded to the longest
+                recording that the geometry allows.
+        """
+        gelu = torch.nn.functional.gelu
+        hidden = gelu(self.positions(gelu(self.frames(input_features))))
+        embedded: torch.Tensor = hidden.permute(2, 0, 1) + self.position_embedding[:, None]
+        return embedded.contiguous()
+
+    def finish(
+        self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """[positions, recordings, hidden] to [tokens, merge_size * hidden], padding left out."""
+        shape = self.geometry
+        tokens = hidden.transpose(0, 1).reshape(
+            hidden.shape[1], shape.tokens, shape.merge_size * hidden.shape[-1]
+        )
+        if tokens_per_item is None:
+            return tokens.flatten(0, 1)
+        counted = torch.arange(shape.tokens, device=hidden.device)
+        return tokens[counted < tokens_per_item[:, None]]
+
+    def _mask(self, tokens_per_item: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(self.geometry.positions, device=tokens_per_item.device)
+        heard = positions < (tokens_per_item * self.geometry.merge_size)[:, None]
+        return ~heard[:, None, None]
+
+
+def sinusoids(positions: int, width: int) -> torch.Tensor:
+    """Return sinusoidal positions (Vaswani et al. 2017, arXiv 1706.03762): [positions, width].
+
+    Sines in the first half, cosines in the second, as Whisper lays them; wavelengths from 2 pi to
+    10,000 x 2 pi.
+    """
+    half = width // 2
+    scale = torch.arange(half, dtype=torch.float64) / max(half - 1, 1)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * 10_000.0**-scale
+    table = torch.zeros(positions, width, dtype=torch.float64)
+    table[:, :half], table[:, half : 2 * half] = angles.sin(), angles.cos()
+    return table.float()
+
+
+def audio_submodule_spec(
+    architecture: ModuleArchitecture,
+    language: ModuleArchitecture,
+    parallelism: ModuleParallelismConfig,
+    initial_seed: int = 0,
+    part: StagePart = WHOLE,
+) -> ModuleSpec:
+    """Return the spec of encoder and projector; the provider injects the process groups.
+
+    The projector is on the last stage.
+
+    Raises:
+        ValueError: if the merge size does not divide the positions.
+    """
+    encoder = ModuleSpec(
+        module=AudioTransformer,
+        params={
+            "config": transformer_config(architecture, parallelism),
+            "layer_spec": encoder_layer_spec(initial_seed, AttnMaskType.padding),
+            "geometry": audio_geometry(architecture),
+            "part": part,
+            "pg_collection": None,
+        },
+    )
+    features = architecture.hidden_size * architecture.merge_size
+    projector = projector_spec(features, language, parallelism) if part.last else None
+    return submodule_spec(AudioModalitySubmodules, AUDIO_ENCODER_NAME, encoder, projector)

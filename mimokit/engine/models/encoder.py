@@ -1,0 +1,144 @@
+"""What all encoders share: three parts that a pipeline can cut between, and a projector."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+
+import torch
+
+from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.engine.megatron import (
+    AttnMaskType,
+    ColumnParallelLinear,
+    MegatronModule,
+    MLPSubmodules,
+    ModalitySubmodules,
+    ModuleSpec,
+    MultimodalProjector,
+    ProcessGroupCollection,
+    RowParallelLinear,
+    TransformerBlock,
+    TransformerConfig,
+    get_gpt_layer_local_spec,
+)
+from mimokit.engine.models.layer import seeded
+from mimokit.engine.models.transformer import StagePart, transformer_config
+
+
+class Encoder(MegatronModule):  # type: ignore[misc]
+    """An encoder of separate items (images, recordings): none sees what is packed beside it.
+
+    A pipeline stage embeds if it is the first, runs its layers, and finishes if it is the last.
+    Inputs are the tensors of `modality_inputs[module][encoder name]` in
+    `mimokit.engine.data.batch`, by name.
+
+    Args:
+        config: Megatron's transformer configuration.
+        part: what of the encoder this pipeline stage holds.
+    """
+
+    def __init__(self, config: TransformerConfig, part: StagePart) -> None:
+        super().__init__(config=config)
+        self.part = part
+
+    def _build_layers(self, layer_spec: ModuleSpec, groups: ProcessGroupCollection) -> None:
+        """Build the layers, after what comes before them: the order of drawing weights."""
+        self.decoder = TransformerBlock(
+            config=self.config,
+            spec=layer_spec,
+            pre_process=self.part.first,
+            post_process=self.part.last,
+            pg_collection=groups,
+        )
+
+    def forward(
+        self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        """Encode items, on a rank that holds the whole encoder.
+
+        Args:
+            tokens_per_item: [items], where items become different numbers of tokens.
+            inputs: see `embed`.
+
+        Returns:
+            [tokens of all items, features], items in order.
+        """
+        hidden = self.run_layers(self.embed(**inputs), tokens_per_item)
+        return self.finish(hidden, tokens_per_item)
+
+    @abstractmethod
+    def embed(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Items to [positions, items, hidden]; on the first stage."""
+
+    def run_layers(
+        self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """[positions, items, hidden] through the layers that this stage holds."""
+        if not self.part.first:
+            self.decoder.set_input_tensor(hidden)
+        mask = None if tokens_per_item is None else self._mask(tokens_per_item)
+        output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
+        return output
+
+    @abstractmethod
+    def finish(
+        self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
+
+    def _mask(self, tokens_per_item: torch.Tensor) -> torch.Tensor | None:
+        """[items, 1, 1, positions], True where nobody may look; None where all may be seen."""
+        return None
+
+
+def encoder_layer_spec(initial_seed: int, mask_type: AttnMaskType) -> ModuleSpec:
+    """Return Megatron's local layer with a mask that is not causal.
+
+    (`get_vit_layer_with_local_spec` of 0.16.1 is causal: its patches do not see those after them.)
+    """
+    spec = copy.deepcopy(get_gpt_layer_local_spec())
+    spec.submodules.self_attention.params = {"attn_mask_type": mask_type}
+    return seeded(spec, initial_seed)
+
+
+def projector_spec(
+    features: int,
+    language: ModuleArchitecture,
+    parallelism: ModuleParallelismConfig,
+) -> ModuleSpec:
+    """Return a projector with the parallelism of the encoder that ends in the language width.
+
+    Args:
+        features: width of the encoder's output.
+        language: of the language model.
+        parallelism: of the encoder.
+    """
+    return ModuleSpec(
+        module=MultimodalProjector,
+        params={
+            "config": transformer_config(
+                language, parallelism.model_copy(update={"pipeline_parallel": 1})
+            ),
+            "submodules": MLPSubmodules(
+                linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
+            ),
+            "projector_type": "mlp",
+            "input_size": features,
+            "tp_group": None,
+        },
+    )
+
+
+def submodule_spec(
+    kind: type[ModalitySubmodules], name: str, encoder: ModuleSpec, projector: ModuleSpec | None
+) -> ModuleSpec:
+    """Return the spec of an encoder under its name, and of its projector on the last stage."""
+    return ModuleSpec(
+        module=kind,
+        params={},
+        submodules={
+            "encoders": {name: encoder},
+            "input_projections": [] if projector is None else [projector],
+        },
+    )

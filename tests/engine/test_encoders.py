@@ -1,0 +1,105 @@
+"""The encoders, each in one process: what sees what, and what becomes a token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.plan.architecture.from_config import model_of_config
+from tests.layouts_multimodal import LANGUAGE, multimodal_config
+
+ALONE = {"clip": (1, 1), "dino": (1, 1), "audio": (1, 1), LANGUAGE: (1, 1)}
+
+
+def _on_one_rank(cluster, function, *arguments):
+    config = multimodal_config(ALONE, "homogeneous")
+    return cluster.run(function, mimokit.plan(config), config, *arguments, world_size=1)[0]
+
+
+def _encoder(plan, config, module):
+    from mimokit.engine.mimo_model import vision_language_provider
+
+    provided = vision_language_provider(config.model, 7).provide(plan, wrap=False)
+    (encoder,) = provided.model.modality_submodules[module].encoders.values()
+    return encoder.eval()
+
+
+def _hear(plan, config, features, tokens):
+    import torch
+
+    encoder = _encoder(plan, config, "audio")
+    with torch.no_grad():
+        return encoder(input_features=features, tokens_per_item=tokens)
+
+
+def _recordings(*lengths):
+    generator = torch.Generator().manual_seed(3)
+    features = torch.zeros(len(lengths), 20, 48)
+    for place, length in enumerate(lengths):
+        features[place, :, :length] = torch.randn(20, length, generator=generator)
+    return features
+
+
+def test_a_recording_becomes_its_own_tokens_whatever_is_beside_it(cluster):
+    features, tokens = _recordings(16, 48, 24), torch.tensor([2, 6, 3])
+    together = _on_one_rank(cluster, _hear, features, tokens)
+    assert together.shape == (11, 4 * 32)
+    alone = [_on_one_rank(cluster, _hear, features[i : i + 1], tokens[i : i + 1]) for i in range(3)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
+
+
+def test_nobody_listens_to_the_padding(cluster):
+    features, tokens = _recordings(16), torch.tensor([2])
+    heard = _on_one_rank(cluster, _hear, features, tokens)
+    loud = features.clone()
+    loud[:, :, 18:] = 100.0  # the two convolutions reach a frame and a half beyond the last token
+    torch.testing.assert_close(_on_one_rank(cluster, _hear, loud, tokens), heard, atol=0, rtol=0)
+    loud[:, :, 15] = 100.0
+    assert (_on_one_rank(cluster, _hear, loud, tokens) - heard).abs().max() > 1e-2
+
+
+def _see(plan, config, module, pixels, changed):
+    """Return the output, and the largest change of it when a parameter is changed."""
+    import torch
+
+    encoder = _encoder(plan, config, module)
+    with torch.no_grad():
+        before = encoder(pixel_values=pixels)
+        getattr(encoder, changed).neg_().add_(torch.randn(32))
+        return before, float((encoder(pixel_values=pixels) - before).abs().max())
+
+
+@pytest.mark.parametrize(
+    ("module", "size", "rows", "changed"),
+    [
+        ("clip", 8, 2 * 4, "class_token"),
+        ("dino", 16, 2 * 4, "class_token"),
+        ("dino", 16, 2 * 4, "registers"),
+    ],
+)
+def test_patches_see_what_is_in_front_of_them_and_only_patches_become_tokens(
+    cluster, module, size, rows, changed
+):
+    pixels = torch.rand(2, 1, size, size, generator=torch.Generator().manual_seed(1))
+    before, change = _on_one_rank(cluster, _see, module, pixels, changed)
+    assert len(before) == rows
+    assert change > 1e-4
+
+
+def _count(plan, config):
+    from mimokit.engine.mimo_model import vision_language_provider
+
+    model = vision_language_provider(config.model, 7).provide(plan, wrap=False).model
+    modules = {**model.modality_submodules, LANGUAGE: model.language_model}
+    return {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_plan_counts_the_parameters_of_the_engine(cluster, tied):
+    config = multimodal_config(ALONE, "homogeneous", tied=tied)
+    counted = cluster.run(_count, mimokit.plan(config), config, world_size=1)[0]
+    described = model_of_config(config.model)
+    planned = {branch.name: branch.parameters for branch in described.branches}
+    planned[LANGUAGE] = described.language.parameters
+    assert counted == planned

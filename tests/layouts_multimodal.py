@@ -1,0 +1,104 @@
+"""Small configs for tests: two vision encoders and an audio encoder before one language model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from mimokit.config import (
+    DataConfig,
+    DeploymentMode,
+    ExperimentConfig,
+    MimoParallelismConfig,
+    ModalityPresence,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+    RuntimeConfig,
+)
+from tests.layouts import GLOBAL_BATCH_SIZE
+
+LANGUAGE = "language_module"
+SPECIAL_TOKENS = {"clip": 16, "dino": 17, "audio": 18}
+ROOM = {"clip": 8, "dino": 8, "audio": 12}
+PRESENCE = {
+    # Absent from the second micro-batch of two, and from every third sample of the others.
+    "audio": ModalityPresence(microbatches=[True, False], samples=[True, True, False]),
+    # Absent from whole replicas: the second half of the batch.
+    "dino": ModalityPresence(samples=[True, False, True, True, False, False, False, False]),
+}
+Sizes = tuple[int, int]
+
+
+def architectures(**fields: Any) -> dict[str, ModuleArchitecture]:
+    """Return the networks; fields are those of the language model."""
+    small = {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 0}
+    return {
+        "clip": ModuleArchitecture(
+            **small, seq_length=4, image_size=8, patch_size=4, class_token=True
+        ),
+        "dino": ModuleArchitecture(
+            **small,
+            seq_length=16,
+            image_size=16,
+            patch_size=4,
+            merge_size=2,
+            class_token=True,
+            num_registers=2,
+        ),
+        "audio": ModuleArchitecture(**small, seq_length=24, mel_bins=20, merge_size=4),
+        LANGUAGE: ModuleArchitecture(
+            **{
+                **small,
+                "num_layers": 2,
+                "hidden_size": 64,
+                "seq_length": 48,
+                "vocab_size": 16,
+                **fields,
+            }
+        ),
+    }
+
+
+def multimodal_config(
+    sizes: Mapping[str, Sizes],
+    mode: DeploymentMode,
+    *,
+    num_microbatches: int = 1,
+    frozen: Collection[str] = (),
+    tied: bool = False,
+    presence: Mapping[str, ModalityPresence] | None = None,
+    **runtime: Any,
+) -> ExperimentConfig:
+    """Return a finalized config; sizes are (tensor_parallel, data_parallel) of each module."""
+    networks = architectures(tied_embeddings=tied)
+    encoders = [name for name in sizes if name != LANGUAGE]
+    model = MimoParallelismConfig(
+        llm_module_name=LANGUAGE,
+        deployment_mode=mode,
+        module_parallelisms={
+            name: ModuleParallelismConfig(tensor_parallel=tensor, data_parallel=data)
+            for name, (tensor, data) in sizes.items()
+        },
+        special_token_ids={name: SPECIAL_TOKENS[name] for name in encoders},
+        module_architectures={
+            name: networks[name].model_copy(update={"frozen": name in frozen}) for name in sizes
+        },
+    )
+    config = ExperimentConfig(
+        model=model,
+        data=DataConfig(
+            base_batch_size=GLOBAL_BATCH_SIZE // sizes[LANGUAGE][1],
+            num_microbatches=num_microbatches,
+            seq_length=48,
+            image_seq_length=0,
+            vocab_size=16,
+            image_special_token_id=SPECIAL_TOKENS[encoders[0]],
+            modality_seq_lengths={name: ROOM[name] for name in encoders},
+            modality_presence={n: p for n, p in (presence or {}).items() if n in encoders},
+        ),
+        runtime=RuntimeConfig(**{"num_iterations": 3, **runtime}),
+        name="multimodal",
+    )
+    tensor, data = sizes[LANGUAGE]
+    config.model.finalize(tensor * data)
+    return config
