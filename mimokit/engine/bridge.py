@@ -8,7 +8,7 @@ it knows the row counts of its siblings without asking.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +88,16 @@ class _Keep(torch.autograd.Function):
         return gather_rows(gradient.contiguous(), ctx.cuts, ctx.group), None, None
 
 
+Listener = Callable[[torch.Tensor, Sequence[int], torch.Tensor], None]
+"""Told of (embeddings, rows per sample, result) of every call of a bridge."""
+
+
 class ColocatedBridgeCommunicator:
     """Executes the bridge plan between two modules that share their ranks.
+
+    Attributes:
+        plan: the bridge as planned.
+        listeners: told of every call when its result is there.
 
     Args:
         plan: the bridge as planned.
@@ -100,6 +108,7 @@ class ColocatedBridgeCommunicator:
     def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:
         """Create the gather groups. Collective over the world."""
         self.plan = plan
+        self.listeners: list[Listener] = []
         self._tensor_group = source_tensor_group
         rank = dist.get_rank()
         self._members = next(group for group in plan.gather_groups if rank in group)
@@ -147,6 +156,12 @@ class ColocatedBridgeCommunicator:
                 f"Module {self.plan.source!r} gave {embeddings.shape[0]} rows on rank "
                 f"{dist.get_rank()} but its samples have {expected}."
             )
+        result = self._cross(embeddings, cuts)
+        for listener in self.listeners:
+            listener(embeddings, rows_per_sample, result)
+        return result
+
+    def _cross(self, embeddings: torch.Tensor, cuts: RowCuts) -> torch.Tensor:
         if self.plan.direction == "fan_in":
             return _Gather.apply(embeddings, cuts, self._group)  # type: ignore[no-any-return,no-untyped-call]
         if self.plan.direction == "fan_out":

@@ -7,8 +7,8 @@ shapes of its tensors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -54,10 +54,33 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
     return tensors
 
 
+@dataclass(frozen=True)
+class Message:
+    """A message as one end sees it.
+
+    Attributes:
+        sent: handed over by this rank; False: received.
+        peer: the rank at the other end.
+        tag: of its header.
+        tensors: what it carries.
+    """
+
+    sent: bool
+    peer: int
+    tag: Tag
+    tensors: tuple[torch.Tensor, ...]
+
+
 class Mailbox:
-    """Messages of this rank. What was handed over is kept until it has arrived."""
+    """Messages of this rank. What was handed over is kept until it has arrived.
+
+    Attributes:
+        listeners: told of every message, on sending before it is handed over, on receiving once
+            it is there.
+    """
 
     def __init__(self, device: torch.device) -> None:
+        self.listeners: list[Callable[[Message], None]] = []
         self._device = device
         self._under_way: list[tuple[dist.Work, torch.Tensor]] = []
 
@@ -67,6 +90,7 @@ class Mailbox:
         Raises:
             ValueError: if the message cannot be described, or a field of the tag overflows.
         """
+        self._tell(Message(True, rank, tag, tuple(tensors)))
         parts = [encode_header(tensors).to(self._device), *(t.detach() for t in tensors)]
         for slot, part in enumerate(parts):
             sent = part.contiguous()
@@ -89,7 +113,12 @@ class Mailbox:
         for work in works:
             assert work is not None
             work.wait()
+        self._tell(Message(False, rank, tag, tuple(tensors)))
         return tensors
+
+    def _tell(self, message: Message) -> None:
+        for listener in self.listeners:
+            listener(message)
 
     def _receive(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
         work = dist.irecv(tensor, rank, tag=tag.encode())
