@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from mimokit.charts.palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
@@ -14,6 +16,7 @@ from mimokit.plan.types import ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit_widgets.pictures.rank_cells import LONG_NAMES
 
 MOST_PEERS = 6
+MOST_NAMED = 8
 
 
 def rank_details(
@@ -91,18 +94,26 @@ def _group(dimension: str, members: tuple[int, ...]) -> dict[str, Any]:
     return {
         "dimension": dimension,
         "label": f"{dimension.upper()} ({LONG_NAMES[dimension]})",
-        "members": list(members),
+        "members": _progressions(members),
         "text": _members_text(members),
     }
 
 
+def _progressions(members: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Return ascending ranks as (first, step, count): one for all where the step is the same."""
+    steps = set(np.diff(members).tolist())
+    if len(steps) <= 1:
+        return [(members[0], max(steps, default=1), len(members))]
+    return [(member, 1, 1) for member in members]
+
+
 def _members_text(members: tuple[int, ...]) -> str:
     """Return ranks as spans, or the step between them, or the first few of many."""
-    spans = span_text(members)
-    if spans.count(",") < 8:
-        return f"ranks {spans}"
-    steps = {b - a for a, b in pairwise(members)}
-    every = f", every {steps.pop():,}" if len(steps) == 1 else ", …"
+    progressions = _progressions(members)
+    step = progressions[0][1] if len(progressions) == 1 else None
+    if step == 1 or len(members) <= MOST_NAMED:
+        return f"ranks {span_text(members)}"
+    every = ", …" if step is None else f", every {step:,}"
     first = ", ".join(f"{member:,}" for member in members[:4])
     return f"{len(members):,} ranks {first} … {members[-1]:,}{every}"
 

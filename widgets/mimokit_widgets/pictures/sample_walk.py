@@ -8,7 +8,7 @@ from typing import Any
 from mimokit.config.topology import topological_order
 from mimokit.plan.summary import span_text
 from mimokit.plan.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
-from mimokit_widgets.pictures.batch_lanes import ranks_text, replica_ranks
+from mimokit_widgets.pictures.batch_lanes import ranks_text
 from mimokit_widgets.pictures.rank_details import named_samples
 
 
@@ -59,15 +59,8 @@ def _backward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterat
 
 def _readers(plan: LayoutPlan, name: str, sample: int) -> str:
     """Return the ranks of the module that read the sample, in words."""
-    loaded, replicas = plan.batch.modules[name].loaded, plan.modules[name].data_parallel
-    width = plan.batch.global_batch_size // replicas
-    spans = replica_ranks(plan, name, sample // width)
-    reading = [
-        rank
-        for span in spans
-        for rank in span
-        if rank in loaded and loaded[rank][0] <= sample < loaded[rank][1]
-    ]
+    loaded = plan.batch.modules[name].loaded
+    reading = [rank for rank, (start, stop) in loaded.items() if start <= sample < stop]
     return f"rank{'s' if len(reading) > 1 else ''} {span_text(reading)}" if reading else ""
 
 
@@ -97,9 +90,10 @@ def _slice_or_gather(plan: LayoutPlan, bridge: ColocatedBridge, sample: int, bac
             f"{sample // plan.batch.modules[few].micro_batch_size:,} of {few} puts together"
         )
     kept = named_samples((owner * piece, (owner + 1) * piece))
+    keep, they = ("keeps", "it holds") if _single(plan, many) else ("keep", "they hold")
     return (
-        f"{what} is cut: {ranks_text(plan, many, owner)} keep{'s' if _single(plan, many) else ''} "
-        f"{kept} of what they hold already, nothing moves"
+        f"{what} is cut: {ranks_text(plan, many, owner)} {keep} {kept} of what {they} already, "
+        "nothing moves"
     )
 
 

@@ -1,6 +1,7 @@
 // Where every rank's cell is: nodes as boxes, ranks as cells in them.
 
 const HIGHEST = 440;
+const HIGHEST_OF_MANY = 620; // pixels, where thousands of nodes need them
 const LARGEST = { width: 104, height: 56 };
 const SMALLEST = 3;
 
@@ -17,7 +18,8 @@ function shapes(full) {
 export function arrange(shown, perNode, width) {
   const nodes = Math.ceil(shown / perNode);
   const full = Math.min(perNode, shown);
-  const gap = nodes > 512 ? 3 : nodes > 48 ? 6 : 12;
+  const gap = nodes > 512 ? 2 : nodes > 48 ? 6 : 12;
+  const highest = nodes > 512 ? HIGHEST_OF_MANY : HIGHEST;
   const label = nodes <= 48 ? 18 : 0;
   let best = null;
   for (const columns of shapes(full)) {
@@ -25,7 +27,7 @@ export function arrange(shown, perNode, width) {
     for (let across = 1; across <= nodes; across++) {
       const down = Math.ceil(nodes / across);
       const cellWidth = Math.min(LARGEST.width, (width - gap * (across - 1)) / (across * columns));
-      const room = (HIGHEST - (gap + label) * down) / (down * rows);
+      const room = (highest - (gap + label) * down) / (down * rows);
       const cellHeight = Math.min(LARGEST.height, Math.max(room, 0));
       // A cell is as good as its smaller side; wide ones hold text better than high ones.
       const score = Math.min(cellWidth / 1.6, cellHeight) - 0.001 * down * rows;

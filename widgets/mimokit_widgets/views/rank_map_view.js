@@ -2,7 +2,8 @@
 
 import { button, element, freshId, setAttribute, setText } from "./dom.js";
 import { arrange, rankAt } from "./rank_layout.js";
-import { FONT, inkOn, prepared, shades, themeOf, watchTheme } from "./theme.js";
+import { pixelOf, rasterFor } from "./raster.js";
+import { FONT, inkOn, mix, prepared, shades, themeOf, watchTheme } from "./theme.js";
 import { Tip } from "./tip.js";
 
 const MOST_ZOOM = 40;
@@ -148,16 +149,14 @@ export class RankMapView {
     }
     this.theme = themeOf(this.root);
     const context = prepared(this.canvas, width, this.layout.height);
-    const { scale, x, y } = this.zoom;
-    context.translate(x, y);
-    context.scale(scale, scale);
     const lit = this.litRanks();
-    this.drawNodes(context);
-    ranks.modules.forEach((_, index) => this.drawModule(context, index, lit));
+    this.drawCells(context, lit);
+    this.drawNodeNames(context);
     this.drawText(context, lit);
     this.drawSelected(context);
     this.drawLegend();
     setAttribute(this.canvas, "aria-label", ranks.words);
+    this.canvas.dataset.drawn = Number(this.canvas.dataset.drawn ?? 0) + 1;
   }
 
   /** What share of its cell a module has, and from where: [from, share]. */
@@ -168,47 +167,52 @@ export class RankMapView {
     return [here.indexOf(index) / here.length, 1 / here.length];
   }
 
-  drawNodes(context) {
-    const { layout, theme } = this;
-    const inset = layout.gap > 6 ? 4 : 0;
-    context.fillStyle = theme.empty;
-    context.strokeStyle = theme.line;
-    context.lineWidth = 1;
+  drawCells(context, lit) {
+    this.raster = rasterFor(context, this.zoom, this.raster);
+    const { raster, layout, theme } = this;
+    const inset = layout.gap > 6 ? 2 : 0;
+    const paper = pixelOf(theme.empty);
     for (let node = 0; node < layout.nodes; node++) {
       const rank = node * layout.perNode;
-      const [left, top] = [layout.xs[rank], layout.ys[rank]];
-      context.fillRect(left - inset / 2, top - inset / 2, layout.box.width + inset,
-        layout.box.height + inset);
-      if (!layout.label) continue;
-      context.fillStyle = theme.muted;
-      context.font = `11px ${FONT}`;
-      context.textBaseline = "bottom";
-      context.textAlign = "left";
-      context.fillText(`node ${node}`, left, top - 4);
-      context.fillStyle = theme.empty;
+      raster.fill(layout.xs[rank] - inset, layout.ys[rank] - inset, layout.box.width + 2 * inset,
+        layout.box.height + 2 * inset, paper);
     }
+    this.ranks.modules.forEach((_, index) => this.drawModule(raster, index, lit));
+    raster.show();
   }
 
-  drawModule(context, index, lit) {
+  drawModule(raster, index, lit) {
     const module = this.ranks.modules[index];
     const { xs, ys, cellWidth, cellHeight } = this.layout;
     const replicas = this.coordinates[index][this.ranks.dimensions.indexOf("dp")];
-    const space = cellWidth > 14 ? 2 : cellWidth > 5 ? 1 : 0.5;
-    const edges = this.edges(module);
-    shades(module.color, this.theme).forEach((color, shade) => {
-      context.fillStyle = color;
-      for (const [first, last] of edges) {
-        const [from, share] = this.stripe(first, index);
-        const top = from * cellHeight;
-        const height = share * cellHeight - (from + share > 0.999 ? space : share < 1 ? 0.5 : 0);
-        for (let rank = first; rank < last; rank++) {
-          if (replicas[rank - module.start] % 2 !== shade) continue;
-          if (lit) context.globalAlpha = lit[rank] ? 1 : FADED;
-          context.fillRect(xs[rank], ys[rank] + top, cellWidth - space, height);
-        }
+    const space = cellWidth > 14 ? 2 : cellWidth > 8 ? 1 : 0;
+    const full = shades(module.color, this.theme);
+    const [bright, faded] = [full, full.map((color) => mix(this.theme.empty, color, FADED))]
+      .map((colors) => colors.map(pixelOf));
+    for (const [first, last] of this.edges(module)) {
+      const [from, share] = this.stripe(first, index);
+      const top = from * cellHeight;
+      const height = share * cellHeight - (from + share > 0.999 ? space : Math.min(space, 0.5));
+      for (let rank = first; rank < last; rank++) {
+        const colors = lit && !lit[rank] ? faded : bright;
+        raster.fill(xs[rank], ys[rank] + top, cellWidth - space, height,
+          colors[replicas[rank - module.start] % 2]);
       }
-    });
-    context.globalAlpha = 1;
+    }
+  }
+
+  drawNodeNames(context) {
+    const { layout, theme, zoom } = this;
+    if (!layout.label) return;
+    context.fillStyle = theme.muted;
+    context.font = `11px ${FONT}`;
+    context.textBaseline = "bottom";
+    context.textAlign = "left";
+    for (let node = 0; node < layout.nodes; node++) {
+      const rank = node * layout.perNode;
+      context.fillText(`node ${node}`, layout.xs[rank] * zoom.scale + zoom.x,
+        (layout.ys[rank] - 4) * zoom.scale + zoom.y);
+    }
   }
 
   /** The spans of a module's ranks over which the same modules share a cell. */
@@ -229,16 +233,12 @@ export class RankMapView {
     const { xs, ys, cellWidth, cellHeight } = this.layout;
     const [wide, high] = [cellWidth * scale, cellHeight * scale];
     if (wide < 26 || high < 15) return;
-    context.save();
-    const ratio = window.devicePixelRatio || 1;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
     const [right, bottom] = [this.layout.given, this.layout.height];
     for (let rank = 0; rank < this.ranks.shown; rank++) {
       const [left, top] = [xs[rank] * scale + x, ys[rank] * scale + y];
       if (left > right || top > bottom || left + wide < 0 || top + high < 0) continue;
       this.drawCellText(context, rank, left, top, wide, high, Boolean(lit && !lit[rank]));
     }
-    context.restore();
   }
 
   drawCellText(context, rank, left, top, wide, high, faded) {
@@ -291,13 +291,14 @@ export class RankMapView {
     if (this.selected === null || this.selected === undefined) return;
     if (this.selected >= this.ranks.shown) return;
     const { xs, ys, cellWidth, cellHeight } = this.layout;
-    const [left, top] = [xs[this.selected], ys[this.selected]];
-    const thick = 2.5 / this.zoom.scale;
+    const { scale, x, y } = this.zoom;
     const space = cellWidth > 14 ? 2 : 0.5;
-    for (const [color, width] of [[this.theme.paper, thick * 2], [this.theme.ink, thick]]) {
+    const box = [xs[this.selected] * scale + x, ys[this.selected] * scale + y,
+      (cellWidth - space) * scale, (cellHeight - space) * scale];
+    for (const [color, width] of [[this.theme.paper, 5], [this.theme.ink, 2.5]]) {
       context.strokeStyle = color;
       context.lineWidth = width;
-      context.strokeRect(left, top, cellWidth - space, cellHeight - space);
+      context.strokeRect(...box);
     }
   }
 
@@ -329,7 +330,9 @@ export class RankMapView {
     const lit = new Uint8Array(this.ranks.shown);
     for (const group of this.groups) {
       if (this.only !== null && this.only !== `${group.module} ${group.dimension}`) continue;
-      for (const rank of group.members) if (rank < lit.length) lit[rank] = 1;
+      for (const [first, step, count] of group.members) {
+        for (let at = 0; at < count; at++) if (first + at * step < lit.length) lit[first + at * step] = 1;
+      }
     }
     return lit;
   }

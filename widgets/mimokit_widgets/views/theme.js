@@ -11,6 +11,13 @@ export function isDark(node) {
   return false;
 }
 
+/** A colour of a style sheet as #rrggbb. */
+function hex(color) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = color;
+  return context.fillStyle.startsWith("#") ? context.fillStyle : "#888888";
+}
+
 /** The colours to draw with on a canvas inside an element of class mimokit. */
 export function themeOf(node) {
   const root = node.closest(".mimokit");
@@ -19,12 +26,26 @@ export function themeOf(node) {
   const dark = isDark(root.parentElement);
   root.dataset.theme = dark ? "dark" : "light";
   return { dark, ink: read("--ink"), muted: read("--muted"), line: read("--line"),
-    paper: dark ? "#16191d" : "#ffffff", accent: read("--accent"), empty: read("--fill") };
+    paper: dark ? "#16191d" : "#ffffff", accent: read("--accent"), empty: hex(read("--fill")) };
 }
 
-/** Call back when the theme of the page may have changed; returns how to stop. */
+/** What the theme of the page comes down to. */
+function pageColors() {
+  const style = getComputedStyle(document.body);
+  const names = ["--jp-layout-color1", "--jp-ui-font-color1", "--jp-brand-color1"];
+  return [style.backgroundColor, style.color, ...names.map((name) => style.getPropertyValue(name))]
+    .join();
+}
+
+/** Call back when the theme of the page has changed; returns how to stop. */
 export function watchTheme(callback) {
-  const observer = new MutationObserver(callback);
+  let last = pageColors();
+  const observer = new MutationObserver(() => {
+    const now = pageColors();
+    if (now === last) return;
+    last = now;
+    callback();
+  });
   for (const node of [document.documentElement, document.body]) {
     observer.observe(node, { attributes: true });
   }
