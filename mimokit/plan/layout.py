@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mimokit.config import (
@@ -94,7 +95,10 @@ def _bridge(
     """Return how the output of one module reaches the next."""
     bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER
     if config.model.deployment_mode != "heterogeneous":
-        return plan_colocated_bridge(source, destination, global_batch_size, bytes_per_sample)
+        bridge = plan_colocated_bridge(source, destination, global_batch_size, bytes_per_sample)
+        if config.model.has_backward(source.module):
+            return bridge
+        return replace(bridge, bytes_backward=0)  # no gradient crosses
     return plan_disjoint_bridge(
         (source.module, source.grid),
         (destination.module, destination.grid),

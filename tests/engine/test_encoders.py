@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import mimokit
+from mimokit.cluster import RankError
 from mimokit.plan.architecture.from_config import model_of_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
@@ -85,6 +86,35 @@ def test_patches_see_what_is_in_front_of_them_and_only_patches_become_tokens(
     before, change = _on_one_rank(cluster, _see, module, pixels, changed)
     assert len(before) == rows
     assert change > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("shape", "tokens", "sentence"),
+    [
+        ((1, 20, 40), [1], r"recordings of \(20, 48\) \(mel bands, frames\), not of \(20, 40\)"),
+        ((1, 20, 48), [7], r"become \[7\] tokens, but the encoder makes 1 to 6"),
+        ((2, 20, 48), [2, 0], r"become \[2, 0\] tokens, but the encoder makes 1 to 6"),
+    ],
+)
+def test_recordings_that_do_not_fit_are_refused(cluster, shape, tokens, sentence):
+    with pytest.raises(RankError, match=sentence):
+        _on_one_rank(cluster, _hear, torch.zeros(shape), torch.tensor(tokens))
+
+
+def _look(plan, config, pixels, tokens):
+    return _encoder(plan, config, "clip")(pixel_values=pixels, tokens_per_item=tokens)
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "sentence"),
+    [
+        (16, 4, r"images of \(1, 8, 8\) \(channels, height, width\), not of \(1, 16, 16\)"),
+        (8, 5, r"images become \[5\] tokens, but the encoder makes 4 of each"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(cluster, size, tokens, sentence):
+    with pytest.raises(RankError, match=sentence):
+        _on_one_rank(cluster, _look, torch.zeros(1, 1, size, size), torch.tensor([tokens]))
 
 
 def _count(plan, config):

@@ -129,3 +129,12 @@ def test_words() -> None:
     assert [bytes_text(n) for n in (0, 999, 1000, 528482304)] == ["0 B", "999 B", "1 kB", "528 MB"]
     assert span_text([0, 1, 2, 8, 10, 11]) == "0–2, 8, 10–11"
     assert [samples_text(span) for span in ((0, 1), (0, 4))] == ["0", "0–3"]
+
+
+def test_no_gradient_crosses_to_a_frozen_encoder() -> None:
+    config = layout("colocated", sizes(tp=1, dp=4), 4, images=sizes(tp=4, dp=1))
+    assert mimokit.plan(config).colocated_bridges[0].bytes_backward > 0
+    networks = config.model.module_architectures
+    networks["images"] = networks["images"].model_copy(update={"frozen": True})
+    frozen = mimokit.plan(config).colocated_bridges[0]
+    assert (frozen.direction, frozen.bytes_backward) == ("fan_out", 0)

@@ -65,7 +65,16 @@ class AudioTransformer(Encoder):
         Args:
             input_features: [recordings, mel bands, frames], log-mel, all padded to the longest
                 recording that the geometry allows.
+
+        Raises:
+            ValueError: if they have another number of bands or frames.
         """
+        expected = (self.geometry.mel_bins, self.geometry.frames)
+        if tuple(input_features.shape[1:]) != expected:
+            raise ValueError(
+                f"The encoder takes recordings of {expected} (mel bands, frames), not of "
+                f"{tuple(input_features.shape[1:])}."
+            )
         gelu = torch.nn.functional.gelu
         hidden = gelu(self.positions(gelu(self.frames(input_features))))
         embedded: torch.Tensor = hidden.permute(2, 0, 1) + self.position_embedding[:, None]
@@ -74,13 +83,22 @@ class AudioTransformer(Encoder):
     def finish(
         self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """[positions, recordings, hidden] to [tokens, merge_size * hidden], padding left out."""
+        """[positions, recordings, hidden] to [tokens, merge_size * hidden], padding left out.
+
+        Raises:
+            ValueError: if the batch says that a recording becomes none or too many tokens.
+        """
         shape = self.geometry
         tokens = hidden.transpose(0, 1).reshape(
             hidden.shape[1], shape.tokens, shape.merge_size * hidden.shape[-1]
         )
         if tokens_per_item is None:
             return tokens.flatten(0, 1)
+        if bool(((tokens_per_item < 1) | (tokens_per_item > shape.tokens)).any()):
+            raise ValueError(
+                f"The batch says that recordings become {tokens_per_item.tolist()} tokens, but the "
+                f"encoder makes 1 to {shape.tokens} of each."
+            )
         counted = torch.arange(shape.tokens, device=hidden.device)
         return tokens[counted < tokens_per_item[:, None]]
 

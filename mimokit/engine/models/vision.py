@@ -71,7 +71,17 @@ class VisionTransformer(Encoder):
 
         Args:
             pixel_values: [images, channels, height, width], or without the channel dimension.
+
+        Raises:
+            ValueError: if the images have another size.
         """
+        shape = self.geometry
+        expected = (shape.num_channels, shape.height, shape.width)
+        given = tuple(pixel_values.shape[1:])
+        if given != expected and (1, *given) != expected:
+            raise ValueError(
+                f"The encoder takes images of {expected} (channels, height, width), not of {given}."
+            )
         patches = self.patch_embedding(self._patches(pixel_values))
         positions = self.position_embedding
         parts = [patches + positions[-self.geometry.patches :]]
@@ -84,7 +94,16 @@ class VisionTransformer(Encoder):
     def finish(
         self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """[positions, images, hidden] to [images * tokens, merge_size^2 * hidden]."""
+        """[positions, images, hidden] to [images * tokens, merge_size^2 * hidden].
+
+        Raises:
+            ValueError: if the batch says that an image becomes another number of tokens.
+        """
+        if tokens_per_item is not None and bool((tokens_per_item != self.geometry.tokens).any()):
+            raise ValueError(
+                f"The batch says that images become {tokens_per_item.tolist()} tokens, but the "
+                f"encoder makes {self.geometry.tokens} of each."
+            )
         patches = hidden[self.geometry.extra_positions :].transpose(0, 1).contiguous()
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
