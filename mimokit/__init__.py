@@ -22,7 +22,12 @@ if TYPE_CHECKING:
         load_preset,
         preset_names,
     )
+    from mimokit.plan.architecture import from_hf, load_model
+    from mimokit.plan.hardware import load_hardware
     from mimokit.plan.layout import plan as plan
+    from mimokit.plan.prediction import EncoderInput, Layout, Workload, predict
+    from mimokit.plan.search import Constraints, search
+    from mimokit.plan.sizes import ParallelSizes
 
 _CONFIG_NAMES = (
     "ConfigError",
@@ -38,19 +43,42 @@ _CONFIG_NAMES = (
     "preset_names",
 )
 
+_PLAN_NAMES = {
+    "Constraints": "search",
+    "EncoderInput": "prediction",
+    "Layout": "prediction",
+    "ParallelSizes": "sizes",
+    "Workload": "prediction",
+    "from_hf": "architecture",
+    "load_hardware": "hardware",
+    "load_model": "architecture",
+    "predict": "prediction",
+    "search": "search",
+}
+
 __all__ = [
     "ConfigError",
+    "Constraints",
     "DataConfig",
+    "EncoderInput",
     "ExperimentConfig",
+    "Layout",
     "MimoParallelismConfig",
     "ModuleArchitecture",
     "ModuleParallelismConfig",
+    "ParallelSizes",
     "RuntimeConfig",
+    "Workload",
     "check_runnable",
+    "from_hf",
     "load_experiment_config",
+    "load_hardware",
+    "load_model",
     "load_preset",
     "plan",
+    "predict",
     "preset_names",
+    "search",
 ]
 
 _ROOMS = ("analysis", "charts", "cluster", "config", "engine", "experiment", "plan")
@@ -59,6 +87,8 @@ _ROOMS = ("analysis", "charts", "cluster", "config", "engine", "experiment", "pl
 def __getattr__(name: str) -> Any:
     if name in _CONFIG_NAMES:
         return getattr(import_module("mimokit.config"), name)
+    if name in _PLAN_NAMES:
+        return getattr(import_module(f"mimokit.plan.{_PLAN_NAMES[name]}"), name)
     if name in _ROOMS:
         return import_module(f"mimokit.{name}")
     raise AttributeError(f"module 'mimokit' has no attribute '{name}'")

@@ -1,0 +1,1 @@
+"""Layouts in and out."""

@@ -1,0 +1,82 @@
+"""Between experiments, as mimokit's engine runs them, and layouts, as the predictor knows them."""
+
+from __future__ import annotations
+
+from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.worlds import resolve
+from mimokit.plan.prediction import EncoderInput, Layout, Workload
+from mimokit.plan.search.pairs import in_first_stage
+from mimokit.plan.sizes import ParallelSizes
+from mimokit.plan.tokens import audio_geometry, image_geometry
+
+
+def layout_of_config(config: ExperimentConfig) -> Layout:
+    """Return the layout of an experiment, the language module last.
+
+    Raises:
+        ConfigError: a data_parallel is left open.
+    """
+    model = config.model
+    sizes = {name: _sizes(config, name) for name in model.encoder_module_names}
+    language = _sizes(config, model.llm_module_name)
+    if model.deployment_mode == "homogeneous":
+        sizes = dict.fromkeys(sizes, in_first_stage(language))
+    return Layout(model.deployment_mode, {**sizes, model.llm_module_name: language})
+
+
+def workload_of_config(config: ExperimentConfig) -> Workload:
+    """Return what one step of an experiment computes.
+
+    Raises:
+        ConfigError: a data_parallel is left open, so the samples of a step are not known.
+    """
+    data, model = config.data, config.model
+    inputs = {
+        name: _input(config, name, model.get_architecture(name))
+        for name in model.encoder_module_names
+        if name in model.module_architectures
+    }
+    return Workload(
+        seq_length=data.seq_length,
+        global_batch=_micro_batch_samples(config) * data.num_microbatches,
+        inputs=inputs,
+        frozen=model.frozen_modules,
+    )
+
+
+def _input(config: ExperimentConfig, name: str, network: ModuleArchitecture) -> EncoderInput:
+    """Return how long an encoder's inputs are, and how many a sample has."""
+    geometry = image_geometry(network) if network.modality == "vision" else audio_geometry(network)
+    tokens = config.data.modality_seq_length(name)
+    return EncoderInput(length=geometry.positions, count=tokens / geometry.tokens)
+
+
+def _micro_batch_samples(config: ExperimentConfig) -> int:
+    return config.data.base_batch_size * int(_replicas(config, config.model.llm_module_name))
+
+
+def _sizes(config: ExperimentConfig, name: str) -> ParallelSizes:
+    module = config.model.get_parallelism(name)
+    replicas = _replicas(config, name)
+    samples = _micro_batch_samples(config)
+    return ParallelSizes(
+        tensor=module.tensor_parallel,
+        pipeline=module.pipeline_parallel,
+        context=module.context_parallel,
+        expert=module.expert_parallel,
+        data=replicas,
+        micro_batch=samples // replicas if samples % replicas == 0 else samples / replicas,
+    )
+
+
+def _replicas(config: ExperimentConfig, name: str) -> int:
+    world = resolve(config.model, None)
+    replicas = world.sizes[name].data_parallel
+    if replicas is None:
+        sentence = (
+            f"Module '{name}': data_parallel is missing, so the samples of a step are not known; "
+            "give it a value, or call model.finalize(world_size) first."
+        )
+        raise ConfigError([Problem(name, "data_parallel", None, sentence)])
+    return replicas

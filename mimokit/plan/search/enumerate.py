@@ -1,0 +1,44 @@
+"""The candidates of all modules of a search."""
+
+from __future__ import annotations
+
+from mimokit.config.problems import ConfigError, Problem
+from mimokit.plan.architecture.models import EncoderBranch, LanguageModel
+from mimokit.plan.search.bounds import bounded
+from mimokit.plan.search.candidates import Candidates, candidates
+from mimokit.plan.search.facts import facts_of
+from mimokit.plan.search.space import axes_of
+from mimokit.plan.search.task import SearchTask
+
+
+def enumerate_modules(
+    task: SearchTask,
+) -> tuple[Candidates, tuple[Candidates, ...], tuple[str, ...]]:
+    """Return candidates of the language model and of the encoders, and sentences of what was cut.
+
+    Raises:
+        ConfigError: a module has no valid sizes at all.
+    """
+    cut: tuple[str, ...] = ()
+    found: list[Candidates] = []
+    modules: tuple[LanguageModel | EncoderBranch, ...] = (task.language, *task.branches)
+    for module in modules:
+        facts = facts_of(task, module)
+        axes, shortened = axes_of(facts, task.constraints, task.hardware.domain_ranks)
+        cut += shortened
+        found.append(candidates(facts, axes))
+        if not found[-1].count:
+            raise _no_sizes(found[-1])
+    encoders, fewer = bounded(found[0], tuple(found[1:]))
+    return found[0], encoders, cut + fewer
+
+
+def _no_sizes(module: Candidates) -> ConfigError:
+    facts = module.facts
+    reasons = sorted(module.dropped.items(), key=lambda item: -item[1])[:3]
+    sentence = (
+        f"Module '{facts.name}': none of the parallel sizes tried is valid on {facts.gpus} GPUs; "
+        f"most were dropped because of: "
+        f"{'; '.join(f'{reason} ({count:,} times)' for reason, count in reasons)}."
+    )
+    return ConfigError([Problem(facts.name, "sizes", None, sentence)])

@@ -1,0 +1,132 @@
+"""Why the winner of a search wins, in a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from mimokit.plan.prediction import Layout, Prediction
+from mimokit.plan.search.pairs import in_first_stage
+from mimokit.plan.search.task import SearchTask
+from mimokit.plan.search.why_not import broken_sentences
+from mimokit.plan.search.words import GIB, PART_WORDS, differences_text, seconds_text
+from mimokit.plan.sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, RECOMPUTE_NONE, ParallelSizes
+
+STEPS_SHOWN = 4
+
+
+def explain(
+    task: SearchTask, best: Prediction, per_mode: Mapping[str, Prediction], evaluated: int
+) -> str:
+    """Return why a layout was chosen: what it comes to, what it beats, and what binds it."""
+    return "\n".join(
+        [
+            _what(task, best, evaluated),
+            _goes_into(best),
+            *_modes(best, per_mode),
+            *_one_step_away(task, best),
+        ]
+    )
+
+
+def _what(task: SearchTask, best: Prediction, evaluated: int) -> str:
+    return (
+        f"{best.layout} on {best.layout.gpus:,} of {task.gpus:,} GPUs takes "
+        f"{seconds_text(best.seconds)} per step ({seconds_text(best.low)} to "
+        f"{seconds_text(best.high)}), {best.tflops_per_gpu:.0f} TFLOP/s per GPU "
+        f"({best.utilisation:.1%} of peak), and {best.peak_memory / GIB:.1f} GiB on its fullest "
+        f"rank of {task.memory_limit / GIB:.1f} that may be planned: the best of {evaluated:,} "
+        f"layouts by {task.objective.replace('_', ' ')}."
+    )
+
+
+def _goes_into(best: Prediction) -> str:
+    parts = sorted(best.parts.items(), key=lambda item: -item[1])[:4]
+    shown = ", ".join(
+        f"{PART_WORDS.get(name, name)} {value / best.seconds:.0%}"
+        for name, value in parts
+        if value >= 0.01 * best.seconds
+    )
+    return f"Its time goes into {shown}."
+
+
+def _modes(best: Prediction, per_mode: Mapping[str, Prediction]) -> Iterator[str]:
+    for mode, other in per_mode.items():
+        if mode == best.layout.mode:
+            continue
+        lost = other.seconds - best.seconds
+        more = "more" if lost >= 0 else "less"
+        yield (
+            f"The best {mode} layout ({other.layout.gpus:,} GPUs) takes "
+            f"{seconds_text(other.seconds)}, {abs(lost) / best.seconds:.1%} {more}: "
+            f"{differences_text(other, best)}."
+        )
+
+
+def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
+    """Yield what the nearest layouts would lose: the closest ones first."""
+    slower: list[tuple[float, str]] = []
+    too_large: list[str] = []
+    for change, layout in neighbours(best.layout):
+        if any(True for _ in broken_sentences(task, layout)):
+            continue
+        found = task.predict(layout)
+        if found.peak_memory > task.memory_limit:
+            too_large.append(f"{change} would need {found.peak_memory / GIB:.1f} GiB")
+        elif found.seconds >= best.seconds:
+            lost = (found.seconds - best.seconds) / best.seconds
+            text = f"{change} would cost {lost:.1%} ({differences_text(found, best, 2)})"
+            slower.append((lost, text))
+    if slower:
+        nearest = [text for _, text in sorted(slower)[:STEPS_SHOWN]]
+        yield f"One step away: {'; '.join(nearest)}."
+    if too_large:
+        yield f"Not enough memory: {'; '.join(too_large[:STEPS_SHOWN])}."
+
+
+def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
+    """Yield layouts that differ in one size of the language model, on as many ranks.
+
+    Replicas make up for what tensor, pipeline or context parallelism takes more or less; encoders
+    keep their sizes and follow with their micro-batch.
+    """
+    own = layout.modules[layout.language]
+    for change, sizes in _changes(own):
+        yield change, _with_language(layout, sizes)
+
+
+def _changes(own: ParallelSizes) -> Iterator[tuple[str, ParallelSizes]]:
+    for field, word in (("tensor", "TP"), ("pipeline", "PP"), ("context", "CP")):
+        value = getattr(own, field)
+        if own.data % 2 == 0:
+            changed = {field: value * 2, "data": own.data // 2}
+            yield f"{word}{value * 2} instead of {word}{value}", replace(own, **changed)
+        if value % 2 == 0:
+            changed = {field: value // 2, "data": own.data * 2}
+            yield f"{word}{value // 2} instead of {word}{value}", replace(own, **changed)
+    for micro_batch in (own.micro_batch * 2, own.micro_batch // 2):
+        if micro_batch:
+            yield f"micro-batch {micro_batch}", replace(own, micro_batch=micro_batch)
+    other = RECOMPUTE_NONE if own.recompute else RECOMPUTE_FULL
+    yield f"recompute {RECOMPUTE_NAMES[other]}", replace(own, recompute=other)
+    if own.virtual > 1:
+        yield "a plain pipeline", replace(own, virtual=1)
+
+
+def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout:
+    modules: dict[str, ParallelSizes] = {}
+    samples = sizes.micro_batch * sizes.data
+    for name, encoder in layout.modules.items():
+        if name == layout.language:
+            modules[name] = sizes
+        elif layout.mode == "homogeneous":
+            modules[name] = in_first_stage(sizes)
+        else:
+            modules[name] = replace(encoder, micro_batch=samples / encoder.data)
+    whole = {
+        name: replace(one, micro_batch=int(one.micro_batch))
+        if one.micro_batch == int(one.micro_batch)
+        else one
+        for name, one in modules.items()
+    }
+    return Layout(layout.mode, whole)

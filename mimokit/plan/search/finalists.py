@@ -1,0 +1,101 @@
+"""Simulate the layouts that the closed forms put first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.plan.prediction import Layout, Prediction
+from mimokit.plan.search.constraints import MODES
+from mimokit.plan.search.front import front
+from mimokit.plan.search.pairs import in_first_stage
+from mimokit.plan.search.scan import Kept, Scan
+from mimokit.plan.search.space import spread
+from mimokit.plan.sizes import ParallelSizes
+
+PARETO_POINTS = 40
+"""Points of the front that are simulated; of a longer front an even choice."""
+PER_MODE = 4
+"""Layouts of every mode that are simulated, so that modes can be compared."""
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """Layouts that were simulated.
+
+    Attributes:
+        finalists: those that the closed forms put first, and the best of every mode.
+        per_mode: mode -> its best.
+        pareto: the front of step time, memory and GPUs, fewest GPUs first.
+    """
+
+    finalists: tuple[Prediction, ...]
+    per_mode: Mapping[str, tuple[Prediction, ...]]
+    pareto: tuple[Prediction, ...]
+
+
+def choose_finalists(scan: Scan, count: int) -> Finalists:
+    """Return predictions of the best layouts and of the Pareto front."""
+    kept = scan.kept
+    order = np.lexsort((kept.gpus, kept.memory, kept.score))
+    per_mode = {
+        mode: [int(row) for row in order[kept.mode[order] == number][:PER_MODE]]
+        for number, mode in enumerate(MODES)
+    }
+    first = _distinct(scan, kept, order, count)
+    edge = spread(tuple(int(r) for r in front(kept.gpus, kept.seconds, kept.memory)), PARETO_POINTS)
+    first += [row for found in per_mode.values() for row in found if row not in first]
+    rows = dict.fromkeys([*first, *edge])
+    predictions = {row: scan.task.predict(layout_of(scan, kept, row)) for row in rows}
+    return Finalists(
+        finalists=tuple(predictions[row] for row in first),
+        per_mode={
+            mode: tuple(predictions[row] for row in found)
+            for mode, found in per_mode.items()
+            if found
+        },
+        pareto=_front([predictions[row] for row in rows]),
+    )
+
+
+def _distinct(scan: Scan, kept: Kept, order: NDArray[np.intp], count: int) -> list[int]:
+    """Return the first rows that differ in more than optimizer instances from one before."""
+    found: dict[str, int] = {}
+    for row in order:
+        layout = layout_of(scan, kept, int(row))
+        plain = {name: replace(sizes, instances=1) for name, sizes in layout.modules.items()}
+        found.setdefault(str(replace(layout, modules=plain)), int(row))
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def layout_of(scan: Scan, kept: Kept, row: int) -> Layout:
+    """Return a remembered layout."""
+    chosen = tuple(int(candidate) for candidate in kept.encoders[row])
+    return make_layout(scan, MODES[int(kept.mode[row])], int(kept.language[row]), chosen)
+
+
+def make_layout(scan: Scan, mode: str, candidate: int, encoders: tuple[int, ...]) -> Layout:
+    """Return the layout of a language candidate with encoder candidates."""
+    tables = scan.tables
+    language = tables.language.at(candidate)
+    modules: dict[str, ParallelSizes] = {}
+    for encoder, chosen in zip(tables.encoders, encoders, strict=True):
+        if mode == "homogeneous":
+            modules[encoder.facts.name] = in_first_stage(language)
+            continue
+        sizes = encoder.at(chosen)
+        samples = language.micro_batch * language.data
+        modules[encoder.facts.name] = replace(sizes, micro_batch=samples // sizes.data)
+    return Layout(mode, {**modules, tables.language.facts.name: language})  # type: ignore[arg-type]
+
+
+def _front(found: list[Prediction]) -> tuple[Prediction, ...]:
+    gpus = np.array([one.layout.gpus for one in found], dtype=np.float64)
+    seconds = np.array([one.seconds for one in found])
+    memory = np.array([one.peak_memory for one in found])
+    return tuple(found[index] for index in front(gpus, seconds, memory))

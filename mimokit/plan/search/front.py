@@ -1,0 +1,47 @@
+"""Layouts that no other one beats in step time, memory and GPUs at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def lower_edges(gpus: Floats, seconds: Floats, memory: Floats) -> NDArray[np.intp]:
+    """Return the indices of points that no quicker one with as many GPUs beats in memory.
+
+    Of points that are equally quick some that are beaten may stay. GPUs must ascend: then the
+    points are sorted by a fast sort of small numbers, and offsets by GPUs make one running minimum
+    start anew for each number of them.
+    """
+    if not len(gpus):
+        return np.zeros(0, dtype=np.intp)
+    group = np.cumsum(np.diff(gpus, prepend=gpus[0]) != 0).astype(np.uint16)
+    order = np.argsort(seconds)
+    order = order[np.argsort(group[order], kind="stable")]
+    height = 2.0 * float(memory.max()) + 1.0
+    lowered = memory[order] - group[order] * height
+    before = np.concatenate(([np.inf], np.minimum.accumulate(lowered)[:-1]))
+    return order[lowered < before]
+
+
+def front(gpus: Floats, seconds: Floats, memory: Floats) -> NDArray[np.intp]:
+    """Return the indices of points that none beats in all three, fewest GPUs and seconds first.
+
+    Of equal points the first is kept.
+    """
+    order = np.lexsort((memory, seconds, gpus))
+    kept: list[NDArray[np.intp]] = []
+    stairs, least = np.array([-np.inf]), np.array([np.inf])
+    for same in np.split(order, np.flatnonzero(np.diff(gpus[order])) + 1):
+        before = least[np.searchsorted(stairs, seconds[same], side="right") - 1]
+        running = np.minimum.accumulate(memory[same])
+        quicker = np.concatenate(([np.inf], running[:-1]))
+        alive = same[memory[same] < np.minimum(before, quicker)]
+        kept.append(alive)
+        stairs = np.concatenate((stairs, seconds[alive]))
+        sort = np.argsort(stairs, kind="stable")
+        least = np.minimum.accumulate(np.concatenate((least, memory[alive]))[sort])
+        stairs = stairs[sort]
+    return np.concatenate(kept)

@@ -1,0 +1,104 @@
+"""Say what is missing where no layout fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from mimokit.config.problems import ConfigError, Problem
+from mimokit.plan.prediction.layout import sizes_text
+from mimokit.plan.search.constraints import DIMENSIONS, EVERY_MODULE, Constraints
+from mimokit.plan.search.enumerate import enumerate_modules
+from mimokit.plan.search.finalists import make_layout
+from mimokit.plan.search.pairs import TOO_SLOW
+from mimokit.plan.search.scan import Scan, batches
+from mimokit.plan.search.tables import make_tables
+from mimokit.plan.search.task import SearchTask
+
+MOST_GPUS = 16_384
+GIB = 2**30
+
+
+def nothing_fits(scan: Scan, dropped: Mapping[str, int], complete: bool) -> ConfigError:
+    """Return the refusal of a search that found nothing, with what would do."""
+    task = scan.task
+    name = f"Model '{task.model.name}'"
+    if not complete:
+        sentence = f"{name}: the search was stopped before it found a layout that fits."
+    elif not scan.evaluated:
+        reasons = sorted(dropped.items(), key=lambda item: -item[1])[:3]
+        told = "; ".join(f"{reason} ({count:,} times)" for reason, count in reasons if count)
+        sentence = (
+            f"{name}: no layout on {task.gpus} GPUs is valid; most were dropped because of: "
+            f"{told or 'the constraints, which leave no value to try'}."
+        )
+    elif scan.dropped[TOO_SLOW]:
+        sentence = (
+            f"{name}: no layout that fits takes at most {task.constraints.most_seconds} s per "
+            f"step; the quickest takes {scan.quickest:.3g} s, so allow that or give more GPUs."
+        )
+    else:
+        sentence = f"{name}: {_short_of_memory(scan)}"
+    return ConfigError([Problem("search", "gpus", task.gpus, sentence)])
+
+
+def _short_of_memory(scan: Scan) -> str:
+    task = scan.task
+    need, batch, candidate = scan.leanest
+    assert batch is not None, "something was evaluated"
+    layout = make_layout(scan, batch.mode, candidate, batch.encoders)
+    sizes = sizes_text(layout.modules[layout.language])
+    text = (
+        f"no layout fits on {task.gpus} x {task.hardware.name}; the leanest ({layout.mode}, "
+        f"{layout.language} {sizes}) needs {need / GIB:.1f} GiB on its fullest rank, and "
+        f"{task.memory_limit / GIB:.1f} GiB may be planned"
+    )
+    ways = list(_ways_out(task))
+    return f"{text}; {' or '.join(ways)} would do." if ways else f"{text}; {_hopeless()}."
+
+
+def _hopeless() -> str:
+    return f"even {MOST_GPUS:,} GPUs would not do, so shorten the sequence or choose other hardware"
+
+
+def _ways_out(task: SearchTask) -> Iterator[str]:
+    """Yield what would make a layout fit: recomputation that was not allowed, more GPUs."""
+    if any("recompute" in sizes for sizes in task.constraints.sizes.values()):
+        sizes = {
+            name: {key: values for key, values in chosen.items() if key != "recompute"}
+            for name, chosen in task.constraints.sizes.items()
+        }
+        if _fits(replace(task, constraints=replace(task.constraints, sizes=sizes))):
+            yield "full recomputation"
+    gpus = task.gpus * 2
+    while gpus <= MOST_GPUS:
+        if _fits(replace(task, gpus=gpus)):
+            yield f"{gpus:,} GPUs"
+            return
+        gpus *= 2
+
+
+def _fits(task: SearchTask) -> bool:
+    """Tell whether anything fits, looking only where memory is least."""
+    lean = replace(task, objective="memory", constraints=_leanest(task.constraints))
+    try:
+        language, encoders, _ = enumerate_modules(lean)
+    except ConfigError:
+        return False
+    tables = make_tables(lean, language, encoders)
+    scan = Scan(lean, tables, keep=1)
+    for batch in batches(lean, tables):
+        scan.see(batch)
+        if scan.fitting:
+            return True
+    return False
+
+
+def _leanest(constraints: Constraints) -> Constraints:
+    """Return constraints that leave out what only adds memory."""
+    lean = {"micro_batch_size": (1,), "optimizer_instances": (1,), "virtual_pipeline": (1,)}
+    every = dict(constraints.sizes.get(EVERY_MODULE, {}))
+    named = {key for chosen in constraints.sizes.values() for key in chosen}
+    every |= {key: values for key, values in lean.items() if key not in named}
+    assert set(every) <= set(DIMENSIONS)
+    return replace(constraints, sizes={**constraints.sizes, EVERY_MODULE: every}, most_seconds=None)

@@ -1,0 +1,263 @@
+"""Evaluate all combinations of module sizes, and remember the best ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.config.runtime import DeploymentMode
+from mimokit.plan.prediction import outcome_of
+from mimokit.plan.search.constraints import MODES, score
+from mimokit.plan.search.front import lower_edges
+from mimokit.plan.search.pairs import (
+    TOO_FEW_SAMPLES,
+    TOO_MUCH_MEMORY,
+    TOO_SLOW,
+    UNEQUAL_REPLICAS,
+    in_first_stage,
+)
+from mimokit.plan.search.rules import RULES
+from mimokit.plan.search.tables import Tables
+from mimokit.plan.search.task import SearchTask
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Layouts that are evaluated together: one choice of encoders beside many language candidates.
+
+    Attributes:
+        mode: of all of them.
+        languages: range of language candidates.
+        encoders: candidate of each encoder; empty where encoders follow the language model.
+    """
+
+    mode: DeploymentMode
+    languages: slice
+    encoders: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Layouts worth remembering, one array entry each.
+
+    Attributes:
+        seconds: of a step, by the closed forms.
+        memory: bytes of the fullest rank.
+        gpus: that it takes.
+        score: what is to be small.
+        mode: position in `MODES`.
+        language: candidate of the language model.
+        encoders: candidates of the encoders, one column each; -1 where they follow.
+    """
+
+    seconds: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    gpus: NDArray[np.float64]
+    score: NDArray[np.float64]
+    mode: NDArray[np.int64]
+    language: NDArray[np.int64]
+    encoders: NDArray[np.int64]
+
+
+@dataclass
+class Scan:
+    """What a search has seen so far.
+
+    Attributes:
+        task: what is searched.
+        tables: terms of all candidates.
+        keep: how many layouts of every batch are remembered beside its front.
+        evaluated: layouts whose time and memory were computed.
+        dropped: reason -> layouts that were dropped for it.
+        fitting: of them, those that fit and are quick enough.
+        best: least score of those, or None.
+        leanest: least memory seen, with its batch and language candidate.
+        quickest: least seconds of those that fit in memory.
+    """
+
+    task: SearchTask
+    tables: Tables
+    keep: int
+    evaluated: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    fitting: int = 0
+    best: float | None = None
+    leanest: tuple[float, Batch | None, int] = (np.inf, None, 0)
+    quickest: float = np.inf
+    _kept: list[Kept] = field(default_factory=list)
+
+    def see(self, batch: Batch) -> None:
+        """Evaluate a batch."""
+        valid = self._valid(batch)
+        chosen = np.flatnonzero(valid)
+        if not len(chosen):
+            return
+        self.evaluated += len(chosen)
+        seconds, memory = (values[chosen] for values in self._outcome(batch))
+        self._remember_leanest(batch, memory, chosen)
+        limit, slowest = self.task.memory_limit, self.task.constraints.most_seconds
+        fits = memory <= limit
+        quick = np.full(len(chosen), True) if slowest is None else seconds <= slowest
+        self.dropped[TOO_MUCH_MEMORY] += int(np.count_nonzero(~fits))
+        self.dropped[TOO_SLOW] += int(np.count_nonzero(fits & ~quick))
+        self.quickest = min(self.quickest, float(seconds[fits].min(initial=np.inf)))
+        good = np.flatnonzero(fits & quick)
+        self._remember(batch, chosen[good], seconds[good], memory[good])
+
+    @property
+    def kept(self) -> Kept:
+        """Everything remembered."""
+        columns = [[getattr(one, name) for one in self._kept] for name in vars(self._kept[0])]
+        return Kept(*(np.concatenate(column) for column in columns))
+
+    def _valid(self, batch: Batch) -> Mask:
+        """Return which languages go with the encoders, and count the others."""
+        tables, which = self.tables, batch.languages
+        valid = np.full(which.stop - which.start, True)
+        if batch.mode == "homogeneous":
+            for encoder in tables.encoders:
+                for reason, broken in _shared_rules(tables, encoder.facts.name):
+                    self._drop(valid, broken[which], reason)
+            return valid
+        data = tables.language.sizes.data[which]
+        replicas = []
+        for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
+            own = encoder.sizes.data[candidate]
+            self._drop(valid, np.maximum(data, own) % np.minimum(data, own) != 0, UNEQUAL_REPLICAS)
+            self._drop(valid, tables.samples[which] % own != 0, TOO_FEW_SAMPLES)
+            replicas.append(own)
+        if batch.mode == "colocated" and any(
+            max(pair) % min(pair) for pair in itertools.combinations(replicas, 2)
+        ):
+            self._drop(valid, np.full(valid.shape, True), UNEQUAL_REPLICAS)
+        return valid
+
+    def _drop(self, valid: Mask, broken: Mask, reason: str) -> None:
+        self.dropped[reason] += int(np.count_nonzero(valid & broken))
+        valid &= ~broken
+
+    def _outcome(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        tables, which = self.tables, batch.languages
+        if batch.mode == "homogeneous":
+            encoders = list(tables.inside)
+        else:
+            encoders = [
+                tables.encoder(number, candidate, which)
+                for number, candidate in enumerate(batch.encoders)
+            ]
+        with np.errstate(divide="ignore", invalid="ignore"):  # of pairs that are not valid
+            outcome = outcome_of(
+                batch.mode,
+                tables.languages(which),
+                encoders,
+                self.task.workload,
+                self.task.hardware,
+            )
+        shape = (which.stop - which.start,)
+        return (np.broadcast_to(outcome.seconds, shape), np.broadcast_to(outcome.memory, shape))
+
+    def _remember_leanest(
+        self, batch: Batch, memory: NDArray[np.float64], chosen: NDArray[np.intp]
+    ) -> None:
+        least = int(np.argmin(memory))
+        if memory[least] < self.leanest[0]:
+            candidate = int(chosen[least]) + batch.languages.start
+            self.leanest = (float(memory[least]), batch, candidate)
+
+    def _remember(
+        self,
+        batch: Batch,
+        chosen: NDArray[np.intp],
+        seconds: NDArray[np.float64],
+        memory: NDArray[np.float64],
+    ) -> None:
+        """Keep the front and the best of a batch: nothing else can become the front or the best."""
+        if not len(chosen):
+            return
+        languages = chosen + batch.languages.start
+        gpus = self._gpus(batch)[chosen].astype(np.float64)
+        scores = score(self.task.objective, seconds, memory, gpus)
+        self.fitting += len(chosen)
+        least = float(scores.min())
+        self.best = least if self.best is None else min(self.best, least)
+        best = np.argpartition(scores, min(self.keep, len(scores)) - 1)[: self.keep]
+        keep = np.union1d(best, lower_edges(gpus, seconds, memory))
+        columns = batch.encoders or (-1,) * len(self.tables.encoders)
+        self._kept.append(
+            Kept(
+                seconds[keep],
+                memory[keep],
+                gpus[keep],
+                scores[keep],
+                np.full(len(keep), MODES.index(batch.mode)),
+                languages[keep],
+                np.tile(np.array(columns, dtype=np.int64), (len(keep), 1)),
+            )
+        )
+
+    def _gpus(self, batch: Batch) -> NDArray[np.int64]:
+        ranks: NDArray[np.int64] = self.tables.language.sizes.ranks[batch.languages]
+        if batch.mode == "heterogeneous":
+            return ranks + encoder_ranks(self.tables, batch.encoders)
+        return ranks
+
+
+def encoder_ranks(tables: Tables, chosen: tuple[int, ...]) -> int:
+    """Return the ranks of all encoders together."""
+    return sum(
+        int(encoder.sizes.ranks[candidate])
+        for encoder, candidate in zip(tables.encoders, chosen, strict=True)
+    )
+
+
+def batches(task: SearchTask, tables: Tables) -> Iterator[Batch]:
+    """Yield all combinations of module sizes that the modes allow.
+
+    Language candidates lie in the order of their ranks, so those with equal or fewer ranks are
+    neighbours. Without encoders all modes are the homogeneous one.
+    """
+    ranks = np.asarray(tables.language.sizes.ranks)
+    modes = task.constraints.modes if tables.encoders else ("homogeneous",)
+    everyone = slice(int(np.searchsorted(ranks, task.constraints.least_gpus)), len(ranks))
+    if "homogeneous" in modes and everyone.stop > everyone.start:
+        yield Batch("homogeneous", everyone)
+    if "colocated" in modes:
+        yield from _colocated(tables, ranks, everyone)
+    if "heterogeneous" in modes:
+        yield from _heterogeneous(task, tables, ranks)
+
+
+def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[Batch]:
+    for world in np.unique(ranks[everyone]):
+        where = slice(*(int(np.searchsorted(ranks, world, side)) for side in ("left", "right")))
+        alike = [
+            np.flatnonzero((encoder.sizes.ranks == world) & (encoder.sizes.pipeline == 1))
+            for encoder in tables.encoders
+        ]
+        for chosen in itertools.product(*alike):
+            yield Batch("colocated", where, tuple(int(one) for one in chosen))
+
+
+def _heterogeneous(task: SearchTask, tables: Tables, ranks: NDArray[np.int64]) -> Iterator[Batch]:
+    for chosen in itertools.product(*(range(encoder.count) for encoder in tables.encoders)):
+        taken = encoder_ranks(tables, chosen)
+        first = int(np.searchsorted(ranks, task.constraints.least_gpus - taken))
+        last = int(np.searchsorted(ranks, task.gpus - taken, side="right"))
+        if last > first:
+            yield Batch("heterogeneous", slice(first, last), chosen)
+
+
+def _shared_rules(tables: Tables, name: str) -> Iterator[tuple[str, Mask]]:
+    """Yield what an encoder forbids the language model in whose first stage it lies."""
+    facts = next(one.facts for one in tables.encoders if one.facts.name == name)
+    sizes = in_first_stage(tables.language.sizes)
+    for rule in RULES:
+        broken = np.broadcast_to(rule.broken(facts, sizes), tables.samples.shape)
+        yield f"{name}: {rule.reason}", broken

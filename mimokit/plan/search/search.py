@@ -1,0 +1,183 @@
+"""Find the best layout among all that there are."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.hardware import Hardware, load_hardware
+from mimokit.plan.prediction import Prediction, Workload
+from mimokit.plan.prediction.prediction import check_precision
+from mimokit.plan.search.constraints import Constraints, Objective, check_objective, score
+from mimokit.plan.search.enumerate import enumerate_modules
+from mimokit.plan.search.finalists import Finalists, choose_finalists
+from mimokit.plan.search.missing import nothing_fits
+from mimokit.plan.search.progress import CancelCheck, ProgressCallback, SearchProgress
+from mimokit.plan.search.result import SearchResult
+from mimokit.plan.search.scan import Scan, batches
+from mimokit.plan.search.source import ModelSource, resolve_source
+from mimokit.plan.search.tables import make_tables
+from mimokit.plan.search.task import SearchTask
+from mimokit.plan.step_time import Software, load_software
+
+FINALISTS = 32
+"""Layouts whose pipelines are simulated, of those that the closed forms put first."""
+BETWEEN_REPORTS = 0.05
+"""Seconds between two reports of progress."""
+
+
+def search(
+    model: ModelSource,
+    *,
+    gpus: int,
+    hardware: str | os.PathLike[str] | Hardware = "h100",
+    objective: Objective = "step_time",
+    constraints: Constraints | None = None,
+    workload: Workload | None = None,
+    software: str | Software = "megatron-bridge",
+    price_per_gpu_hour: float | None = None,
+    finalists: int = FINALISTS,
+    progress: ProgressCallback | None = None,
+    cancelled: CancelCheck | None = None,
+) -> SearchResult:
+    """Evaluate every valid layout on at most so many GPUs, and return the best.
+
+    All are evaluated with the closed forms; the pipelines of those that come first, and of the
+    Pareto front, are simulated event by event, and the simulated time decides.
+
+    Args:
+        model: a model, a shipped model's name, a Hugging Face directory, or an experiment.
+        gpus: how many there are; layouts may take fewer.
+        hardware: a name, a hardware file, or hardware.
+        objective: what is to be small: `step_time`, `cost` (GPU-seconds of a step) or `memory`.
+        constraints: modes, memory, and values to try.
+        workload: what one step computes; an experiment knows it.
+        software: the training stack.
+        price_per_gpu_hour: in dollars, for the cost per million tokens.
+        finalists: layouts to simulate.
+        progress: called with a `SearchProgress`, at most twenty times a second.
+        cancelled: asked between batches; when it says True the search ends with what it has, as
+            with Ctrl-C.
+
+    Raises:
+        ConfigError: unknown names, no GPUs, or no layout fits (the sentence says what would).
+    """
+    began = time.perf_counter()
+    known, work = resolve_source(model, workload)
+    check_objective(objective)
+    _check_numbers(gpus, finalists)
+    gpu = load_hardware(hardware)
+    check_precision(gpu, work)
+    rules = constraints or Constraints()
+    task = SearchTask(
+        known, work, gpus, gpu, load_software(software), objective, rules, price_per_gpu_hour
+    )
+    _check_names(task)
+    language, encoders, cut = enumerate_modules(task)
+    for sentence in cut:
+        warnings.warn(sentence, stacklevel=2)
+    scan = Scan(task, make_tables(task, language, encoders), keep=finalists)
+    complete = _run(scan, progress, cancelled)
+    dropped = all_dropped(scan)
+    if not scan.fitting:
+        raise nothing_fits(scan, dropped, complete)
+    chosen = choose_finalists(scan, finalists)
+    return _result(scan, chosen, dropped, cut, complete, time.perf_counter() - began)
+
+
+def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck | None) -> bool:
+    """Evaluate all batches and tell whether the search came to its end."""
+    plan = list(batches(scan.task, scan.tables)) if scan.tables.language.count else []
+    sizes = np.cumsum([0, *(batch.languages.stop - batch.languages.start for batch in plan)])
+    reported = time.perf_counter()
+    try:
+        for number, batch in enumerate(plan):
+            if cancelled is not None and cancelled():
+                return False
+            scan.see(batch)
+            now = time.perf_counter()
+            if progress is not None and now - reported >= BETWEEN_REPORTS:
+                reported = now
+                progress(_progress(scan, sizes[number + 1] / sizes[-1]))
+    except KeyboardInterrupt:
+        return False
+    if progress is not None:
+        progress(_progress(scan, 1.0))
+    return True
+
+
+def all_dropped(scan: Scan) -> Counter[str]:
+    """Return how many sizes of every module and how many layouts were dropped, by reason."""
+    dropped = Counter(scan.dropped)
+    for module in (scan.tables.language, *scan.tables.encoders):
+        for reason, count in module.dropped.items():
+            dropped[f"{module.facts.name}: {reason}"] += count
+    return +dropped
+
+
+def _progress(scan: Scan, share: float) -> SearchProgress:
+    return SearchProgress(float(share), scan.evaluated, scan.best)
+
+
+def _result(
+    scan: Scan,
+    chosen: Finalists,
+    dropped: Counter[str],
+    cut: tuple[str, ...],
+    complete: bool,
+    seconds: float,
+) -> SearchResult:
+    return SearchResult(
+        task=scan.task,
+        finalists=_sorted(scan.task, chosen.finalists),
+        per_mode={mode: _sorted(scan.task, found)[0] for mode, found in chosen.per_mode.items()},
+        pareto=chosen.pareto,
+        dropped=dict(dropped.most_common()),
+        evaluated=scan.evaluated,
+        fitting=scan.fitting,
+        cut=cut,
+        complete=complete,
+        seconds=seconds,
+    )
+
+
+def _sorted(task: SearchTask, found: Iterable[Prediction]) -> tuple[Prediction, ...]:
+    def key(one: Prediction) -> tuple[float, float, int]:
+        value = score(task.objective, one.seconds, one.peak_memory, one.layout.gpus)
+        return float(value), one.peak_memory, one.layout.gpus
+
+    return tuple(sorted(found, key=key))
+
+
+def _check_numbers(gpus: object, finalists: object) -> None:
+    refuse_if_any(
+        Problem(
+            "search",
+            name,
+            value,
+            f"Search: {name} is {value}; it must be a whole number of at least 1.",
+        )
+        for name, value in (("gpus", gpus), ("finalists", finalists))
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1
+    )
+
+
+def _check_names(task: SearchTask) -> None:
+    known = [task.language.name, *(branch.name for branch in task.branches)]
+    refuse_if_any(
+        Problem(
+            "constraints",
+            "sizes",
+            name,
+            f"Constraints: sizes names the module '{name}'; the modules are {', '.join(known)}, "
+            "and '*' is every one.",
+        )
+        for name in task.constraints.sizes
+        if name not in (*known, "*")
+    )

@@ -1,0 +1,108 @@
+"""The values that are tried in each dimension, and what is cut where there are too many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mimokit.plan.search.constraints import DIMENSIONS, Constraints
+from mimokit.plan.search.facts import ModuleFacts
+from mimokit.plan.sizes import RECOMPUTE_NAMES
+
+Axes = Mapping[str, tuple[int, ...]]
+"""Dimension -> values to try, in the order of `DIMENSIONS`."""
+
+LARGEST_MICRO_BATCH = 8
+LARGEST_INSTANCES = 4
+LARGEST_ENCODER_PIPELINE = 4
+LEAST_TOKENS = 1024
+"""Tokens below which a sequence is not cut further by context parallelism."""
+MOST_SIZES = 4_000_000
+"""Points of one module's grid, before rules are applied."""
+
+_CUTS = (
+    ("optimizer_instances", 1),
+    ("data_parallel", 32),
+    ("virtual_pipeline", 6),
+    ("pipeline_parallel", 12),
+    ("expert_parallel", 6),
+    ("context_parallel", 4),
+    ("micro_batch_size", 3),
+    ("data_parallel", 12),
+    ("tensor_parallel", 6),
+    ("virtual_pipeline", 3),
+    ("pipeline_parallel", 6),
+    ("data_parallel", 6),
+)
+"""What a grid that is too large keeps of a dimension, in this order until it is small enough."""
+
+
+def default_axes(facts: ModuleFacts, domain_ranks: int) -> Axes:
+    """Return the values that make sense for a module.
+
+    Tensor parallelism stays inside a domain of fast links; pipelines have powers of two or divisors
+    of the layers as stages; replicas divide the samples of a step.
+    """
+    doubling = _powers(facts.gpus)
+    layers = _divisors(facts.layers, facts.gpus)
+    stages = tuple(sorted({*layers, *(p for p in doubling if p <= facts.layers)}))
+    experts = _divisors(facts.experts, facts.gpus) if facts.experts else (1,)
+    language = facts.is_language
+    chunks = tuple(v for v in stages if v <= facts.layers // 2) or (1,)
+    if not language:
+        stages = tuple(p for p in stages if p <= LARGEST_ENCODER_PIPELINE)
+    longest = max(1, facts.seq // LEAST_TOKENS)
+    return {
+        "tensor_parallel": _powers(min(facts.gpus, domain_ranks)),
+        "context_parallel": _powers(min(facts.gpus, longest)),
+        "pipeline_parallel": stages,
+        "virtual_pipeline": chunks if language else (1,),
+        "expert_parallel": experts,
+        "data_parallel": _divisors(facts.global_batch, facts.gpus),
+        "micro_batch_size": _powers(LARGEST_MICRO_BATCH) if language else (1,),
+        "recompute": tuple(range(len(RECOMPUTE_NAMES))),
+        "optimizer_instances": _powers(LARGEST_INSTANCES),
+    }
+
+
+def axes_of(
+    facts: ModuleFacts, constraints: Constraints, domain_ranks: int
+) -> tuple[Axes, tuple[str, ...]]:
+    """Return the values to try for a module, and a sentence per dimension that was cut."""
+    axes = dict(default_axes(facts, domain_ranks))
+    for dimension in DIMENSIONS:
+        chosen = constraints.values(facts.name, dimension)
+        if chosen is not None and (facts.is_language or dimension != "micro_batch_size"):
+            axes[dimension] = tuple(dict.fromkeys(chosen))
+    full = dict(axes)
+    for dimension, most in _CUTS:
+        if _points(axes) > MOST_SIZES:
+            axes[dimension] = spread(axes[dimension], most)
+    cut = tuple(
+        f"Module '{facts.name}': {dimension} was tried at {len(axes[dimension])} of "
+        f"{len(full[dimension])} values ({', '.join(map(str, axes[dimension]))})."
+        for dimension in axes
+        if len(axes[dimension]) < len(full[dimension])
+    )
+    return axes, cut
+
+
+def spread(values: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Return at most so many of the values, evenly spread, the first among them."""
+    if len(values) <= most:
+        return values
+    step = (len(values) - 1) / max(1, most - 1)
+    return tuple(dict.fromkeys(values[round(step * index)] for index in range(most)))
+
+
+def _points(axes: Axes) -> int:
+    return math.prod(len(values) for values in axes.values())
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    return tuple(2**exponent for exponent in range(max(1, most).bit_length()))
+
+
+def _divisors(number: int, most: int) -> tuple[int, ...]:
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({n for one in small for n in (one, number // one) if n <= most}))

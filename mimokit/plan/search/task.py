@@ -1,0 +1,64 @@
+"""One search: what is to be laid out, on what, and to what end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mimokit.plan.architecture import Model
+from mimokit.plan.architecture.models import EncoderBranch, LanguageModel
+from mimokit.plan.hardware import Hardware
+from mimokit.plan.prediction import Layout, Prediction, Workload, predict
+from mimokit.plan.prediction.workload import branches_of, language_of
+from mimokit.plan.search.constraints import Constraints, Objective
+from mimokit.plan.step_time import Software
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """Everything that a search is asked.
+
+    Attributes:
+        model: what is laid out.
+        workload: what one step computes.
+        gpus: how many there are; layouts may take fewer.
+        hardware: of each of them.
+        software: the training stack.
+        objective: what is to be small.
+        constraints: what layouts keep to.
+        price_per_gpu_hour: in dollars, or None.
+    """
+
+    model: Model
+    workload: Workload
+    gpus: int
+    hardware: Hardware
+    software: Software
+    objective: Objective = "step_time"
+    constraints: Constraints = field(default_factory=Constraints)
+    price_per_gpu_hour: float | None = None
+
+    @property
+    def language(self) -> LanguageModel:
+        """The language model."""
+        return language_of(self.model)
+
+    @property
+    def branches(self) -> tuple[EncoderBranch, ...]:
+        """The encoders."""
+        return branches_of(self.model)
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes that may be planned on a GPU."""
+        return self.hardware.memory_bytes * self.constraints.memory_share
+
+    def predict(self, layout: Layout) -> Prediction:
+        """Predict one layout, pipelines event by event."""
+        return predict(
+            self.model,
+            layout,
+            self.workload,
+            self.hardware,
+            software=self.software,
+            price_per_gpu_hour=self.price_per_gpu_hour,
+        )

@@ -1,0 +1,76 @@
+"""How a search words times, parts and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mimokit.plan.prediction import Prediction
+
+GIB = 2**30
+
+PART_WORDS: Mapping[str, str] = {
+    "matrix": "matrix products",
+    "attention": "attention",
+    "memory": "elementwise kernels",
+    "tensor": "tensor-parallel communication",
+    "context": "context-parallel communication",
+    "expert": "dispatch to experts",
+    "host": "host",
+    "pipeline": "sends between stages",
+    "encoder": "encoders",
+    "bridge": "bridge",
+    "update": "gradients and optimizer",
+    "bubble": "pipeline bubble",
+}
+
+COLUMNS = (
+    "mode",
+    "GPUs",
+    "layout",
+    "step",
+    "tokens/s",
+    "TFLOP/s per GPU",
+    "MFU",
+    "memory",
+)
+
+
+def seconds_text(seconds: float) -> str:
+    """Return seconds in the unit that suits them."""
+    if abs(seconds) >= 1:
+        return f"{seconds:.2f} s" if abs(seconds) < 100 else f"{seconds:,.0f} s"
+    return f"{seconds * 1e3:.0f} ms" if abs(seconds) >= 0.01 else f"{seconds * 1e3:.2g} ms"
+
+
+def row_of(one: Prediction) -> tuple[str, ...]:
+    """Return a prediction as the cells of a table with `COLUMNS`."""
+    return (
+        one.layout.mode,
+        f"{one.layout.gpus:,}",
+        str(one.layout).split(": ", 1)[1],
+        seconds_text(one.seconds),
+        f"{one.tokens_per_second:,.0f}",
+        f"{one.tflops_per_gpu:.0f}",
+        f"{one.utilisation:.1%}",
+        f"{one.peak_memory / GIB:.1f} GiB",
+    )
+
+
+def differences(slow: Prediction, quick: Prediction) -> dict[str, float]:
+    """Return the seconds that one prediction loses to another, by part, largest first."""
+    found = {
+        name: slow.parts.get(name, 0.0) - quick.parts.get(name, 0.0)
+        for name in dict.fromkeys([*slow.parts, *quick.parts])
+    }
+    return dict(sorted(found.items(), key=lambda item: -abs(item[1])))
+
+
+def differences_text(slow: Prediction, quick: Prediction, most: int = 3) -> str:
+    """Return the largest differences in words."""
+    found = list(differences(slow, quick).items())[:most]
+    shown = [
+        f"{PART_WORDS.get(name, name)} {'+' if value > 0 else '−'}{seconds_text(abs(value))}"
+        for name, value in found
+        if abs(value) >= 0.001 * quick.seconds
+    ]
+    return ", ".join(shown) or "less than a thousandth in every part"

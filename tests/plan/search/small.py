@@ -1,0 +1,186 @@
+"""A model so small, and spaces so small, that every layout can be predicted one by one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mimokit.plan.architecture import (
+    EncoderBranch,
+    LanguageModel,
+    MixtureOfExperts,
+    MultimodalModel,
+    Projector,
+    Transformer,
+    VisionEncoder,
+)
+from mimokit.plan.prediction import Layout, Prediction, predict
+from mimokit.plan.search import SearchTask
+from mimokit.plan.sizes import ParallelSizes
+
+Space = Mapping[str, Sequence[int]]
+
+
+def language(experts: int = 0, layers: int = 4) -> LanguageModel:
+    moe = MixtureOfExperts(experts=experts, top_k=2, ffn=1024) if experts else None
+    net = Transformer(
+        layers=layers, hidden=2048, heads=6, kv_heads=2, head_dim=128, ffn=5504, moe=moe
+    )
+    return LanguageModel("language", net, vocab=32000)
+
+
+def branch(name: str = "images") -> EncoderBranch:
+    net = Transformer(
+        layers=4, hidden=1024, heads=8, kv_heads=8, head_dim=128, ffn=4096, gated=False,
+        causal=False,
+    )  # fmt: skip
+    encoder = VisionEncoder(name, net, image_size=448, patch_size=14, positions=1024)
+    return EncoderBranch(name, encoder, Projector((1024, 2048)))
+
+
+def model(experts: int = 0, layers: int = 4, encoders: int = 1) -> MultimodalModel | LanguageModel:
+    text = language(experts, layers)
+    names = ("images", "clips")[:encoders]
+    return MultimodalModel("small", text, tuple(map(branch, names))) if encoders else text
+
+
+@dataclass(frozen=True)
+class Brute:
+    """What a search has to find: every layout that fits, and what was dropped."""
+
+    fitting: list[Prediction]
+    evaluated: int
+    dropped: Counter[str]
+
+
+def brute_force(task: SearchTask, language_space: Space, encoder_space: Space) -> Brute:
+    """Predict every layout of a space, one after the other, with rules written out for integers.
+
+    One encoder at most.
+    """
+    dropped: Counter[str] = Counter()
+    own = [s for s in _valid(task, "language", language_space, dropped) if _alone(task, s, dropped)]
+    ranked = [
+        (mode, layout)
+        for mode in task.constraints.modes
+        for layout in _layouts(task, mode, own, encoder_space, dropped)
+        if layout.gpus >= task.constraints.least_gpus
+    ]
+    found = [
+        predict(task.model, layout, task.workload, task.hardware, software=task.software)
+        for _, layout in ranked
+    ]
+    fits = [one for one in found if one.peak_memory <= task.memory_limit]
+    dropped["more memory than may be planned on a GPU"] += len(found) - len(fits)
+    return Brute(fits, len(found), +dropped)
+
+
+def _layouts(
+    task: SearchTask,
+    mode: str,
+    languages: list[ParallelSizes],
+    space: Space,
+    dropped: Counter[str],
+) -> Iterator[Layout]:
+    if not task.branches:
+        yield from (Layout(mode, {"language": sizes}) for sizes in languages)  # type: ignore[arg-type]
+        return
+    if mode == "homogeneous":
+        for sizes in languages:
+            inside = replace(sizes, pipeline=1, virtual=1, expert=1)
+            broken = first_broken(task, "images", inside)
+            if broken:
+                dropped[f"images: {broken}"] += 1
+            else:
+                yield Layout("homogeneous", {"images": inside, "language": sizes})
+        return
+    silent: Counter[str] = Counter()
+    for encoder, sizes in itertools.product(_valid(task, "images", space, silent), languages):
+        together = encoder.ranks == sizes.ranks and encoder.pipeline == 1
+        if mode == "colocated" and not together:
+            continue
+        if mode == "heterogeneous" and encoder.ranks + sizes.ranks > task.gpus:
+            continue
+        if max(encoder.data, sizes.data) % min(encoder.data, sizes.data):
+            dropped["replicas of one module do not divide those of the other"] += 1
+        elif sizes.data * sizes.micro_batch % encoder.data:
+            dropped["a micro-batch has fewer samples than the encoder has replicas"] += 1
+        else:
+            samples = sizes.data * sizes.micro_batch // encoder.data
+            modules = {"images": replace(encoder, micro_batch=samples), "language": sizes}
+            yield Layout(mode, modules)  # type: ignore[arg-type]
+
+
+def _valid(
+    task: SearchTask, name: str, space: Space, dropped: Counter[str]
+) -> Iterator[ParallelSizes]:
+    for values in itertools.product(*space.values()):
+        sizes = ParallelSizes(**dict(zip(space, values, strict=True)))
+        broken = first_broken(task, name, sizes)
+        if broken:
+            dropped[f"{name}: {broken}"] += 1
+        else:
+            yield sizes
+
+
+def _alone(task: SearchTask, sizes: ParallelSizes, dropped: Counter[str]) -> bool:
+    alone = Layout("homogeneous", {"language": sizes})
+    found = predict(task.language, alone, task.workload, task.hardware, software=task.software)
+    if found.peak_memory <= task.memory_limit:
+        return True
+    dropped["language: more memory than may be planned on a GPU, without any encoder"] += 1
+    return False
+
+
+def first_broken(task: SearchTask, name: str, s: ParallelSizes) -> str | None:
+    """Return the first rule that sizes break, each written with plain integers."""
+    is_language = name == "language"
+    net = task.language.net if is_language else task.branches[0].encoder.net
+    seq = task.workload.seq_length if is_language else 1024
+    batch = task.workload.global_batch
+    cut = s.context * (2 if is_language else 1) if s.context > 1 else 1
+    chunks = s.pipeline * s.virtual
+    experts = net.moe.experts if net.moe else 0
+    checks = [
+        (net.heads % s.tensor, "tensor parallelism does not divide the attention heads"),
+        (
+            net.kv_heads % s.tensor and s.tensor % net.kv_heads,
+            "tensor parallelism and the key heads do not divide each other",
+        ),
+        (
+            net.moe is None and net.ffn % s.tensor,
+            "tensor parallelism does not divide the feed-forward width",
+        ),
+        (seq % cut, "context parallelism does not divide the sequence"),
+        (
+            is_language and (seq // s.context) % s.tensor,
+            "sequence parallelism does not divide the sequence",
+        ),
+        (s.virtual > 1 and s.pipeline == 1, "several chunks per stage need a pipeline"),
+        (
+            chunks > net.layers or (net.layers % chunks and (net.layers + 2) % chunks),
+            "layers cannot be dealt to the stages",
+        ),
+        (
+            s.expert > 1 and (not experts or experts % s.expert),
+            "expert parallelism does not divide the experts",
+        ),
+        (s.tensor * s.context * s.pipeline * s.data > task.gpus, "more GPUs than there are"),
+        (
+            s.tensor * s.context * s.data % s.expert,
+            "expert parallelism does not divide the ranks of a stage",
+        ),
+        (
+            is_language and batch % (s.data * s.micro_batch),
+            "the samples of a step cannot be dealt to the replicas",
+        ),
+        (
+            s.virtual > 1 and batch // (s.data * s.micro_batch) % s.pipeline,
+            "interleaved stages need micro-batches in multiples of the stages",
+        ),
+        (s.recompute == 1, "flash attention leaves selective recomputation nothing to save"),
+        (s.data * s.context % s.instances, "optimizer instances do not divide the replicas"),
+    ]
+    return next((reason for broken, reason in checks if broken), None)

@@ -1,0 +1,274 @@
+"""What a search says: why, why not, what is missing, how far it is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mimokit.config import ConfigError
+from mimokit.plan.prediction import Layout, Workload
+from mimokit.plan.search import Constraints, SearchProgress, SearchResult, search
+from mimokit.plan.search import bounds as bounds_file
+from mimokit.plan.search import space as space_file
+from mimokit.plan.sizes import ParallelSizes
+from tests.plan.search.small import language, model
+
+WORKLOAD = Workload(2048, 16)
+
+
+def found(**changes: Any) -> SearchResult:
+    options: dict[str, Any] = {"gpus": 8, "workload": WORKLOAD, **changes}
+    return search(options.pop("model", model()), **options)
+
+
+@pytest.fixture(scope="module")
+def result() -> SearchResult:
+    return found()
+
+
+def layout(mode: str, encoder: ParallelSizes, own: ParallelSizes) -> Layout:
+    return Layout(mode, {"images": encoder, "language": own})  # type: ignore[arg-type]
+
+
+def test_the_best_comes_first_and_the_front_holds_it(result: SearchResult) -> None:
+    assert result.best is result.top(3)[0]
+    seconds = [one.seconds for one in result.top(100)]
+    assert seconds == sorted(seconds)
+    assert result.complete
+    assert result.best.fits
+    quickest = min(result.pareto, key=lambda one: one.seconds)
+    assert quickest.seconds == pytest.approx(result.best.seconds)
+    assert len({one.layout.gpus for one in result.pareto}) > 1
+
+
+def test_explain_names_the_winner_and_what_it_beats(result: SearchResult) -> None:
+    text = result.explain()
+    assert str(result.best.layout) in text
+    for mode in {"homogeneous", "colocated", "heterogeneous"} - {result.best.layout.mode}:
+        assert f"The best {mode} layout" in text
+    assert "One step away" in text
+
+
+def test_why_not_the_best_itself(result: SearchResult) -> None:
+    assert result.why_not(result.best.layout).text == "It is the layout that was chosen."
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (
+            layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2, micro_batch=4)),
+            "Module 'language': tensor_parallel is 4, which does not divide its 6 attention heads",
+        ),
+        (
+            layout("colocated", ParallelSizes(data=4), ParallelSizes(data=8)),
+            "Module 'images': it takes 4 ranks and 'language' 8",
+        ),
+        (
+            layout("heterogeneous", ParallelSizes(data=3), ParallelSizes(data=2)),
+            "data_parallel is 3 and that of 'language' is 2; one must divide the other",
+        ),
+        (
+            layout(
+                "heterogeneous", ParallelSizes(data=4), ParallelSizes(pipeline=5, micro_batch=4)
+            ),
+            "its 4 layers cannot be dealt to 5 stages",
+        ),
+        (
+            layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
+            "it takes 12 GPUs and there are 8",
+        ),
+        (
+            layout("homogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
+            "in homogeneous mode it has the sizes of 'language'",
+        ),
+    ],
+)
+def test_why_not_names_the_rule(result: SearchResult, asked: Layout, sentence: str) -> None:
+    answer = result.why_not(asked)
+    assert sentence in str(answer)
+    assert answer.prediction is None
+
+
+def test_why_not_tells_the_milliseconds(result: SearchResult) -> None:
+    own = ParallelSizes(2, data=4)
+    asked = layout("homogeneous", own, own)
+    answer = result.why_not(asked)
+    assert answer.broken == ()
+    assert answer.lost_seconds > 0
+    assert answer.prediction is not None
+    assert sum(answer.where.values()) == pytest.approx(answer.lost_seconds, rel=1e-6)
+    assert "more than the best layout's" in answer.text
+
+
+def test_why_not_tells_the_missing_memory() -> None:
+    small = found(constraints=Constraints(memory_share=0.1))
+    own = ParallelSizes(data=2, micro_batch=8)
+    answer = small.why_not(layout("homogeneous", own, own))
+    assert "It does not fit: its fullest rank needs" in answer.text
+
+
+def test_why_not_refuses_other_modules(result: SearchResult) -> None:
+    with pytest.raises(ConfigError, match="Module 'images': the layout has no sizes for it"):
+        result.why_not(Layout("homogeneous", {"language": ParallelSizes(data=8)}))
+
+
+def test_constraints_are_kept() -> None:
+    rules = Constraints(
+        modes=("heterogeneous",),
+        least_gpus=8,
+        sizes={"language": {"tensor_parallel": (2,)}, "*": {"recompute": ("full",)}},
+    )
+    result = found(constraints=rules)
+    for one in result.top(100):
+        own = one.layout.modules["language"]
+        assert (one.layout.mode, one.layout.gpus, own.tensor) == ("heterogeneous", 8, 2)
+        assert own.recompute == 2
+    free = found()
+    assert "was left out" in result.why_not(free.best.layout).text
+
+
+def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:
+    large = language(layers=64)
+    with pytest.raises(ConfigError) as refused:
+        found(model=replace(large, net=replace(large.net, hidden=8192, ffn=28672)), gpus=2)
+    sentence = str(refused.value)
+    assert "no layout fits on 2 x NVIDIA H100" in sentence
+    gpus = int(sentence.split(";")[-1].split("GPUs")[0].replace(",", ""))
+    big = replace(large, net=replace(large.net, hidden=8192, ffn=28672))
+    assert found(model=big, gpus=gpus).fitting > 0
+    with pytest.raises(ConfigError, match="no layout fits"):
+        found(model=big, gpus=gpus // 2)
+
+
+def test_recomputation_that_would_do_is_named() -> None:
+    rules = Constraints(
+        sizes={"*": {"recompute": ("none",), "tensor_parallel": (1,), "context_parallel": (1,)}}
+    )
+    with pytest.raises(ConfigError, match="full recomputation"):
+        found(model=language(layers=16), gpus=1, workload=Workload(131_072, 1), constraints=rules)
+
+
+def test_a_step_that_is_too_slow_is_told() -> None:
+    with pytest.raises(ConfigError, match="the quickest takes"):
+        found(constraints=Constraints(most_seconds=1e-6))
+
+
+@pytest.mark.parametrize("gpus", [0, -1, 2.5, True])
+def test_no_gpus(gpus: Any) -> None:
+    with pytest.raises(ConfigError, match=r"gpus is .*; it must be a whole number of at least 1"):
+        found(gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hardware": "h10"}, "did you mean h100"),
+        ({"model": "llava-1.5"}, "did you mean llava-1.5-7b"),
+        ({"objective": "speed"}, "there is no such objective"),
+        ({"workload": Workload(2048, 16, precision="fp3")}, "Precision 'fp3'"),
+    ],
+)
+def test_unknown_names(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        found(**options)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"modes": ("mixed",)}, "Mode 'mixed'"),
+        ({"memory_share": 0.0}, "memory_share is 0.0; it must be above 0"),
+        ({"sizes": {"*": {"tensor": (1,)}}}, "did you mean tensor_parallel"),
+        ({"sizes": {"*": {"tensor_parallel": (0,)}}}, "whole numbers of at least 1"),
+        ({"sizes": {"*": {"recompute": ("some",)}}}, "a list of none, selective, full"),
+    ],
+)
+def test_wrong_constraints(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        Constraints(**values)
+
+
+def test_constraints_for_a_module_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="the modules are language, images"):
+        found(constraints=Constraints(sizes={"audio": {"tensor_parallel": (1,)}}))
+
+
+def test_heads_that_nothing_useful_divides() -> None:
+    odd = language()
+    odd = replace(odd, net=replace(odd.net, heads=7, kv_heads=7, ffn=5501, layers=13))
+    rules = Constraints(sizes={"*": {"tensor_parallel": (2, 4, 8)}})
+    with pytest.raises(ConfigError, match="does not divide the attention heads"):
+        found(model=odd, constraints=rules)
+    assert found(model=odd).best.layout.modules["language"].tensor == 1
+
+
+def test_a_model_without_a_workload() -> None:
+    with pytest.raises(ConfigError, match="give seq_length and global_batch"):
+        search(model(), gpus=8)
+
+
+def test_an_exploding_space_is_bounded_and_says_what_was_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(space_file, "MOST_SIZES", 500)
+    monkeypatch.setattr(bounds_file, "MOST_LAYOUTS", 2_000)
+    with pytest.warns(UserWarning) as warned:
+        result = found()
+    assert tuple(str(one.message) for one in warned) == result.cut
+    assert any("layouts were combined" in sentence for sentence in result.cut)
+    assert result.evaluated <= 3 * 2_000
+    with pytest.warns(UserWarning, match="was tried at"):
+        found(model=language(), workload=Workload(2048, 5_040))
+
+
+def test_progress_and_cancel() -> None:
+    seen: list[SearchProgress] = []
+    whole = found(progress=seen.append)
+    assert seen[-1].share == 1.0
+    assert seen[-1].evaluated == whole.evaluated
+    assert seen[-1].best is not None
+    calls = iter(range(1000))
+    part = found(cancelled=lambda: next(calls) >= 2)
+    assert not part.complete
+    assert 0 < part.evaluated < whole.evaluated
+    with pytest.raises(ConfigError, match="stopped before it found"):
+        found(cancelled=lambda: True)
+
+
+def test_tables(result: SearchResult) -> None:
+    frame = result.to_frame()
+    assert len(frame) >= len(result.finalists)
+    assert frame["seconds"].iloc[0] == result.best.seconds
+    assert set(frame.loc[frame["on_front"], "seconds"]) == {one.seconds for one in result.pareto}
+    assert "language.tensor_parallel" in frame.columns
+    assert "<table" in result._repr_html_()
+    assert json.loads(json.dumps(result.to_json()))["evaluated"] == result.evaluated
+
+
+def test_a_search_needs_no_heavy_library() -> None:
+    code = (
+        "import mimokit, sys; mimokit.search('llama-3.2-1b', gpus=2,"
+        " workload=mimokit.Workload(2048, 8));"
+        "print(sorted({'torch', 'megatron', 'pandas', 'altair', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_models_by_all_their_names(tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5504,
+              "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4,
+              "vocab_size": 32000}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert search(tmp_path, gpus=2, workload=WORKLOAD).best.fits
+    assert search("llama-3.2-1b", gpus=2, workload=WORKLOAD).best.fits
+    experiment = search("preset:llava_7b_colocated", gpus=8)
+    assert experiment.task.workload.global_batch == 64
+    assert set(experiment.best.layout.modules) == {"images", "language_module"}

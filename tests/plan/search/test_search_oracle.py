@@ -1,0 +1,203 @@
+"""The search against brute force: every layout predicted on its own, rules in plain integers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mimokit.plan.hardware import load_hardware
+from mimokit.plan.prediction import Workload, outcome_of, terms_of
+from mimokit.plan.search import DIMENSIONS, Constraints, SearchTask, search
+from mimokit.plan.search import candidates as candidates_file
+from mimokit.plan.search.enumerate import enumerate_modules
+from mimokit.plan.search.finalists import layout_of
+from mimokit.plan.search.rules import RULES
+from mimokit.plan.search.scan import Scan, batches
+from mimokit.plan.search.tables import make_tables
+from mimokit.plan.step_time import load_software
+from tests.plan.search.small import Brute, brute_force, model
+
+EVERYTHING = 100_000
+
+
+def a_task(**changes: Any) -> SearchTask:
+    task = SearchTask(
+        model(),
+        Workload(2048, 16),
+        4,
+        load_hardware("h100"),
+        load_software("megatron-bridge"),
+        constraints=Constraints(),
+    )
+    return replace(task, **changes)
+
+
+def spaces(draw: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """Draw a handful of values per dimension, wrong ones among them."""
+
+    def some(*values: int) -> tuple[int, ...]:
+        return tuple(sorted(draw(st.sets(st.sampled_from(values), min_size=1, max_size=2))))
+
+    own = {
+        "tensor": some(1, 2, 3, 4),
+        "context": some(1, 2, 3),
+        "pipeline": some(1, 2, 3),
+        "virtual": draw(st.sampled_from([(1,), (1, 2)])),
+        "expert": draw(st.sampled_from([(1,), (1, 2)])),
+        "data": some(1, 2, 3, 4),
+        "micro_batch": some(1, 2, 3),
+        "recompute": some(0, 1, 2),
+        "instances": draw(st.sampled_from([(1,), (1, 2)])),
+    }
+    encoder = {
+        "tensor": some(1, 2, 3),
+        "context": (1,),
+        "pipeline": draw(st.sampled_from([(1,), (1, 2)])),
+        "virtual": (1,),
+        "expert": (1,),
+        "data": some(1, 2, 3, 4),
+        "micro_batch": (1,),
+        "recompute": draw(st.sampled_from([(0,), (0, 2)])),
+        "instances": (1,),
+    }
+    return own, encoder
+
+
+def constraints_of(own: Any, encoder: Any, **more: Any) -> Constraints:
+    def named(space: Any) -> dict[str, Any]:
+        return {dimension: space[field] for dimension, field in DIMENSIONS.items()}
+
+    as_names = {"language": named(own), "images": named(encoder)}
+    for sizes in as_names.values():
+        sizes["recompute"] = [("none", "selective", "full")[one] for one in sizes["recompute"]]
+    return Constraints(sizes=as_names, **more)
+
+
+def compare(task: SearchTask, expected: Brute) -> list[str]:
+    """Return what a search gets wrong."""
+    if not expected.fitting:
+        with pytest.raises(ValueError, match=r"Module|Model"):
+            run(task)
+        return []
+    result = run(task)
+    best = min(expected.fitting, key=lambda one: one.seconds)
+    wrong = []
+    if result.best.seconds != pytest.approx(best.seconds, rel=1e-12):
+        wrong.append(f"best {result.best.seconds} is not {best.seconds}")
+    if (result.evaluated, result.fitting) != (expected.evaluated, len(expected.fitting)):
+        wrong.append(f"{result.evaluated}, {result.fitting} layouts")
+    images = {key for key in result.dropped if key.startswith("images: ")}
+    found = {key: n for key, n in result.dropped.items() if key not in images}
+    wanted = {key: n for key, n in expected.dropped.items() if not key.startswith("images: ")}
+    if found != wanted:
+        wrong.append(f"dropped {found}, not {wanted}")
+    return wrong
+
+
+def run(task: SearchTask) -> Any:
+    return search(
+        task.model,
+        gpus=task.gpus,
+        hardware=task.hardware,
+        workload=task.workload,
+        constraints=task.constraints,
+        finalists=EVERYTHING,
+    )
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_winner_and_the_counts_are_those_of_brute_force(data: st.DataObject) -> None:
+    own, encoder = spaces(data.draw)
+    chosen = data.draw(st.sampled_from(["homogeneous", "colocated", "heterogeneous", None]))
+    modes = {"modes": (chosen,)} if chosen else {}
+    experts = data.draw(st.sampled_from([0, 4]))
+    share = data.draw(st.sampled_from([1.0, 0.15]))
+    task = a_task(
+        model=model(experts), constraints=constraints_of(own, encoder, memory_share=share, **modes)
+    )
+    assert compare(task, brute_force(task, own, encoder)) == []
+
+
+WIDE_OWN = {
+    "tensor": (1, 2, 4),
+    "context": (1,),
+    "pipeline": (1, 2),
+    "virtual": (1, 2),
+    "expert": (1,),
+    "data": (1, 2),
+    "micro_batch": (1, 2),
+    "recompute": (0,),
+    "instances": (1,),
+}
+WIDE_ENCODER = {**WIDE_OWN, "virtual": (1,), "micro_batch": (1,), "pipeline": (1,)}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "tensor parallelism does not divide the attention heads",
+        "several chunks per stage need a pipeline",
+        "more GPUs than there are",
+    ],
+)
+def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = a_task(constraints=constraints_of(WIDE_OWN, WIDE_ENCODER))
+    expected = brute_force(task, WIDE_OWN, WIDE_ENCODER)
+    assert compare(task, expected) == []
+    left = tuple(rule for rule in RULES if rule.reason != reason)
+    assert len(left) == len(RULES) - 1
+    monkeypatch.setattr(candidates_file, "RULES", left)
+    assert compare(task, expected) != []
+
+
+@pytest.mark.parametrize("experts", [0, 8])
+@pytest.mark.parametrize("encoders", [0, 1, 2])
+def test_arrays_give_what_single_layouts_give(experts: int, encoders: int) -> None:
+    sizes = {"*": {"optimizer_instances": (1, 2), "recompute": ("none", "full")}}
+    task = a_task(
+        model=model(experts, encoders=encoders), gpus=8, constraints=Constraints(sizes=sizes)
+    )
+    scan = scanned(task)
+    kept = scan.kept
+    chosen = np.random.default_rng(0).choice(len(kept.seconds), 60)
+    for row in chosen:
+        layout = layout_of(scan, kept, int(row))
+        terms = terms_of(task.model, layout, task.workload, task.hardware, task.software)
+        alone = outcome_of(layout.mode, *terms, task.workload, task.hardware)
+        assert kept.seconds[row] == pytest.approx(float(alone.seconds), rel=1e-9)
+        assert kept.memory[row] == pytest.approx(float(alone.memory), rel=1e-9)
+        assert kept.gpus[row] == layout.gpus <= 8
+
+
+def scanned(task: SearchTask) -> Scan:
+    language, encoders, _ = enumerate_modules(task)
+    scan = Scan(task, make_tables(task, language, encoders), keep=50)
+    for batch in batches(task, scan.tables):
+        scan.see(batch)
+    return scan
+
+
+@pytest.mark.parametrize("objective", ["step_time", "cost", "memory"])
+def test_the_objective_decides(objective: str) -> None:
+    task = a_task(constraints=constraints_of(WIDE_OWN, WIDE_ENCODER))
+    expected = brute_force(task, WIDE_OWN, WIDE_ENCODER).fitting
+    measure = {
+        "step_time": lambda one: one.seconds,
+        "cost": lambda one: one.seconds * one.layout.gpus,
+        "memory": lambda one: one.peak_memory,
+    }[objective]
+    result = search(
+        task.model,
+        gpus=4,
+        workload=task.workload,
+        constraints=task.constraints,
+        objective=objective,  # type: ignore[arg-type]
+        finalists=EVERYTHING,
+    )
+    assert measure(result.best) == pytest.approx(min(map(measure, expected)), rel=1e-12)
