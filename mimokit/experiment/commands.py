@@ -60,15 +60,13 @@ def run(
 ) -> None:
     """Train a layout on engines, showing progress, and leave its tables in a folder."""
     from mimokit.experiment import train
+    from mimokit.experiment.score import score
 
     with _failures(), _cluster_for(file, cluster) as (engines, config):
         training = train(engines, config, _source(task), directory=results_dir)
         result = _follow(training)
     for row in result.evaluations.to_dict("records"):
-        typer.echo(
-            f"{row['task']}: exact match {row['exact_match']:.1%} on held-out samples, "
-            f"chance {row['chance']:.1%}"
-        )
+        typer.echo(f"{row['task']}: {score(row['exact_match'], row['chance'])}")
     typer.echo(f"Results are in {result.directory}")
 
 

@@ -18,6 +18,7 @@ import typer
 from mimokit.config import check_runnable
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.refusals import refusals
+from mimokit.experiment.score import score
 from mimokit.plan import plan as make_plan
 
 
@@ -49,7 +50,7 @@ def main(file: str) -> None:
         if sample["rank"] != 0:
             return
         if sample["kind"] == "evaluation":
-            print(f"exact match {sample['exact_match']:.1%} (chance {sample['chance']:.1%})")
+            print(score(sample["exact_match"], sample["chance"]))
         elif sample["iteration"] % config.runtime.log_interval == 0:
             seconds = time.perf_counter() - started
             print(

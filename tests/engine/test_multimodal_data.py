@@ -97,6 +97,14 @@ def test_an_answer_is_what_was_seen_heard_and_written():
     assert sample["learned"].tolist() == [0.0] * (len(written) + 1) + [1.0] * len(answer)
 
 
+def test_chance_is_that_of_guessing_what_is_there():
+    """Two digits at most by each sense: 0.055 to guess those of one."""
+    assert MultimodalDigitData()(_config()).chance == pytest.approx(0.055**2)
+    # Audio in half of the micro-batches, there in six of eight samples.
+    heard = MultimodalDigitData()(_config(presence={"audio": PRESENCE["audio"]})).chance
+    assert heard == pytest.approx(0.055 * (1 + (6 * 0.055 + 2) / 8) / 2)
+
+
 def test_a_sample_is_the_same_whenever_it_is_read():
     first, again = (MultimodalDigitData()(_config()).train[9] for _ in range(2))
     assert torch.equal(first["words"], again["words"])

@@ -8,6 +8,7 @@ by the presence pattern of the data config, its answer lacks as well.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -99,6 +100,32 @@ def most_digits(
     """Return the most digits of a sample that all encoders of a kind have room for."""
     room = [encoder.max_items for encoder in encoders if isinstance(encoder.geometry, kind)]
     return min(MAX_DIGITS, *room) if room else 0
+
+
+def chance_of_exact_match(
+    encoders: Sequence[EncoderInputs],
+    presence: Presence,
+    num_microbatches: int,
+    global_batch_size: int,
+) -> float:
+    """Return the exact-match rate of a guess that knows all lengths and what is written.
+
+    n digits are guessed with 10^-n, averaged over the lengths and over the places of a step, in
+    which different modalities are present.
+    """
+    rates = []
+    for place in itertools.product(range(num_microbatches), range(global_batch_size)):
+        here = [encoder for encoder in encoders if presence(encoder.module, *place)]
+        seen = any(isinstance(encoder.geometry, ImageGeometry) for encoder in here)
+        heard = any(isinstance(encoder.geometry, AudioGeometry) for encoder in here)
+        most = most_digits(encoders, ImageGeometry), most_digits(encoders, AudioGeometry)
+        rates.append(_guess(most[0] if seen else 0) * _guess(most[1] if heard else 0))
+    return float(np.mean(rates))
+
+
+def _guess(most: int) -> float:
+    """Return the chance to guess 1 to `most` digits, 1 for none."""
+    return float(np.mean([10.0**-length for length in range(1, most + 1)])) if most else 1.0
 
 
 def _count(generator: np.random.Generator, most: int) -> int:

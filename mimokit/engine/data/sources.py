@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.engine.data import multimodal_digits
 from mimokit.engine.data.digits import (
     IMAGE_SIZE,
     MAX_DIGITS,
@@ -123,12 +124,17 @@ class MultimodalDigitData:
             raise ValueError(f"Digits seen and heard do not fit the config: {reason}.")
         encoders, data = encoder_inputs(config), config.data
         kinds = [config.model.get_architecture(e.module).modality for e in encoders]
+        language = config.model.get_parallelism(config.model.llm_module_name)
+        global_batch_size = data.base_batch_size * (language.data_parallel or 1)
         views = {"vision": kinds.count("vision"), "audio": kinds.count("audio")}
         return TrainingData(
             name="digits (" + " + ".join([*_counted(views), "text"]) + ")",
             train=MultimodalDigits(encoders, data.is_present, "train", data.dataset_size),
             collate_fn=MultimodalCollate(encoders, data.seq_length, PADDING_TOKEN),
             test=MultimodalDigits(encoders, data.is_present, "test", 10_000),
+            chance=multimodal_digits.chance_of_exact_match(
+                encoders, data.is_present, data.num_microbatches, global_batch_size
+            ),
         )
 
 

@@ -1,0 +1,18 @@
+"""How a result on held-out samples reads, also where nobody knows what guessing gives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mimokit.experiment.score import score
+
+
+def test_beside_chance() -> None:
+    assert score(0.897, 0.0137) == "exact match 89.7% on held-out samples, chance 1.4%"
+
+
+@pytest.mark.parametrize("unknown", [None, math.nan])
+def test_without_chance(unknown: float | None) -> None:
+    assert score(0.5, unknown) == "exact match 50.0% on held-out samples"
