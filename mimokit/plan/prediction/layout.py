@@ -17,7 +17,8 @@ class Layout:
     Attributes:
         mode: homogeneous, colocated or heterogeneous.
         modules: module -> its sizes, the language module last. In homogeneous mode encoders have
-            the language model's sizes and lie on its first stage.
+            the language model's sizes, and lie on its first stage (one stage of their own) or on
+            all of them (as many).
     """
 
     mode: DeploymentMode

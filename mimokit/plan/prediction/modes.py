@@ -38,11 +38,19 @@ class Outcome:
 
 
 def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Outcome:
-    """Return the outcome with encoders inside the language model's first stage."""
+    """Return the outcome with encoders on the language model's ranks and in its pipeline.
+
+    An encoder of one stage lies in the first stage of the language model, one of as many stages
+    is spread over all of them. Context-parallel ranks cut sequences, not images: each of them
+    encodes all of its replica's images.
+    """
     sizes, count, step = language.sizes, language.micro_batches, language.step
+    encoders = [encoder.repeated or encoder for encoder in encoders]
     first, middle, last = (stage.total for stage in step.stages)
-    added = sum((encoder.seconds for encoder in encoders), np.float64(0)) / count
-    slowest, once = slowest_and_once(first + added, middle, last, sizes.pipeline)
+    ahead, everywhere = added_seconds(encoders, count)
+    slowest, once = slowest_and_once(
+        first + ahead + everywhere, middle + everywhere, last + everywhere, sizes.pipeline
+    )
     alone, _ = slowest_and_once(first, middle, last, sizes.pipeline)
     bubble = (once - slowest) / sizes.virtual
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
@@ -51,6 +59,18 @@ def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Ou
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
     passes = slowest * count + bubble + step.pipeline
     return Outcome(passes + update, memory, (slowest - alone) * count, 0.0 * passes, bubble, update)
+
+
+def added_seconds(encoders: Sequence[EncoderTerms], count: Numbers) -> tuple[Numbers, Numbers]:
+    """Return what encoders add per micro-batch to the first stage only, and to every stage."""
+    ahead: Numbers = np.float64(0)
+    everywhere: Numbers = np.float64(0)
+    for encoder in encoders:
+        each = encoder.seconds / count
+        spread = np.greater(encoder.sizes.pipeline, 1)
+        ahead = ahead + np.where(spread, 0.0, each)
+        everywhere = everywhere + np.where(spread, each, 0.0)
+    return ahead, everywhere
 
 
 def colocated(

@@ -60,8 +60,10 @@ def _stage_times(
     forward = [float(stage.forward.total) for stage in own]
     backward = [float(stage.backward.total) for stage in own]
     if layout.mode == "homogeneous":
-        forward[0] += sum(float(encoder.forward) for encoder in encoders) / count
-        backward[0] += sum(float(encoder.backward) for encoder in encoders) / count
+        for encoder in (one.repeated or one for one in encoders):
+            for stage in range(stages if int(encoder.sizes.pipeline) > 1 else 1):
+                forward[stage] += float(encoder.forward) / count
+                backward[stage] += float(encoder.backward) / count
         return forward, backward
     ahead: list[float] = []
     behind: list[float] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class EncoderTerms:
         activations: bytes of the activations of one micro-batch.
         micro_batches: of one replica per step.
         sample_bytes: bytes that cross to the language model per sample.
+        repeated: the same where each context-parallel rank encodes all inputs of its replica, None
+            where that is the same.
     """
 
     sizes: ParallelSizes
@@ -69,6 +71,7 @@ class EncoderTerms:
     activations: Numbers
     micro_batches: Numbers
     sample_bytes: float
+    repeated: EncoderTerms | None = None
 
     @property
     def seconds(self) -> Numbers:
@@ -117,19 +120,30 @@ def encoder_terms(
     software: Software,
     language_hidden: int,
 ) -> EncoderTerms:
-    """Return the terms of an encoder.
-
-    Its last projector still takes gradients where the encoder is frozen only if it is not frozen
-    with it; here they are one module.
-    """
-    seen = workload.input_of(branch)
+    """Return the terms of an encoder; its projector is frozen with it."""
+    setting = Setting(hardware, software, workload.precision)
     micro_batches = workload.global_batch / (sizes.data * sizes.micro_batch)
+    terms = _encoder_terms(branch, sizes, workload, setting, micro_batches, language_hidden)
+    if not np.any(np.greater(sizes.context, 1)):
+        return terms
+    uncut = replace(sizes, context=1, data=sizes.data * sizes.context)
+    repeated = _encoder_terms(branch, uncut, workload, setting, micro_batches, language_hidden)
+    return replace(terms, repeated=repeated)
+
+
+def _encoder_terms(
+    branch: EncoderBranch,
+    sizes: ParallelSizes,
+    workload: Workload,
+    setting: Setting,
+    micro_batches: Numbers,
+    language_hidden: int,
+) -> EncoderTerms:
+    seen = workload.input_of(branch)
     sequences = seen.count * sizes.micro_batch * seen.imbalance
     frozen = branch.name in workload.frozen
     work = Work(seen.length, sequences, not frozen, passes_gradient=False)
-    step = module_step(
-        branch, sizes, work, Setting(hardware, software, workload.precision), micro_batches
-    )
+    step = module_step(branch, sizes, work, setting, micro_batches)
     parts = stage_memory(
         branch, sizes, seen.length, micro_batches, 0,
         samples=sequences, frozen=frozen, held_for=1,

@@ -42,6 +42,20 @@ def gather(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers)
     return latency(hardware, ranks, stride) + moved / bandwidth(hardware, ranks, stride)
 
 
+def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Numbers:
+    """Return the seconds of passing `volume` bytes once around a group, neighbour to neighbour.
+
+    Only one rank of a domain stands at its border, so that a ring between domains is as slow as one
+    network port, whatever the members of the group.
+    """
+    inside = members_in_domain(hardware, ranks, stride)
+    fast = hardware.domain.bandwidth * hardware.efficiency.links
+    slow = hardware.network.bandwidth * hardware.efficiency.network
+    moved = volume * (ranks - 1) / ranks
+    each = latency(hardware, ranks, stride)
+    return each * (ranks - 1) + moved / np.where(np.less(inside, ranks), slow, fast)
+
+
 def send(hardware: Hardware, volume: Numbers, distance: Numbers) -> Numbers:
     """Return the seconds to send bytes to the rank `distance` further on."""
     near = np.less(distance, hardware.domain_ranks)

@@ -10,7 +10,7 @@ from mimokit.plan.architecture.parameters import dense_layer, expert_layer
 from mimokit.plan.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.plan.hardware import Hardware
 from mimokit.plan.sizes import Numbers, ParallelSizes
-from mimokit.plan.step_time.collectives import dispatch, gather, members_in_domain
+from mimokit.plan.step_time.collectives import dispatch, gather, members_in_domain, ring
 from mimokit.plan.step_time.software import Software
 
 HALF = 2
@@ -95,6 +95,7 @@ class Setting:
         """Return the seconds of matrix products; `width` is the narrower side on one rank."""
         kind = precision or self.precision
         reached = self.hardware.peak_flops[kind] * self.hardware.efficiency.matrix[kind]
+        reached = reached * self.software.matrix_share
         return flops / reached * (1 + self.hardware.efficiency.half_width / width)
 
     def memory_seconds(self, moved: Numbers) -> Numbers:
@@ -157,8 +158,8 @@ def layer_time(
         _exposed_dispatch(sent, 2 * (matrix + memory) + backward_attention, sizes, setting),
     )
     launch = software.host_layer if moe is None else software.host_expert_layer
-    host = launch + np.where(np.greater(sizes.tensor, 1), 2 * software.host_collective, 0.0)
-    return LayerTime(forward.at_least(host), backward.at_least(host))
+    blocking = np.where(np.greater(sizes.tensor, 1), 2 * software.host_collective, 0.0)
+    return LayerTime(forward.at_least(launch + blocking), backward.at_least(launch + blocking))
 
 
 def _matrix(
@@ -261,9 +262,8 @@ def _tensor(net: Transformer, sizes: ParallelSizes, tokens: Numbers, setting: Se
 def _context(net: Transformer, sizes: ParallelSizes, tokens: Numbers, setting: Setting) -> Numbers:
     """Return seconds of passing keys and values once around the context-parallel ring."""
     width = net.kv_heads * (net.qk_dim + net.v_dim) / sizes.tensor
-    return gather(
-        setting.hardware, HALF * tokens * sizes.context * width, sizes.context, sizes.tensor
-    )
+    volume = HALF * tokens * sizes.context * width
+    return ring(setting.hardware, volume, sizes.context, sizes.tensor)
 
 
 def _dispatch(

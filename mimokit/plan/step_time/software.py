@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mimokit.plan.names import unknown_name
 
@@ -16,8 +16,11 @@ class Software:
         fused_attention: flash attention: scores never reach memory.
         fused_elementwise: norms, rotary positions and activations are one kernel each.
         host_layer: seconds the host takes to launch one layer's forward or backward.
-        host_expert_layer: the same for a layer with experts (routing, permutation, dispatch).
+        host_expert_layer: the same for a layer with experts: routing, permutation, and one matrix
+            product and cast per expert.
         host_collective: seconds that one blocking tensor-parallel collective adds on the host.
+        matrix_share: of the rate that large matrix products sustain on the GPU, the share that this
+            stack's products reach (kernels tuned for a model's shapes reach all).
         tensor_hidden: share of tensor-parallel communication hidden behind matrix products.
         overlaps_data: gradients are reduced behind the backward, weights gathered behind the
             forward pass.
@@ -32,33 +35,62 @@ class Software:
     host_layer: float = 0.0
     host_expert_layer: float = 0.0
     host_collective: float = 0.0
+    matrix_share: float = 1.0
     tensor_hidden: float = 0.0
     overlaps_data: bool = True
     gradient_bytes: int = 4
     expert_passes: float = 4.0
 
 
-BRIDGE = Software("megatron-bridge", tensor_hidden=0.6)
-"""Megatron-Bridge's performance recipes since 26.02.01: tensor-parallel overlap, CUDA graphs."""
+BRIDGE = Software(
+    "megatron-bridge",
+    host_expert_layer=0.00455,
+    tensor_hidden=0.744,
+    expert_passes=8.77,
+)
+"""Megatron-Bridge's performance recipes since 26.02.01."""
 
-BRIDGE_2025 = Software("megatron-bridge-2025", tensor_hidden=0.6)
-"""The same in 2025: experts are dispatched with unfused permutations, the host waits for counts."""
+BRIDGE_2025 = replace(BRIDGE, name="megatron-bridge-2025", expert_passes=16.0)
+"""The same from 25.11 to 26.02: experts are dispatched with permutations that are not fused."""
 
-MEGATRON_CORE = Software("megatron-core", fused_elementwise=False)
+BRIDGE_DROPPING = replace(BRIDGE_2025, name="megatron-bridge-dropping", host_expert_layer=0.00225)
+"""The same in 25.09: experts drop what is over their capacity, so the host waits for no counts."""
+
+MEGATRON_CORE = Software(
+    "megatron-core",
+    fused_elementwise=False,
+    host_expert_layer=0.00455,
+    matrix_share=0.712,
+    expert_passes=16.0,
+)
 """Megatron-LM on megatron-core as it comes: flash attention, no tensor-parallel overlap."""
+
+MEGATRON_MIMO = Software("megatron-mimo", host_layer=5e-4, overlaps_data=False)
+"""Megatron-LM with modules of different layouts (arXiv 2605.27678): gradients are reduced after the
+last backward pass, launched layer by layer."""
 
 MEGATRON_2021 = Software(
     "megatron-2021",
     fused_attention=False,
     fused_elementwise=False,
-    host_layer=1e-3,
-    host_collective=5e-5,
+    host_layer=0.00113,
+    host_collective=3.7e-05,
     overlaps_data=False,
     gradient_bytes=2,
 )
 """Megatron-LM of 2021 and 2022 (arXiv 2104.04473, 2205.05198)."""
 
-_ALL = {one.name: one for one in (BRIDGE, BRIDGE_2025, MEGATRON_CORE, MEGATRON_2021)}
+_ALL = {
+    one.name: one
+    for one in (
+        BRIDGE,
+        BRIDGE_2025,
+        BRIDGE_DROPPING,
+        MEGATRON_CORE,
+        MEGATRON_MIMO,
+        MEGATRON_2021,
+    )
+}
 
 
 def software_names() -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""Fit the constants that are not in a data sheet: `python -m tests.benchmarks.prediction.fit`.
+"""Fit the constants that are in no data sheet: `python -m tests.benchmarks.prediction.fit`.
 
-Those fitted to all rows are the ones in the hardware files and the training stacks.
+Those fitted to all models below are the ones that the hardware files and training stacks hold.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,33 @@ from tests.benchmarks.prediction.rows import Measured, read
 CONSTANTS = Path(__file__).with_name("constants.json")
 """What the fit found: of all rows ("all": the shipped ones) and of every fold."""
 
+Bounds = tuple[float, float, float]
+"""Where the fit begins, and the bounds within which a constant means what it says."""
+
+A100: Mapping[str, Bounds] = {
+    "matrix a100": (0.7, 0.4, 0.95),
+    "memory a100": (0.8, 0.3, 1.0),
+    "kernel a100": (5e-6, 1e-7, 3e-5),
+    "links a100": (0.67, 0.2, 1.0),
+    "network a100": (0.9, 0.2, 1.0),
+    "host_layer 2021": (1e-3, 1e-4, 3e-3),
+    "host_collective 2021": (5e-5, 1e-6, 1e-3),
+}
+LATER: Mapping[str, Bounds] = {
+    "matrix h100": (0.65, 0.3, 0.95),
+    "matrix b200": (0.65, 0.3, 0.95),
+    "matrix b300": (0.65, 0.3, 0.95),
+    "factor fp8": (0.85, 0.4, 1.1),
+    "factor nvfp4": (0.6, 0.3, 1.1),
+    "attention": (0.5, 0.25, 0.8),
+    "half_width": (200.0, 1.0, 1000.0),
+    "tensor_hidden bridge": (0.6, 0.01, 0.95),
+    "expert_passes bridge": (5.0, 4.0, 12.0),
+    "expert_passes 2025": (7.0, 4.0, 16.0),
+    "matrix_share core": (0.9, 0.5, 1.0),
+    "host_expert": (4e-3, 1e-4, 8e-3),
+    "host_expert dropping": (2e-3, 1e-4, 8e-3),
+}
 FOLDS: Mapping[str, frozenset[str]] = {
     "llama 70b": frozenset({"LLAMA3_70B"}),
     "llama 8b": frozenset({"LLAMA3_8B"}),
@@ -41,31 +70,8 @@ FOLDS: Mapping[str, frozenset[str]] = {
 FITTED_MODELS = frozenset().union(*FOLDS.values())
 """The models that the shipped constants were fitted to; all others are test models as they are."""
 
-START: Mapping[str, tuple[float, float, float]] = {
-    "matrix a100": (0.7, 0.4, 0.95),
-    "memory a100": (0.8, 0.3, 1.0),
-    "kernel a100": (5e-6, 1e-7, 3e-5),
-    "links a100": (0.67, 0.2, 1.0),
-    "network a100": (0.9, 0.2, 1.0),
-    "host_layer 2021": (1e-3, 1e-4, 3e-3),
-    "host_collective 2021": (5e-5, 1e-6, 1e-3),
-    "matrix h100": (0.65, 0.3, 0.95),
-    "matrix b200": (0.6, 0.3, 0.95),
-    "matrix gb200": (0.6, 0.3, 0.95),
-    "matrix b300": (0.6, 0.3, 0.95),
-    "matrix gb300": (0.6, 0.3, 0.95),
-    "factor fp8": (0.85, 0.4, 1.1),
-    "factor mxfp8": (0.8, 0.4, 1.1),
-    "factor nvfp4": (0.6, 0.3, 1.1),
-    "attention": (0.5, 0.25, 0.8),
-    "half_width": (200.0, 1.0, 400.0),
-    "tensor_hidden bridge": (0.6, 0.01, 0.95),
-    "expert_passes bridge": (5.0, 4.0, 12.0),
-    "expert_passes 2025": (7.0, 4.0, 16.0),
-    "host_expert 2026": (1e-3, 1e-4, 8e-3),
-    "host_expert 2025": (4e-3, 1e-4, 8e-3),
-}
-"""Constant -> where the fit begins and the bounds within which it means what it says."""
+SAME_CHIP = {"h200": "h100", "gb200": "b200", "gb300": "b300"}
+"""Hardware -> hardware whose chip it has, and so its efficiency."""
 
 PRIOR = 0.03
 """Pull towards the start, so that a constant which no row decides stays where it was."""
@@ -74,73 +80,80 @@ Constants = Mapping[str, float]
 
 
 def hardware_with(constants: Constants) -> Callable[[str], Hardware]:
-    """Return a loader of hardware with the constants put in."""
+    """Return a loader of hardware with the constants put in; those missing stay as shipped."""
+    return lambda name: _with(load_hardware(name), SAME_CHIP.get(name, name), constants)
 
-    def load(name: str) -> Hardware:
-        hardware = load_hardware(name)
-        efficiency = hardware.efficiency
-        if f"matrix {name.split('-')[0]}" not in constants:
-            return hardware  # nothing was measured on it
-        if name.startswith("a100"):
-            matrix = dict.fromkeys(efficiency.matrix, constants["matrix a100"])
-            fitted = replace(
-                efficiency,
-                matrix=matrix,
-                **{
-                    key: constants[f"{key} a100"]
-                    for key in ("memory", "kernel", "links", "network")
-                },
-            )
-            return replace(hardware, efficiency=fitted)
-        base = constants[f"matrix {name}"]
-        matrix = {kind: base * constants.get(f"factor {kind}", 1.0) for kind in efficiency.matrix}
-        fitted = replace(
-            efficiency,
-            matrix=matrix,
-            attention=constants["attention"],
-            half_width=constants["half_width"],
-        )
-        return replace(hardware, efficiency=fitted)
 
-    return load
+def _with(hardware: Hardware, chip: str, constants: Constants) -> Hardware:
+    efficiency = hardware.efficiency
+    if chip.startswith("a100"):
+        keys = ("memory", "kernel", "links", "network")
+        changed = {key: constants[f"{key} a100"] for key in keys if f"{key} a100" in constants}
+        base, wide = constants.get("matrix a100"), {}
+    else:
+        changed = {key: constants[key] for key in ("attention", "half_width") if key in constants}
+        base, wide = constants.get(f"matrix {chip}"), constants
+    matrix = dict(efficiency.matrix)
+    if base is not None:
+        factors = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "nvfp4"}
+        matrix = {kind: base * wide.get(f"factor {factors.get(kind)}", 1.0) for kind in matrix}
+    return replace(hardware, efficiency=replace(efficiency, matrix=matrix, **changed))
+
+
+IN_STACKS: Mapping[str, Mapping[str, str]] = {
+    "megatron-2021": {
+        "host_layer": "host_layer 2021",
+        "host_collective": "host_collective 2021",
+    },
+    "megatron-bridge": {
+        "tensor_hidden": "tensor_hidden bridge",
+        "expert_passes": "expert_passes bridge",
+        "host_expert_layer": "host_expert",
+    },
+    "megatron-bridge-2025": {
+        "tensor_hidden": "tensor_hidden bridge",
+        "expert_passes": "expert_passes 2025",
+        "host_expert_layer": "host_expert",
+    },
+    "megatron-bridge-dropping": {
+        "tensor_hidden": "tensor_hidden bridge",
+        "expert_passes": "expert_passes 2025",
+        "host_expert_layer": "host_expert dropping",
+    },
+    "megatron-core": {
+        "matrix_share": "matrix_share core",
+        "expert_passes": "expert_passes 2025",
+        "host_expert_layer": "host_expert",
+    },
+}
+"""Training stack -> its attribute -> the constant that it takes."""
 
 
 def software_with(constants: Constants) -> Callable[[str], Software]:
     """Return a loader of training stacks with the constants put in."""
-    changes: dict[str, dict[str, float]] = {
-        "megatron-2021": {
-            "host_layer": constants["host_layer 2021"],
-            "host_collective": constants["host_collective 2021"],
-        },
-        "megatron-bridge": {
-            "tensor_hidden": constants["tensor_hidden bridge"],
-            "expert_passes": constants["expert_passes bridge"],
-            "host_expert_layer": constants["host_expert 2026"],
-        },
-        "megatron-bridge-2025": {
-            "tensor_hidden": constants["tensor_hidden bridge"],
-            "expert_passes": constants["expert_passes 2025"],
-            "host_expert_layer": constants["host_expert 2025"],
-        },
-        "megatron-core": {
-            "expert_passes": constants["expert_passes 2025"],
-            "host_expert_layer": constants["host_expert 2025"],
-        },
-    }
-    return lambda name: replace(load_software(name), **changes[name])
+
+    def load(name: str) -> Software:
+        changes = {
+            attribute: constants[constant]
+            for attribute, constant in IN_STACKS[name].items()
+            if constant in constants
+        }
+        return replace(load_software(name), **changes)  # type: ignore[arg-type]
+
+    return load
 
 
-def fit(rows: Sequence[Measured]) -> dict[str, float]:
+def fit(rows: Sequence[Measured], start: Mapping[str, Bounds]) -> dict[str, float]:
     """Return the constants that fit rows best: least squares of log errors, outliers damped.
 
-    Every model of a table has the same weight, however many rows it has.
+    Every model of a table has the same weight per GPU and precision, however many rows it has.
     """
-    names = list(START)
+    names = list(start)
     measured = np.array([row.seconds for row in rows], dtype=float)
     group = [(row.table, row.name, row.hardware, row.precision) for row in rows]
     count = Counter(group)
     weight = np.array([1 / np.sqrt(count[one]) for one in group])
-    begin, low, high = (np.log([START[name][i] for name in names]) for i in range(3))
+    begin, low, high = (np.log([start[name][i] for name in names]) for i in range(3))
 
     def residuals(values: NDArray[np.float64]) -> NDArray[np.float64]:
         constants = dict(zip(names, np.exp(values), strict=True))
@@ -149,9 +162,24 @@ def fit(rows: Sequence[Measured]) -> dict[str, float]:
         return np.concatenate([weight * np.log(found / measured), pull])
 
     best = least_squares(
-        residuals, begin, bounds=(low, high), loss="soft_l1", f_scale=0.05, diff_step=1e-3
+        residuals,
+        begin,
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=0.05,
+        diff_step=1e-3,
+        xtol=1e-4,
+        ftol=1e-4,
     )
     return dict(zip(names, np.exp(best.x).tolist(), strict=True))
+
+
+def fit_without(left_out: frozenset[str], rows: Sequence[Measured]) -> dict[str, float]:
+    """Return all constants, fitted without some models; A100s share none with later GPUs."""
+    kept = [row for row in rows if row.name not in left_out]
+    old = [row for row in kept if row.hardware.startswith("a100")]
+    new = [row for row in kept if not row.hardware.startswith("a100")]
+    return {**fit(old, A100), **fit(new, LATER)}
 
 
 def main() -> None:
@@ -160,10 +188,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
     rows, _ = read(parser.parse_args().data)
     rows = [row for row in rows if row.seconds and row.name in FITTED_MODELS]
-    found = {"all": fit(rows)}
-    for name, left_out in FOLDS.items():
-        found[name] = fit([row for row in rows if row.name not in left_out])
-        print(name, flush=True)
+    names = ["all", *FOLDS]
+    with ProcessPoolExecutor(2) as pool:
+        without = [frozenset[str](), *FOLDS.values()]
+        found = dict(zip(names, pool.map(partial(fit_without, rows=rows), without), strict=True))
     CONSTANTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for name, value in found["all"].items():
         print(f"{name:24s} {value:.4g}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from mimokit.plan.sizes import (
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
+from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
 
 PRECISIONS = {
     "BF16": "bf16",
@@ -84,22 +84,31 @@ class Measured:
         return self.model.name
 
 
-class SkippedRowError(ValueError):
-    """A row that no description exists for; says why."""
-
-
-Row = Mapping[str, str]
+PUBLISHED, A100 = "published-performance.csv", "a100-measured-steps.csv"
+PUBLISHED_COLUMNS = names(
+    "source release task model arch layers hidden heads kv_heads head_dim ffn vocab "
+    "experts topk moe_ffn shared_ffn dense_layers seq gbs mbs gpus gpu precision tp pp cp "
+    "ep dp vp fsdp recompute tflops_per_gpu iter_time_s mem_gib note"
+)
+A100_COLUMNS = names(
+    "scope precision gpus gbs mbs hidden heads layers ffn seq tp dp pp recompute iter_time_ms"
+)
 
 
 def read(folder: Path) -> tuple[list[Measured], dict[str, int]]:
-    """Return all rows of the tables of a folder, and how many were left out, by reason."""
+    """Return all rows of the tables of a folder, and how many were left out, by reason.
+
+    Raises:
+        DataError: a table lacks a column.
+    """
     found: list[Measured] = []
     skipped: dict[str, int] = {}
-    for file, reader in (
-        ("published-performance.csv", _published),
-        ("a100-measured-steps.csv", _a100),
-    ):
-        for row in _rows(folder / file):
+    readers: tuple[tuple[str, tuple[str, ...], Callable[[Row], Measured]], ...] = (
+        (PUBLISHED, PUBLISHED_COLUMNS, _published),
+        (A100, A100_COLUMNS, _a100),
+    )
+    for file, columns, reader in readers:
+        for row in table(folder / file, columns):
             try:
                 found.append(reader(row))
             except SkippedRowError as why:
@@ -107,53 +116,29 @@ def read(folder: Path) -> tuple[list[Measured], dict[str, int]]:
     return found, skipped
 
 
-def _rows(path: Path) -> Iterator[Row]:
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
-
-
-def _whole(row: Row, name: str, default: int | None = None) -> int:
-    text = (row.get(name) or "").strip()
-    try:
-        return int(float(text))
-    except ValueError:
-        if default is None:
-            raise SkippedRowError(f"{name} is not given") from None
-        return default
-
-
-def _number(row: Row, name: str) -> float | None:
-    try:
-        return float((row.get(name) or "").strip())
-    except ValueError:
-        return None
-
-
 def _published(row: Row) -> Measured:
     software = _software(row)
     old = software == "megatron-2021"
     gpu = row["gpu"].lower().split("-")[0]
     sequence_parallel = not old or "SP" in row["recompute"].replace("no SP", "")
-    micro_batch = _whole(row, "mbs", 1 if old else None)
+    micro_batch = whole(row, "mbs", 1 if old else None)
     sizes = ParallelSizes(
-        tensor=_whole(row, "tp", 1),
-        pipeline=_whole(row, "pp", 1),
-        virtual=_whole(row, "vp", 1) or 1,
-        context=_whole(row, "cp", 1),
-        expert=_whole(row, "ep", 1),
-        data=_whole(row, "dp", 1),
+        tensor=whole(row, "tp", 1),
+        pipeline=whole(row, "pp", 1),
+        virtual=whole(row, "vp", 1) or 1,
+        context=whole(row, "cp", 1),
+        expert=whole(row, "ep", 1),
+        data=whole(row, "dp", 1),
         micro_batch=micro_batch,
         recompute=_recompute(row["recompute"]),
         sequence_parallel=sequence_parallel,
         distributed_optimizer=not old,
-        fully_sharded=_whole(row, "fsdp", 0) > 1,
+        fully_sharded=whole(row, "fsdp", 0) > 1,
     )
     if sizes.pipeline == 1:
         sizes = replace(sizes, virtual=1)
     model = _model(row)
-    gpus, seq, batch = _whole(row, "gpus"), _whole(row, "seq"), _whole(row, "gbs")
+    gpus, seq, batch = whole(row, "gpus"), whole(row, "seq"), whole(row, "gbs")
     if int(sizes.ranks) != gpus:
         per_replica = sizes.tensor * sizes.pipeline * sizes.context
         if gpus % per_replica or batch * per_replica % gpus:
@@ -174,9 +159,9 @@ def _published(row: Row) -> Measured:
         seq=seq,
         global_batch=batch,
         gpus=gpus,
-        seconds=_number(row, "iter_time_s"),
-        tflops=_number(row, "tflops_per_gpu"),
-        memory_gib=_number(row, "mem_gib"),
+        seconds=number(row, "iter_time_s"),
+        tflops=number(row, "tflops_per_gpu"),
+        memory_gib=number(row, "mem_gib"),
         label=f"{row['release']} {row['model']} {row['gpu']} {row['precision']} {layout}",
     )
     if measured.seconds is None and measured.tflops is not None:
@@ -190,10 +175,10 @@ def _software(row: Row) -> str:
     if "SimuMax" in row["source"]:
         return "megatron-core"
     release = row["release"]
-    # 25.09 dropped tokens except where a row says so; until 26.02 the rest waited for counts.
-    dropless = "dropless" in row["note"] if release == "25.09" else "tokendrop" not in row["note"]
+    if "tokendrop" in row["note"] or (release == "25.09" and "dropless" not in row["note"]):
+        return "megatron-bridge-dropping"
     early = release.startswith("25") or release == "26.02"
-    return "megatron-bridge-2025" if early and dropless else "megatron-bridge"
+    return "megatron-bridge-2025" if early else "megatron-bridge"
 
 
 def _recompute(text: str) -> int:
@@ -203,8 +188,8 @@ def _recompute(text: str) -> int:
 
 
 def _model(row: Row) -> LanguageModel:
-    kind, hidden = row["arch"], _whole(row, "hidden")
-    layers, heads = _whole(row, "layers"), _whole(row, "heads")
+    kind, hidden = row["arch"], whole(row, "hidden")
+    layers, heads = whole(row, "layers"), whole(row, "heads")
     if kind.startswith("moe-mla"):
         return _latent(row, hidden, layers)
     if not kind.startswith(("dense", "moe")):
@@ -213,25 +198,25 @@ def _model(row: Row) -> LanguageModel:
     moe = None
     if kind.startswith("moe"):
         moe = MixtureOfExperts(
-            experts=_whole(row, "experts"),
-            top_k=_whole(row, "topk"),
-            ffn=_whole(row, "moe_ffn"),
-            shared_ffn=_whole(row, "shared_ffn", 0),
-            dense_layers=_whole(row, "dense_layers", 0),
+            experts=whole(row, "experts"),
+            top_k=whole(row, "topk"),
+            ffn=whole(row, "moe_ffn"),
+            shared_ffn=whole(row, "shared_ffn", 0),
+            dense_layers=whole(row, "dense_layers", 0),
         )
     net = Transformer(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=_whole(row, "kv_heads", heads),
-        head_dim=_whole(row, "head_dim", hidden // heads),
-        ffn=_whole(row, "ffn", 4 * hidden),
+        kv_heads=whole(row, "kv_heads", heads),
+        head_dim=whole(row, "head_dim", hidden // heads),
+        ffn=whole(row, "ffn", 4 * hidden),
         gated=not gpt,
         norm="layer" if gpt else "rms",
         moe=moe,
     )
-    positions = _whole(row, "seq") if gpt else 0
-    return LanguageModel(row["model"], net, _whole(row, "vocab"), tied=gpt, positions=positions)
+    positions = whole(row, "seq") if gpt else 0
+    return LanguageModel(row["model"], net, whole(row, "vocab"), tied=gpt, positions=positions)
 
 
 def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
@@ -244,41 +229,41 @@ def _latent(row: Row, hidden: int, layers: int) -> LanguageModel:
     assert published.net.moe is not None
     moe = replace(
         published.net.moe,
-        experts=_whole(row, "experts"),
-        top_k=_whole(row, "topk"),
-        ffn=_whole(row, "moe_ffn"),
-        shared_ffn=_whole(row, "shared_ffn", 0),
-        dense_layers=_whole(row, "dense_layers", published.net.moe.dense_layers),
+        experts=whole(row, "experts"),
+        top_k=whole(row, "topk"),
+        ffn=whole(row, "moe_ffn"),
+        shared_ffn=whole(row, "shared_ffn", 0),
+        dense_layers=whole(row, "dense_layers", published.net.moe.dense_layers),
     )
-    heads = _whole(row, "heads")
+    heads = whole(row, "heads")
     net = replace(published.net, layers=layers, heads=heads, kv_heads=heads, hidden=hidden, moe=moe)
     without = "w/o MTP" in row["note"] or "DeepSeek" not in row["model"]
     return LanguageModel(
         row["model"],
         net,
-        _whole(row, "vocab"),
+        whole(row, "vocab"),
         next_token_layers=0 if without else published.next_token_layers,
     )
 
 
 def _a100(row: Row) -> Measured:
-    hidden, heads, layers = _whole(row, "hidden"), _whole(row, "heads"), _whole(row, "layers")
-    scope, seq = row["scope"], _whole(row, "seq")
+    hidden, heads, layers = whole(row, "hidden"), whole(row, "heads"), whole(row, "layers")
+    scope, seq = row["scope"], whole(row, "seq")
     net = Transformer(
-        layers, hidden, heads, heads, hidden // heads, _whole(row, "ffn"), gated=False, norm="layer"
+        layers, hidden, heads, heads, hidden // heads, whole(row, "ffn"), gated=False, norm="layer"
     )
     name = f"GPT {layers} x {hidden}"
     sizes = ParallelSizes(
-        tensor=_whole(row, "tp"),
-        pipeline=_whole(row, "pp"),
-        data=_whole(row, "dp"),
-        micro_batch=_whole(row, "mbs"),
+        tensor=whole(row, "tp"),
+        pipeline=whole(row, "pp"),
+        data=whole(row, "dp"),
+        micro_batch=whole(row, "mbs"),
         recompute=_recompute(row["recompute"]),
         sequence_parallel=False,
         distributed_optimizer=False,
     )
-    gpus, batch = _whole(row, "gpus"), _whole(row, "gbs")
-    seconds = _number(row, "iter_time_ms")
+    gpus, batch = whole(row, "gpus"), whole(row, "gbs")
+    seconds = number(row, "iter_time_ms")
     layout = " ".join(f"{key}{row[key]}" for key in ("tp", "pp", "dp", "mbs"))
     return Measured(
         table=f"a100-measured-steps ({scope}-node)",

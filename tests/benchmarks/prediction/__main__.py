@@ -1,0 +1,96 @@
+"""Judge the predictor by measured runs: `python -m tests.benchmarks.prediction --data DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.prediction.judge import Judgement, judge
+from tests.benchmarks.prediction.tables import DataError
+
+
+def main() -> None:
+    """Print the judgement as tables, or as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    try:
+        found = judge(arguments.data)
+    except DataError as error:
+        sys.exit(str(error))
+    if arguments.json:
+        print(json.dumps(found.to_json(), indent=1))
+    else:
+        show(found)
+
+
+def show(found: Judgement) -> None:
+    """Print every table."""
+    console = Console(width=160)
+    for title, columns, rows in (
+        (
+            "Step time, models left out of the fit",
+            ("rows of", "n", "mean %", "bias %", "largest %", "largest error in", "shipped mean %"),
+            [[one.name, *one.summary.values()] for one in found.scores],
+        ),
+        (
+            "Order within a workload",
+            ("workload", "layouts", "Spearman", "regret %"),
+            [
+                [f"{one.table}: {one.workload}", one.layouts, one.spearman, 100 * one.regret]
+                for one in found.orders
+            ],
+        ),
+        (
+            "Gain over homogeneous, %",
+            ("layout", "measured", "predicted", "sign"),
+            [
+                [one.label, one.measured, one.predicted, _sign(one.counts, one.right)]
+                for one in found.gains
+            ],
+        ),
+        (
+            "Peak memory",
+            ("run", "error %"),
+            [[label, 100 * error] for label, error in found.memory.items()],
+        ),
+        (
+            "Rows left out",
+            ("why", "rows"),
+            [[reason, count] for reason, count in found.skipped.items()],
+        ),
+        (
+            "Targets",
+            ("what", "reached", "target", ""),
+            [
+                [row["name"], row["measured"], row["target"], "reached" if row["ok"] else "MISSED"]
+                for row in found.rows()
+            ],
+        ),
+    ):
+        if rows:
+            console.print(_table(title, columns, rows))
+
+
+def _sign(counts: bool, right: bool) -> str:
+    if not counts:
+        return "within noise"
+    return "right" if right else "WRONG"
+
+
+def _table(title: str, columns: tuple[str, ...], rows: list[list[Any]]) -> Table:
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(f"{one:.2f}" if isinstance(one, float) else str(one) for one in row))
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Predicted against measured gains of colocated and heterogeneous over homogeneous layouts.
+
+The paper gives sizes of modules in parameters only, so published models of those sizes stand in for
+them. Steps in seconds are not to be compared; percentages of gain are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mimokit.config.runtime import DeploymentMode
+from mimokit.plan.architecture import (
+    EncoderBranch,
+    LanguageModel,
+    MultimodalModel,
+    Projector,
+    Transformer,
+    VisionEncoder,
+    load_model,
+)
+from mimokit.plan.hardware import load_hardware
+from mimokit.plan.prediction import EncoderInput, Workload, outcome_of, terms_of
+from mimokit.plan.prediction.layout import Layout
+from mimokit.plan.prediction.modes import Outcome
+from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.plan.step_time import load_software
+from tests.benchmarks.prediction.tables import Row, names, number, table, whole
+
+FILE = "heterogeneous-parallelism-2605.27678.csv"
+COLUMNS = names(
+    "table mode encoder llm seq vision_pct gpus gbs num_microbatches enc_tp enc_cp enc_pp "
+    "enc_dp llm_tp llm_cp llm_pp llm_dp enc_opt_instances enc_recompute llm_recompute "
+    "precision gpu time_ms tokens_gain_pct_vs_H"
+)
+SOFTWARE = "megatron-mimo"
+MODES: Mapping[str, DeploymentMode] = {
+    "H": "homogeneous",
+    "C": "colocated",
+    "NC": "heterogeneous",
+}
+PATCHES = 1024
+"""Of one image."""
+PATCHES_PER_TOKEN = 0.5
+"""What encoders compute per image token of the sequence; the one constant fitted to this table,
+between what its gains with one and with half of it come to."""
+ENCODERS = {
+    "1B": (40, 1408, 16, 6144),  # EVA-CLIP-g
+    "3B": (36, 2560, 20, 10240),
+    "6B": (45, 3200, 25, 12800),  # InternViT-6B
+}
+"""Layers, width, heads and inner width."""
+LANGUAGE = {"7B": "llama-2-7b", "14B": "qwen2.5-14b", "70B": "llama-3-70b"}
+MISTRAL_LARGE = LanguageModel("120B", Transformer(88, 12288, 96, 8, 128, 28672), 32768)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One layout against the homogeneous one of its workload.
+
+    Attributes:
+        label: the row in words.
+        measured: gain in tokens per second and GPU count as printed, in percent.
+        predicted: the same from predicted steps.
+    """
+
+    label: str
+    measured: float
+    predicted: float
+
+    @property
+    def counts(self) -> bool:
+        """The measured gain is beyond what differs between two runs of the same layout."""
+        return abs(self.measured) > 3
+
+    @property
+    def right(self) -> bool:
+        """The sign is."""
+        return (self.measured > 0) == (self.predicted > 0)
+
+
+def read_gains(folder: Path) -> list[Gain]:
+    """Return every gain of the table; none where the folder has no such table.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    found: list[Gain] = []
+    base: dict[tuple[str, ...], float] = {}
+    for row in table(folder / FILE, COLUMNS):
+        key = (row["table"], row["encoder"], row["llm"], row["seq"], row["vision_pct"], row["gbs"])
+        seconds = predicted_outcome(row).seconds
+        if row["mode"] == "H":
+            base[key] = float(seconds)
+            continue
+        measured = number(row, "tokens_gain_pct_vs_H")
+        if key in base and measured is not None:
+            gain = 100 * (base[key] / float(seconds) - 1)
+            label = f"{row['table']} {row['mode']} {row['encoder']}+{row['llm']} seq {row['seq']} "
+            found.append(Gain(label + f"vision {row['vision_pct']} %", measured, gain))
+    return found
+
+
+def predicted_outcome(row: Row) -> Outcome:
+    """Return what the predictor says of one row."""
+    model = stand_in(row["encoder"], row["llm"])
+    images = whole(row, "seq") * float(row["vision_pct"]) / 100 / PATCHES * PATCHES_PER_TOKEN
+    workload = Workload(
+        whole(row, "seq"),
+        whole(row, "gbs"),
+        row["precision"],
+        {model.branches[0].name: EncoderInput(PATCHES, images)},
+    )
+    layout = Layout(MODES[row["mode"]], _sizes(row, model))
+    hardware, software = load_hardware(row["gpu"].split("-")[0]), load_software(SOFTWARE)
+    language, encoders = terms_of(model, layout, workload, hardware, software)
+    return outcome_of(layout.mode, language, encoders, workload, hardware)
+
+
+def _sizes(row: Row, model: MultimodalModel) -> dict[str, ParallelSizes]:
+    batch, count = whole(row, "gbs"), whole(row, "num_microbatches", 0)
+    found: dict[str, ParallelSizes] = {}
+    for prefix, name in (("enc", model.branches[0].name), ("llm", model.language.name)):
+        data = whole(row, f"{prefix}_dp")
+        found[name] = ParallelSizes(
+            tensor=whole(row, f"{prefix}_tp"),
+            context=whole(row, f"{prefix}_cp"),
+            pipeline=whole(row, f"{prefix}_pp"),
+            data=data,
+            # An encoder with more replicas than samples takes a share of a sample's images.
+            micro_batch=batch / data / count if count else 1,
+            recompute=RECOMPUTE_NAMES.index(row[f"{prefix}_recompute"]),
+            instances=whole(row, "enc_opt_instances", 1) if prefix == "enc" else 1,
+        )
+    return found
+
+
+def stand_in(encoder: str, language: str) -> MultimodalModel:
+    """Return a model with modules of about so many parameters."""
+    layers, width, heads, ffn = ENCODERS[encoder]
+    net = Transformer(
+        layers, width, heads, heads, width // heads, ffn, gated=False, norm="layer", causal=False
+    )
+    vision = VisionEncoder("images", net, image_size=448, patch_size=14, positions=PATCHES)
+    known = MISTRAL_LARGE if language == "120B" else load_model(LANGUAGE[language])
+    assert isinstance(known, LanguageModel)
+    hidden = known.net.hidden
+    branch = EncoderBranch("images", vision, Projector((width, hidden, hidden)))
+    return MultimodalModel(f"{encoder}+{language}", known, (branch,))

@@ -1,0 +1,161 @@
+"""How far predictions are from measurements: errors, order, and the layout they would pick."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from mimokit.plan.memory import stage_memory, total_bytes
+from tests.benchmarks.prediction.fit import (
+    FITTED_MODELS,
+    constants_for,
+    hardware_with,
+    software_with,
+)
+from tests.benchmarks.prediction.predicted import predict_seconds
+from tests.benchmarks.prediction.rows import Measured
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors of some rows, as shares.
+
+    Attributes:
+        name: what the rows have in common.
+        errors: predicted over measured, less 1, with constants that never saw the row's model.
+        shipped: the same with the shipped constants.
+        labels: the rows in words.
+    """
+
+    name: str
+    errors: Floats
+    shipped: Floats
+    labels: tuple[str, ...] = field(repr=False, default=())
+
+    @property
+    def mean(self) -> float:
+        """Mean absolute error in percent."""
+        return float(100 * np.abs(self.errors).mean())
+
+    @property
+    def worst(self) -> str:
+        """The row missed by most."""
+        return self.labels[int(np.abs(self.errors).argmax())]
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """What is printed and written."""
+        return {
+            "rows": len(self.errors),
+            "mean_percent": self.mean,
+            "bias_percent": float(100 * self.errors.mean()),
+            "largest_percent": float(100 * np.abs(self.errors).max()),
+            "largest_row": self.worst,
+            "mean_percent_shipped_constants": float(100 * np.abs(self.shipped).mean()),
+        }
+
+
+def predictions(rows: Sequence[Measured]) -> tuple[Floats, Floats]:
+    """Return seconds with constants fitted without each row's model, and with those shipped."""
+    shipped = predict_seconds(rows)
+    apart = shipped.copy()
+    for model in {row.name for row in rows} & FITTED_MODELS:
+        members = [index for index, row in enumerate(rows) if row.name == model]
+        own = constants_for(model)
+        apart[members] = predict_seconds(
+            [rows[index] for index in members], hardware_with(own), software_with(own)
+        )
+    return apart, shipped
+
+
+def kind_of(row: Measured) -> str:
+    """Return the group that a row's error counts in."""
+    if row.table != "published-performance":
+        return row.table
+    if row.software == "megatron-2021":
+        return "published GPT on A100"
+    kind = "dense" if row.model.net.moe is None else "MoE"
+    return f"{kind} {row.hardware} {row.precision}"
+
+
+def scores(rows: Sequence[Measured], apart: Floats, shipped: Floats) -> list[Score]:
+    """Return a score per table, GPU, precision and kind of model."""
+    measured = np.array([row.seconds for row in rows], dtype=float)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        groups[kind_of(row)].append(index)
+    return [
+        Score(
+            name,
+            apart[members] / measured[members] - 1,
+            shipped[members] / measured[members] - 1,
+            tuple(rows[index].label for index in members),
+        )
+        for name, members in sorted(groups.items())
+    ]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Whether layouts of one workload come in the measured order.
+
+    Attributes:
+        workload: its name.
+        table: the file it is from.
+        layouts: how many were measured.
+        spearman: rank correlation of predicted and measured time.
+        regret: how much longer the layout predicted best takes than the one measured best.
+    """
+
+    workload: str
+    table: str
+    layouts: int
+    spearman: float
+    regret: float
+
+
+def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Order]:
+    """Return the order within every workload of at least so many different layouts.
+
+    Rows that differ in the release of the software alone count as one layout, with the median time.
+    """
+    groups: dict[tuple[str, str], dict[object, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, row in enumerate(rows):
+        groups[row.table, row.workload][row.sizes].append(index)
+    found: list[Order] = []
+    for (table, workload), layouts in groups.items():
+        if len(layouts) < least:
+            continue
+        measured = np.array([_median(rows, members) for members in layouts.values()])
+        predicted = np.array([np.median(apart[members]) for members in layouts.values()])
+        correlation = float(spearmanr(measured, predicted).statistic)
+        regret = float(measured[predicted.argmin()] / measured.min() - 1)
+        found.append(Order(workload, table, len(layouts), correlation, regret))
+    return found
+
+
+def _median(rows: Sequence[Measured], members: Iterable[int]) -> float:
+    return float(np.median([rows[index].seconds or np.nan for index in members]))
+
+
+def memory_errors(rows: Sequence[Measured]) -> Mapping[str, float]:
+    """Return the share by which the predicted peak of each measured run is off, by its label."""
+    return {
+        f"{row.label} seq {row.seq}": peak_bytes(row) / 2**30 / row.memory_gib - 1
+        for row in rows
+        if row.memory_gib
+    }
+
+
+def peak_bytes(row: Measured) -> float:
+    """Return the predicted bytes of a run's fullest rank."""
+    model, sizes, count = row.model, row.sizes, row.micro_batches
+    ends = (0, int(sizes.pipeline) - 1)
+    return max(float(total_bytes(stage_memory(model, sizes, row.seq, count, i))) for i in ends)
