@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mimokit.engine.data.batch import (
     check_tokens,
@@ -152,3 +154,21 @@ def test_inputs_that_no_encoder_reads_are_refused():
     batch = {"input_ids": torch.zeros(1, 2), "modality_inputs": {"sound": _spoken([1], [1])}}
     with pytest.raises(ValueError, match="inputs of 'sound', which is no encoder of the model"):
         check_tokens(batch, {"images": 7}, {"images": 1})
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(1, 5), max_size=3), min_size=1, max_size=6), st.data())
+def test_pieces_of_a_batch_hold_its_items_and_rows(samples, data):
+    """Cut at any place, items, tokens and rows of the pieces are those of the whole, in order."""
+    tokens = [count for sample in samples for count in sample]
+    inputs = _spoken(tokens, [len(sample) for sample in samples])
+    cut = data.draw(st.integers(0, len(samples)))
+    pieces = [slice_modality(inputs, 0, cut), slice_modality(inputs, cut, len(samples))]
+    assert [
+        count for piece in pieces for count in piece["whisper_encoder"]["tokens_per_item"].tolist()
+    ] == tokens
+    assert [
+        rows
+        for piece, size in zip(pieces, (cut, len(samples) - cut), strict=True)
+        for rows in rows_per_sample(piece, size, 9).tolist()
+    ] == [sum(sample) for sample in samples]
