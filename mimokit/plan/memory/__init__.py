@@ -3,11 +3,12 @@
 from mimokit.plan.memory.activations import layer_activations
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
 from mimokit.plan.memory.module_memory import PARTS, stage_memory, total_bytes
-from mimokit.plan.memory.states import Held, state_bytes
+from mimokit.plan.memory.states import Held, Storage, state_bytes
 
 __all__ = [
     "PARTS",
     "Held",
+    "Storage",
     "layer_activations",
     "micro_batches_in_flight",
     "stage_memory",

@@ -28,6 +28,7 @@ def layer_activations(
     *,
     flash: bool = True,
     dropout: bool = False,
+    product_input: float = HALF,
 ) -> Numbers:
     """Return the bytes that one layer keeps, by its recompute mode.
 
@@ -39,8 +40,10 @@ def layer_activations(
         seq: tokens that a token can see, s.
         flash: the attention core keeps no scores (flash attention).
         dropout: masks of dropout are kept, one byte per number.
+        product_input: bytes per number in which inputs of matrix products are kept.
     """
     kept = whole_layer(net, moe, sizes, tokens, dropout=dropout)
+    kept = kept - tokens * (HALF - product_input) * product_inputs(net, moe, sizes)
     if not flash:
         kept = kept + np.where(
             np.equal(sizes.recompute, RECOMPUTE_NONE),
@@ -74,6 +77,18 @@ def whole_layer(
     else:
         kept = kept + _expert_bytes(net, moe, sizes)
     return tokens * kept
+
+
+def product_inputs(net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes) -> Numbers:
+    """Return the numbers per token that only matrix products keep: their inputs.
+
+    Normed activations, and what the activation function puts out. The input of the attention's
+    output matrix is kept as it is, for the attention core too.
+    """
+    if moe is None:
+        return 2 * net.hidden / sizes.sequence_shards + net.ffn / sizes.tensor
+    routed = moe.top_k * (net.hidden + moe.ffn) + moe.shared_ffn
+    return net.hidden / sizes.sequence_shards + routed / sizes.tensor
 
 
 def attention_scores(

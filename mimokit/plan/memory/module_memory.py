@@ -10,9 +10,11 @@ from mimokit.plan.architecture.models import LanguageModel
 from mimokit.plan.memory.activations import HALF, layer_activations, whole_layer
 from mimokit.plan.memory.held import Module, held_parameters, layers_of, net_of, padded_vocab
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
-from mimokit.plan.memory.states import state_bytes
+from mimokit.plan.memory.states import Storage, state_bytes
 from mimokit.plan.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 
+IN_HALF = Storage()
+"""16-bit training with gradients in 32 bits."""
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
 
 
@@ -26,6 +28,7 @@ def stage_memory(
     samples: Numbers | None = None,
     frozen: bool = False,
     held_for: Numbers | None = None,
+    storage: Storage = IN_HALF,
 ) -> Mapping[str, Numbers]:
     """Return the bytes on a rank of one stage, by part.
 
@@ -40,17 +43,22 @@ def stage_memory(
         frozen: the module is not trained: no gradients, no optimizer, no activations kept.
         held_for: micro-batches whose activations are held at once, where no pipeline schedule
             decides it: a colocated encoder runs all of a step's before the first backward.
+        storage: bytes per number that depend on precision and training stack.
     """
     net = net_of(module)
     count = sizes.micro_batch if samples is None else samples
     tokens = count * seq / sizes.context
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
     layers = layers_of(module, sizes, stage)
-    kept = layers.dense * layer_activations(net, None, sizes, tokens, seq)
-    if net.moe is not None:
-        kept = kept + layers.expert * layer_activations(net, net.moe, sizes, tokens, seq)
+    kept: Numbers = 0.0
+    for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
+        if moe is not None or count is layers.dense:
+            kept = kept + count * layer_activations(
+                net, moe, sizes, tokens, seq, product_input=storage.product_input
+            )
     trained = 0.0 if frozen else 1.0
-    parts = dict(state_bytes(held_parameters(module, sizes, stage), sizes, frozen=frozen))
+    held = held_parameters(module, sizes, stage)
+    parts = dict(state_bytes(held, sizes, frozen=frozen, gradient=storage.gradient))
     parts["activations"] = trained * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage)
     parts["buffers"] = _buffers(module, sizes, tokens, trained)

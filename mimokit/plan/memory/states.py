@@ -15,6 +15,19 @@ WEIGHT, GRADIENT, OPTIMIZER = 2, 4, 12
 
 
 @dataclass(frozen=True)
+class Storage:
+    """In how many bytes a number is kept where that depends on precision and training stack.
+
+    Attributes:
+        gradient: of a gradient between backward passes and optimizer.
+        product_input: of the input of a matrix product, kept for its backward: 1 in 8 bits.
+    """
+
+    gradient: float = GRADIENT
+    product_input: float = 2.0
+
+
+@dataclass(frozen=True)
 class Held:
     """Parameters that one rank computes with.
 
@@ -32,7 +45,9 @@ class Held:
         return self.ordinary + self.expert
 
 
-def state_bytes(held: Held, sizes: ParallelSizes, *, frozen: bool) -> Mapping[str, Numbers]:
+def state_bytes(
+    held: Held, sizes: ParallelSizes, *, frozen: bool, gradient: float = GRADIENT
+) -> Mapping[str, Numbers]:
     """Return weights, gradients and optimizer bytes on one rank.
 
     With the distributed optimizer 6 + 12 / D; with i optimizer instances its shards are D / i
@@ -48,7 +63,7 @@ def state_bytes(held: Held, sizes: ParallelSizes, *, frozen: bool) -> Mapping[st
     trained = 0 if frozen else 1
     return {
         "weights": WEIGHT * kept,
-        "gradients": trained * GRADIENT * kept,
+        "gradients": trained * gradient * kept,
         "optimizer": trained * OPTIMIZER * optimizer,
     }
 

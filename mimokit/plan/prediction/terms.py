@@ -107,6 +107,7 @@ def language_terms(
             micro_batches,
             stage,
             frozen=frozen and not encoders_trained,
+            storage=setting.storage,
         )
 
     return LanguageTerms(sizes, micro_batches, step, memory(0), memory(sizes.pipeline - 1))
@@ -146,7 +147,7 @@ def _encoder_terms(
     step = module_step(branch, sizes, work, setting, micro_batches)
     parts = stage_memory(
         branch, sizes, seen.length, micro_batches, 0,
-        samples=sequences, frozen=frozen, held_for=1,
+        samples=sequences, frozen=frozen, held_for=1, storage=setting.storage,
     )  # fmt: skip
     held = parts["weights"] + parts["gradients"] + parts["optimizer"] + parts["buffers"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)

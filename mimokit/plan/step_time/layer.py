@@ -9,6 +9,7 @@ import numpy as np
 from mimokit.plan.architecture.parameters import dense_layer, expert_layer
 from mimokit.plan.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.plan.hardware import Hardware
+from mimokit.plan.memory.states import Storage
 from mimokit.plan.sizes import Numbers, ParallelSizes
 from mimokit.plan.step_time.collectives import dispatch, gather, members_in_domain, ring
 from mimokit.plan.step_time.software import Software
@@ -106,6 +107,12 @@ class Setting:
     def half(self) -> str:
         """The 16-bit precision of what stays 16-bit."""
         return self.precision if self.precision in ("bf16", "fp16", "fp32", "tf32") else "bf16"
+
+    @property
+    def storage(self) -> Storage:
+        """Bytes of gradients and of what matrix products keep."""
+        kept = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}.get(self.precision, 2.0)
+        return Storage(self.software.main_gradient_bytes, kept)
 
     @property
     def casts(self) -> bool:

@@ -25,6 +25,7 @@ class Software:
         overlaps_data: gradients are reduced behind the backward, weights gathered behind the
             forward pass.
         gradient_bytes: bytes per gradient on the wire.
+        main_gradient_bytes: bytes per gradient in memory, between backward passes and optimizer.
         expert_passes: times that a token sent to an expert goes through memory between router and
             matrix product, and back.
     """
@@ -39,16 +40,19 @@ class Software:
     tensor_hidden: float = 0.0
     overlaps_data: bool = True
     gradient_bytes: int = 4
+    main_gradient_bytes: int = 4
     expert_passes: float = 4.0
 
 
 BRIDGE = Software(
     "megatron-bridge",
+    gradient_bytes=2,
+    main_gradient_bytes=2,
     host_expert_layer=0.00455,
     tensor_hidden=0.744,
     expert_passes=8.77,
 )
-"""Megatron-Bridge's performance recipes since 26.02.01."""
+"""Megatron-Bridge's performance recipes since 26.02.01 (`grad_reduce_in_fp32=False`)."""
 
 BRIDGE_2025 = replace(BRIDGE, name="megatron-bridge-2025", expert_passes=16.0)
 """The same from 25.11 to 26.02: experts are dispatched with permutations that are not fused."""

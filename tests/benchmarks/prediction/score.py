@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from mimokit.plan.hardware import load_hardware
 from mimokit.plan.memory import stage_memory, total_bytes
+from mimokit.plan.step_time import Setting, load_software
 from tests.benchmarks.prediction.fit import (
     FITTED_MODELS,
     constants_for,
@@ -156,6 +158,11 @@ def memory_errors(rows: Sequence[Measured]) -> Mapping[str, float]:
 
 def peak_bytes(row: Measured) -> float:
     """Return the predicted bytes of a run's fullest rank."""
-    model, sizes, count = row.model, row.sizes, row.micro_batches
-    ends = (0, int(sizes.pipeline) - 1)
-    return max(float(total_bytes(stage_memory(model, sizes, row.seq, count, i))) for i in ends)
+    setting = Setting(load_hardware(row.hardware), load_software(row.software), row.precision)
+    ends = (
+        stage_memory(
+            row.model, row.sizes, row.seq, row.micro_batches, stage, storage=setting.storage
+        )
+        for stage in (0, int(row.sizes.pipeline) - 1)
+    )
+    return max(float(total_bytes(parts)) for parts in ends)
