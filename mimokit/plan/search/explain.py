@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from mimokit.plan.exchange.placement import in_first_stage
 from mimokit.plan.prediction import Layout, Prediction
-from mimokit.plan.search.pairs import in_first_stage
 from mimokit.plan.search.task import SearchTask
 from mimokit.plan.search.why_not import broken_sentences
 from mimokit.plan.search.words import GIB, PART_WORDS, differences_text, seconds_text

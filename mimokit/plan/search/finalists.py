@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.plan.exchange.placement import in_first_stage
 from mimokit.plan.prediction import Layout, Prediction
 from mimokit.plan.search.constraints import MODES
 from mimokit.plan.search.front import front
-from mimokit.plan.search.pairs import in_first_stage
 from mimokit.plan.search.scan import Kept, Scan
 from mimokit.plan.search.space import spread
 from mimokit.plan.sizes import ParallelSizes

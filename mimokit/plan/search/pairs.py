@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from mimokit.plan.exchange.placement import in_first_stage
 from mimokit.plan.prediction import Layout
 from mimokit.plan.sizes import ParallelSizes
 
@@ -13,16 +13,6 @@ TOO_FEW_SAMPLES = "a micro-batch has fewer samples than the encoder has replicas
 TOO_MUCH_MEMORY = "more memory than may be planned on a GPU"
 ALONE_TOO_LARGE = "more memory than may be planned on a GPU, without any encoder"
 TOO_SLOW = "a step takes longer than allowed"
-
-
-def in_first_stage(language: ParallelSizes) -> ParallelSizes:
-    """Return the sizes of an encoder that lies in the language model's first stage."""
-    return replace(
-        language,
-        pipeline=1 + 0 * language.pipeline,
-        virtual=1 + 0 * language.virtual,
-        expert=1 + 0 * language.expert,
-    )
 
 
 def broken_pairs(layout: Layout, gpus: int) -> Iterator[str]:

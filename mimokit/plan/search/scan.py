@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.config.runtime import DeploymentMode
+from mimokit.plan.exchange.placement import in_first_stage
 from mimokit.plan.prediction import outcome_of
 from mimokit.plan.search.constraints import MODES, score
 from mimokit.plan.search.front import lower_edges
@@ -19,7 +20,6 @@ from mimokit.plan.search.pairs import (
     TOO_MUCH_MEMORY,
     TOO_SLOW,
     UNEQUAL_REPLICAS,
-    in_first_stage,
 )
 from mimokit.plan.search.rules import RULES
 from mimokit.plan.search.tables import Tables

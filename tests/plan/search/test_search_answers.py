@@ -219,7 +219,7 @@ def test_an_exploding_space_is_bounded_and_says_what_was_cut(
 ) -> None:
     monkeypatch.setattr(space_file, "MOST_SIZES", 500)
     monkeypatch.setattr(bounds_file, "MOST_LAYOUTS", 2_000)
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="Module") as warned:
         result = found()
     assert tuple(str(one.message) for one in warned) == result.cut
     assert any("layouts were combined" in sentence for sentence in result.cut)

@@ -1,0 +1,158 @@
+"""A layout as Python for Megatron-Bridge's `MegatronMIMOParallelismConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.exchange.placement import LANGUAGE, beyond_ranks, rank_offsets
+from mimokit.plan.prediction import Layout, Workload
+from mimokit.plan.prediction.layout import sizes_text
+from mimokit.plan.sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
+
+FIELDS = {
+    "tensor_model_parallel_size": "tensor",
+    "pipeline_model_parallel_size": "pipeline",
+    "context_parallel_size": "context",
+    "expert_model_parallel_size": "expert",
+    "data_parallel_size": "data",
+}
+"""Field of Bridge's `ModuleParallelismConfig` -> field of `ParallelSizes`."""
+
+_HEAD = '''"""{mode} layout on {gpus} GPUs: {layout}."""
+
+from megatron.bridge.models.megatron_mimo.megatron_mimo_config import (
+    MegatronMIMOParallelismConfig,
+    ModuleParallelismConfig,
+)
+
+WORLD_SIZE = {gpus}
+SEQ_LENGTH = {seq}
+GLOBAL_BATCH_SIZE = {batch}
+MICRO_BATCH_SIZE = {micro}  # samples of a micro-batch over all replicas, as Bridge counts them
+
+# What MegatronMIMOParallelismConfig has no words for: fields of a module's TransformerConfig ...
+TRANSFORMER_OVERRIDES = {transformer}
+# ... and of its DistributedDataParallelConfig.
+DDP_OVERRIDES = {ddp}
+
+
+def parallelism_config() -> MegatronMIMOParallelismConfig:
+    """Return the layout, checked against the world size."""
+    config = MegatronMIMOParallelismConfig(
+        module_parallelisms={{
+'''
+
+_TAIL = """        },
+    )
+    config.finalize(WORLD_SIZE)
+    return config
+"""
+
+
+def to_bridge(layout: Layout, workload: Workload) -> str:
+    """Return Python that builds the layout in Megatron-Bridge, the language module as `language`.
+
+    Raises:
+        ConfigError: Bridge does not take it: modules have to lie on ranks of their own, tensor
+            parallel sizes have to be powers of two, replicas have to divide each other, encoders
+            have no expert parallelism (`MegatronMIMOParallelismConfig.finalize`).
+    """
+    refuse_if_any(
+        Problem("Megatron-Bridge", "layout", str(layout), f"Megatron-Bridge: {sentence}")
+        for sentence in bridge_problems(layout)
+    )
+    own = layout.modules[layout.language]
+    text = _HEAD.format(
+        mode=layout.mode.capitalize(),
+        gpus=layout.gpus,
+        layout="; ".join(
+            f"{_name(name, layout)} {sizes_text(sizes)}" for name, sizes in layout.modules.items()
+        ),
+        seq=workload.seq_length,
+        batch=workload.global_batch,
+        micro=int(own.micro_batch * own.data),
+        transformer=_literal(_transformer_overrides(layout)),
+        ddp=_literal(_ddp_overrides(layout)),
+    )
+    offsets = rank_offsets(layout)
+    for name, sizes in layout.modules.items():
+        text += _module(_name(name, layout), sizes, offsets[name])
+    return text + _TAIL
+
+
+def bridge_problems(layout: Layout) -> Iterator[str]:
+    """Yield why Megatron-Bridge would not take a layout."""
+    if layout.mode != "heterogeneous":
+        yield (
+            f"modules have ranks of their own that tile the world, and this layout is "
+            f"{layout.mode}; choose a heterogeneous one."
+        )
+    for name, sizes in layout.modules.items():
+        if sizes.tensor & (sizes.tensor - 1):
+            yield (
+                f"tensor_parallel of module '{name}' is {sizes.tensor}; it must be a power of two."
+            )
+        if name != layout.language and sizes.expert > 1:
+            yield (
+                f"expert_parallel of module '{name}' is {sizes.expert}; encoders stay dense, so "
+                "set it to 1."
+            )
+    for (name, one), (other, two) in combinations(layout.modules.items(), 2):
+        if max(one.data, two.data) % min(one.data, two.data):
+            yield (
+                f"data_parallel of module '{name}' is {one.data} and that of '{other}' {two.data}; "
+                "one must divide the other."
+            )
+
+
+def _name(name: str, layout: Layout) -> str:
+    return LANGUAGE if name == layout.language else name
+
+
+def _module(name: str, sizes: ParallelSizes, offset: int) -> str:
+    values = {field: int(getattr(sizes, own)) for field, own in FIELDS.items()}
+    lines = [f"                {field}={value}," for field, value in values.items()]
+    lines.append(f"                rank_offset={offset},")
+    return "\n".join(
+        [f'            "{name}": ModuleParallelismConfig(', *lines, "            ),\n"]
+    )
+
+
+def _transformer_overrides(layout: Layout) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = {}
+    for name, dimension, value in beyond_ranks(layout):
+        if dimension == "optimizer_instances":
+            continue
+        own = found.setdefault(_name(name, layout), {})
+        if dimension == "virtual_pipeline":
+            own["virtual_pipeline_model_parallel_size"] = value
+            continue
+        own["recompute_granularity"] = value
+        if value == RECOMPUTE_NAMES[RECOMPUTE_FULL]:
+            own |= {"recompute_method": "uniform", "recompute_num_layers": 1}
+    return found
+
+
+def _ddp_overrides(layout: Layout) -> dict[str, dict[str, object]]:
+    return {
+        _name(name, layout): {"num_distributed_optimizer_instances": value}
+        for name, dimension, value in beyond_ranks(layout)
+        if dimension == "optimizer_instances"
+    }
+
+
+def _literal(value: dict[str, dict[str, object]]) -> str:
+    if not value:
+        return "{}"
+    lines = [f"    {_quoted(name)}: {{{_pairs(fields)}}}," for name, fields in value.items()]
+    return "\n".join(["{", *lines, "}"])
+
+
+def _pairs(fields: dict[str, object]) -> str:
+    return ", ".join(f"{_quoted(key)}: {_quoted(value)}" for key, value in fields.items())
+
+
+def _quoted(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)

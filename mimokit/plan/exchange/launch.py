@@ -1,0 +1,143 @@
+"""Commands and scripts that start a layout on its hosts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.prediction import Layout
+
+PORT = 29500
+
+_SLURM = """#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={gpus}
+#SBATCH --time={hours}
+#SBATCH --exclusive
+{extra}
+# {layout}
+set -euo pipefail
+
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
+
+srun --kill-on-bad-exit=1 bash -c '
+torchrun --nnodes={nodes} --nproc-per-node={gpus} --node-rank="$SLURM_NODEID" \\
+  --master-addr="$MASTER_ADDR" --master-port={port} {command}
+'
+"""
+
+
+def to_torchrun(
+    layout: Layout,
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    hosts: Sequence[str] = ("localhost",),
+    gpus_per_node: int = 8,
+    port: int = PORT,
+) -> str:
+    """Return one torchrun command per host, each under a comment that names its host.
+
+    Ranks follow the order of the hosts, so that the ranks of a module are neighbours.
+
+    Raises:
+        ConfigError: the hosts have more or fewer GPUs than the layout takes.
+    """
+    nodes, each = nodes_of(layout, gpus_per_node)
+    _check(
+        nodes != len(set(hosts)) or len(set(hosts)) != len(hosts),
+        "hosts",
+        list(hosts),
+        (
+            f"the layout takes {layout.gpus} GPUs, {each} on each of {nodes} hosts, and "
+            f"{len(hosts)} hosts are named; name {nodes} different ones."
+        ),
+    )
+    command = " ".join(map(shlex.quote, (script, *arguments)))
+    lines = []
+    for number, host in enumerate(hosts):
+        lines.append(f"# on {host}")
+        lines.append(
+            f"torchrun --nnodes={nodes} --nproc-per-node={each} --node-rank={number} "
+            f"--master-addr={shlex.quote(hosts[0])} --master-port={port} {command}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def to_slurm(
+    layout: Layout,
+    script: str,
+    arguments: Sequence[str] = (),
+    *,
+    gpus_per_node: int = 8,
+    name: str = "mimokit",
+    hours: int = 24,
+    partition: str | None = None,
+    account: str | None = None,
+    port: int = PORT,
+) -> str:
+    """Return a batch script for Slurm that starts one torchrun per node.
+
+    Raises:
+        ConfigError: the GPUs of the layout fill no whole number of nodes.
+    """
+    nodes, each = nodes_of(layout, gpus_per_node)
+    given = {"partition": partition, "account": account}
+    extra = "".join(f"#SBATCH --{key}={_word(key, one)}\n" for key, one in given.items() if one)
+    inner = " ".join(map(shlex.quote, (script, *arguments)))
+    return _SLURM.format(
+        name=_word("name", name),
+        nodes=nodes,
+        gpus=each,
+        hours=f"{hours}:00:00",
+        extra=extra,
+        layout=str(layout).replace("\n", " "),
+        port=port,
+        command=inner.replace("'", "'\\''"),
+    )
+
+
+def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
+    """Return how many nodes a layout fills, and the GPUs it takes on each.
+
+    Raises:
+        ConfigError: it leaves a node half empty.
+    """
+    _check(
+        gpus_per_node < 1,
+        "gpus_per_node",
+        gpus_per_node,
+        (f"gpus_per_node is {gpus_per_node}; it must be a whole number of at least 1."),
+    )
+    if layout.gpus <= gpus_per_node:
+        return 1, layout.gpus
+    _check(
+        layout.gpus % gpus_per_node != 0,
+        "gpus_per_node",
+        gpus_per_node,
+        (
+            f"the layout takes {layout.gpus} GPUs, which fill no whole number of nodes with "
+            f"{gpus_per_node} each; choose a layout whose GPUs are a multiple of {gpus_per_node}."
+        ),
+    )
+    return layout.gpus // gpus_per_node, gpus_per_node
+
+
+def _word(field: str, value: str) -> str:
+    plain = bool(value) and all(letter.isalnum() or letter in "-_.," for letter in value)
+    _check(
+        not plain,
+        field,
+        value,
+        (f"{field} is {value!r}; write letters, digits, '-', '_', '.' or ','."),
+    )
+    return value
+
+
+def _check(wrong: bool, field: str, value: object, sentence: str) -> None:
+    refuse_if_any([Problem("launch", field, value, f"Launch: {sentence}")] if wrong else [])

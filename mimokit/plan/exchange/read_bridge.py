@@ -1,0 +1,218 @@
+"""Read a layout from Megatron-Bridge Python, without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mimokit.plan.exchange.bridge import FIELDS
+from mimokit.plan.exchange.imported import Imported, refused
+from mimokit.plan.exchange.placement import LANGUAGE, in_first_stage
+from mimokit.plan.exchange.python_values import constants_of, names_environment, number_at
+from mimokit.plan.prediction import Layout, Workload
+from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
+
+WHERE = "Bridge config"
+
+_MODULE_FIELDS = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "data_parallel_size",
+    "rank_offset",
+)
+"""Fields of Bridge's `ModuleParallelismConfig`, in its order."""
+
+Names = Mapping[str, ast.expr]
+
+
+def from_bridge(source: str) -> Imported:
+    """Return the layout that a Bridge file describes.
+
+    It is the one dictionary of modules with a `ModuleParallelismConfig` each. Samples come from the
+    names SEQ_LENGTH, GLOBAL_BATCH_SIZE and MICRO_BATCH_SIZE, recomputation, chunks and optimizer
+    instances from TRANSFORMER_OVERRIDES and DDP_OVERRIDES, where the file has them, as `to_bridge`
+    writes them.
+
+    Raises:
+        ConfigError: it is no Python, holds no such dictionary, or a value that is no plain number.
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise refused(
+            WHERE, "source", error.lineno, f"line {error.lineno} is no Python ({error.msg})."
+        ) from None
+    names = constants_of(tree)
+    calls = _modules(tree)
+    notes = []
+    if any(names_environment(call) for call in calls.values()):
+        notes.append("Environment variables were taken at their defaults.")
+    values = {name: _values(name, call, names) for name, call in calls.items()}
+    modules = {name: _sizes(name, fields) for name, fields in values.items()}
+    layout = Layout(_mode(values, modules), _with_overrides(modules, names))
+    layout, workload, more = _with_samples(layout, names)
+    return Imported(layout, workload, notes=(*notes, *more))
+
+
+def _modules(tree: ast.Module) -> dict[str, ast.Call]:
+    """Return the modules of the one dictionary of `ModuleParallelismConfig`s, language last."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Dict) and _is_layout(node)]
+    if len(found) != 1:
+        raise refused(
+            WHERE,
+            "module_parallelisms",
+            len(found),
+            f"it has {len(found) or 'no'} dictionaries of ModuleParallelismConfig; give a file "
+            "with exactly one.",
+        )
+    modules: dict[str, ast.Call] = {}
+    for key, value in zip(found[0].keys, found[0].values, strict=True):
+        name = key.value if isinstance(key, ast.Constant) else None
+        if isinstance(key, ast.Name | ast.Attribute) and "LANGUAGE" in ast.unparse(key).upper():
+            name = LANGUAGE
+        if not isinstance(name, str):
+            raise refused(
+                WHERE,
+                "module_parallelisms",
+                None,
+                f"line {value.lineno} has a module whose name "
+                "is no text; write its name in quotes.",
+            )
+        assert isinstance(value, ast.Call)
+        modules[name] = value
+    if LANGUAGE not in modules:
+        raise refused(
+            WHERE,
+            "module_parallelisms",
+            list(modules),
+            f"the modules are {', '.join(modules)}; Bridge calls the language module '{LANGUAGE}'.",
+        )
+    return {
+        **{name: call for name, call in modules.items() if name != LANGUAGE},
+        LANGUAGE: modules[LANGUAGE],
+    }
+
+
+def _is_layout(node: ast.Dict) -> bool:
+    return bool(node.values) and all(
+        isinstance(value, ast.Call)
+        and ast.unparse(value.func).split(".")[-1] == "ModuleParallelismConfig"
+        for value in node.values
+    )
+
+
+def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
+    given = dict(zip(_MODULE_FIELDS, call.args, strict=False))
+    for keyword in call.keywords:
+        if keyword.arg not in _MODULE_FIELDS:
+            raise refused(
+                WHERE,
+                str(keyword.arg),
+                None,
+                f"line {keyword.value.lineno} gives '{name}' the "
+                f"field {keyword.arg}, which ModuleParallelismConfig has not.",
+            )
+        given[keyword.arg] = keyword.value
+    values = {field: number_at(node, names, WHERE) for field, node in given.items()}
+    for field, value in values.items():
+        if value < (0 if field == "rank_offset" else 1):
+            raise refused(
+                WHERE, field, value, f"module '{name}' has {field} {value}; it must be positive."
+            )
+    if values.get("expert_tensor_parallel_size", 1) > 1:
+        raise refused(
+            WHERE,
+            "expert_tensor_parallel_size",
+            values["expert_tensor_parallel_size"],
+            f"module '{name}' cuts its experts by tensor parallelism, which mimokit does not plan; "
+            "set expert_tensor_parallel_size to 1.",
+        )
+    if "data_parallel_size" not in values:
+        raise refused(
+            WHERE,
+            "data_parallel_size",
+            None,
+            f"module '{name}' has no data_parallel_size; give it a value.",
+        )
+    return values
+
+
+def _sizes(name: str, values: Mapping[str, int]) -> ParallelSizes:
+    return ParallelSizes(**{own: values.get(field, 1) for field, own in FIELDS.items()})
+
+
+def _mode(values: Mapping[str, Mapping[str, int]], modules: Mapping[str, ParallelSizes]) -> Any:
+    """Return heterogeneous where ranks are apart, else what shared ranks have in common."""
+    offsets = {fields.get("rank_offset", 0) for fields in values.values()}
+    if len(modules) > 1 and len(offsets) == len(modules):
+        return "heterogeneous"
+    language = modules[LANGUAGE]
+    same = all(in_first_stage(one) == in_first_stage(language) for one in modules.values())
+    return "homogeneous" if same else "colocated"
+
+
+def _with_overrides(modules: Mapping[str, ParallelSizes], names: Names) -> dict[str, ParallelSizes]:
+    found = dict(modules)
+    for name, fields in (
+        *_literal(names, "TRANSFORMER_OVERRIDES"),
+        *_literal(names, "DDP_OVERRIDES"),
+    ):
+        changes = {
+            "virtual": fields.get("virtual_pipeline_model_parallel_size"),
+            "recompute": _recompute(fields.get("recompute_granularity")),
+            "instances": fields.get("num_distributed_optimizer_instances"),
+        }
+        if name in found:
+            given = {key: value for key, value in changes.items() if value is not None}
+            found[name] = replace(found[name], **given)
+    return found
+
+
+def _recompute(granularity: object) -> int | None:
+    return RECOMPUTE_NAMES.index(str(granularity)) if granularity in RECOMPUTE_NAMES else None
+
+
+def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if constant not in names:
+        return
+    try:
+        value = ast.literal_eval(names[constant])
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+        raise refused(
+            WHERE,
+            constant,
+            None,
+            f"line {names[constant].lineno}: {constant} is no dictionary of "
+            "modules and plain values; write it out.",
+        )
+    yield from value.items()
+
+
+def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None, tuple[str, ...]]:
+    wanted = ("SEQ_LENGTH", "GLOBAL_BATCH_SIZE", "MICRO_BATCH_SIZE")
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        note = f"The file does not set {', '.join(missing)}, so every replica has micro-batch 1."
+        return layout, None, (note,)
+    seq, batch, micro = (number_at(names[name], names, WHERE) for name in wanted)
+    for name, sizes in layout.modules.items():
+        if micro % sizes.data:
+            raise refused(
+                WHERE,
+                "MICRO_BATCH_SIZE",
+                micro,
+                f"MICRO_BATCH_SIZE is {micro}, which the "
+                f"{sizes.data} replicas of '{name}' do not divide; choose a multiple.",
+            )
+    modules = {
+        name: replace(sizes, micro_batch=micro // sizes.data)
+        for name, sizes in layout.modules.items()
+    }
+    return replace(layout, modules=modules), Workload(seq, batch), ()

@@ -1,0 +1,127 @@
+"""Megatron-Bridge Python, out and in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mimokit.config import ConfigError
+from mimokit.plan.exchange import from_bridge, to_bridge
+from mimokit.plan.prediction import Layout, Workload
+from mimokit.plan.sizes import ParallelSizes
+from tests.plan.exchange.bridge_stand_in import built
+
+POWER = st.sampled_from([1, 2, 4, 8])
+
+
+@st.composite
+def apart(draw: Any) -> Layout:
+    """Draw a heterogeneous layout as Bridge takes it, one or two encoders."""
+    own = ParallelSizes(
+        draw(POWER), draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(POWER),
+        draw(st.sampled_from([1, 2])), 2 * draw(POWER), draw(st.integers(1, 4)),
+        draw(st.integers(0, 2)), draw(st.integers(1, 3)),
+    )  # fmt: skip
+    modules = {}
+    for name in ("images", "sounds")[: draw(st.integers(1, 2))]:
+        data = draw(st.sampled_from([1, 2]))
+        samples = own.micro_batch * own.data // data
+        modules[name] = ParallelSizes(
+            draw(POWER), draw(st.integers(1, 3)), data=data, micro_batch=samples,
+            recompute=draw(st.integers(0, 2)), instances=draw(st.integers(1, 2)),
+        )  # fmt: skip
+    return Layout("heterogeneous", {**modules, "language": own})
+
+
+@settings(deadline=None)
+@given(apart(), st.integers(1, 9))
+def test_what_goes_out_comes_back(layout: Layout, steps: int) -> None:
+    own = layout.modules["language"]
+    workload = Workload(4096, own.data * own.micro_batch * steps)
+    source = to_bridge(layout, workload)
+    back = from_bridge(source)
+    assert back.layout == layout
+    assert list(back.layout.modules) == list(layout.modules)
+    assert back.workload == workload
+    assert back.notes == ()
+    config = built(source)
+    assert config.module_parallelisms["language"].end == layout.gpus
+
+
+def test_the_language_module_gets_the_name_that_bridge_wants() -> None:
+    modules = {"images": ParallelSizes(data=2), "llava-1.5-7b language": ParallelSizes(2, data=4)}
+    source = to_bridge(Layout("heterogeneous", modules), Workload(4096, 8))
+    assert list(built(source).module_parallelisms) == ["images", "language"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "encoder", "own", "sentence"),
+    [
+        ("colocated", ParallelSizes(data=8), ParallelSizes(data=8), "this layout is colocated"),
+        ("heterogeneous", ParallelSizes(3), ParallelSizes(), "must be a power of two"),
+        ("heterogeneous", ParallelSizes(data=2), ParallelSizes(data=3), "one must divide"),
+        ("heterogeneous", ParallelSizes(2, expert=2), ParallelSizes(), "encoders stay dense"),
+    ],
+)
+def test_what_bridge_refuses_is_refused(
+    mode: Any, encoder: ParallelSizes, own: ParallelSizes, sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        to_bridge(Layout(mode, {"images": encoder, "language": own}), Workload(4096, 48))
+
+
+WRITTEN_BY_HAND = """
+import os
+from megatron.bridge.models.megatron_mimo import megatron_mimo_config as mimo
+from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY
+
+GPUS = 8
+HALF = GPUS // 2
+
+def build():
+    raise RuntimeError("this must not run")
+    return mimo.MegatronMIMOParallelismConfig(
+        module_parallelisms={
+            MIMO_LANGUAGE_MODULE_KEY: mimo.ModuleParallelismConfig(
+                int(os.environ.get("TP", 4)), data_parallel_size=int(os.getenv("DP", "1")),
+            ),
+            "images": mimo.ModuleParallelismConfig(
+                tensor_model_parallel_size=HALF, data_parallel_size=1, rank_offset=HALF,
+            ),
+        },
+    )
+
+build()
+"""
+
+
+def test_files_that_people_write_are_read_and_not_run() -> None:
+    found = from_bridge(WRITTEN_BY_HAND)
+    assert found.layout == Layout(
+        "heterogeneous", {"images": ParallelSizes(4), "language": ParallelSizes(4)}
+    )
+    assert found.workload is None
+    assert any("defaults" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("HALF = GPUS // 2", "HALF = half()", "line 7 has 'half()'"),
+        ("rank_offset=HALF", "ranks=HALF", "the field ranks, which"),
+        ("data_parallel_size=1, ", "", "'images' has no data_parallel_size"),
+        ("MIMO_LANGUAGE_MODULE_KEY:", '"llm":', "calls the language module 'language'"),
+        ('"images":', "NAME:", "a module whose name is no text"),
+        ("data_parallel_size=1,", "data_parallel_size=0,", "it must be positive"),
+        ("ModuleParallelismConfig", "Other", "has no dictionaries"),
+        ("def build():", "def build(:", "is no Python"),
+    ],
+)
+def test_files_that_cannot_be_read(old: str, new: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        from_bridge(WRITTEN_BY_HAND.replace(old, new))
+    assert sentence in str(refused.value)
+    assert len(refused.value.problems) == 1

@@ -1,0 +1,75 @@
+"""Experiments, out and in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mimokit
+from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
+from mimokit.plan.architecture import load_model
+from mimokit.plan.exchange import config_of_layout, layout_of_config, to_yaml, workload_of_config
+from mimokit.plan.prediction import Layout, Workload, predict
+from mimokit.plan.sizes import ParallelSizes
+
+CONFIGS = sorted(Path(__file__).parents[3].glob("configs/digits_*.yaml"))
+SOURCES = [*(f"preset:{name}" for name in preset_names()), *map(str, CONFIGS)]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_experiment_comes_back(source: str) -> None:
+    config = load_experiment_config(source)
+    layout, workload = layout_of_config(config), workload_of_config(config)
+    assert layout.gpus == config.model.total_world_size
+    back = config_of_layout(layout, workload, experiment=config)
+    assert mimokit.plan(back) == mimokit.plan(config)
+
+
+def test_yaml_of_a_searched_layout_can_be_planned(tmp_path: Path) -> None:
+    model = load_model("llava-1.5-7b")
+    workload = Workload(4096, 64)
+    own = ParallelSizes(4, 2, 2, data=2, micro_batch=2, recompute=2, instances=2)
+    modules = {"images": ParallelSizes(data=4, micro_batch=1), "llava-1.5-7b language": own}
+    layout = Layout("heterogeneous", modules)
+    text = to_yaml(layout, workload, model=model)
+    assert "# language: virtual_pipeline 2 is not part of an experiment" in text
+    assert "# language: recompute full is not part of an experiment" in text
+    file = tmp_path / "layout.yaml"
+    file.write_text(text)
+    config = load_experiment_config(file)
+    plan = mimokit.plan(config)
+    assert plan.world_size == layout.gpus
+    assert plan.modules["language"].ranks[0] == 4
+    assert config.data.image_seq_length == 576
+    back = layout_of_config(config).modules
+    assert (back["language"].tensor, back["language"].pipeline) == (4, 2)
+    assert back["images"] == modules["images"]
+    assert workload_of_config(config).global_batch == 64
+
+
+def test_the_prediction_of_an_experiment() -> None:
+    config = load_preset("llava_7b_heterogeneous")
+    workload = workload_of_config(config)
+    assert workload.global_batch == 64
+    assert workload.inputs["images"].count == 1.0
+    found = predict(load_model("llava-1.5-7b"), layout_of_config(config), workload, "h100")
+    assert found.layout.gpus == 24
+
+
+def test_what_the_modes_forbid_is_refused() -> None:
+    layout = Layout(
+        "colocated",
+        {"images": ParallelSizes(data=4), "language": ParallelSizes(pipeline=2, data=2)},
+    )
+    with pytest.raises(ConfigError, match="without a pipeline"):
+        config_of_layout(layout, Workload(4096, 8), model=load_model("llava-1.5-7b"))
+    with pytest.raises(ConfigError, match="give the model or an experiment"):
+        config_of_layout(layout, Workload(4096, 8))
+
+
+def test_an_open_number_of_replicas_is_asked_for() -> None:
+    config = load_preset("llava_7b_heterogeneous")
+    config.model.module_parallelisms["images"].data_parallel = None
+    with pytest.raises(ConfigError, match="data_parallel is missing"):
+        layout_of_config(config)

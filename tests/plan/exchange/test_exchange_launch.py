@@ -1,0 +1,89 @@
+"""torchrun commands and Slurm scripts."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+
+from mimokit.config import ConfigError
+from mimokit.plan.exchange import from_megatron_arguments, to_slurm, to_torchrun
+from mimokit.plan.prediction import Layout
+from mimokit.plan.sizes import ParallelSizes
+
+SIXTEEN = Layout("homogeneous", {"language": ParallelSizes(4, 2, data=2)})
+
+
+def bash_reads(script: str) -> bool:
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+    assert done.stderr == "" or done.returncode
+    return done.returncode == 0
+
+
+def test_one_command_per_host() -> None:
+    text = to_torchrun(SIXTEEN, "my train.py", ["--lr", "1e-4"], hosts=["left", "right"])
+    assert bash_reads(text)
+    lines = [shlex.split(line) for line in text.splitlines() if not line.startswith("#")]
+    assert [line[3] for line in lines] == ["--node-rank=0", "--node-rank=1"]
+    for line in lines:
+        assert line[:3] == ["torchrun", "--nnodes=2", "--nproc-per-node=8"]
+        assert line[4:6] == ["--master-addr=left", "--master-port=29500"]
+        assert line[6:] == ["my train.py", "--lr", "1e-4"]
+
+
+def test_its_gpus_are_read_back() -> None:
+    text = to_torchrun(SIXTEEN, "train.py", hosts=["left", "right"])
+    command = text.splitlines()[1] + " --tensor-model-parallel-size 4"
+    own = from_megatron_arguments(command).layout.modules["language"]
+    assert (own.tensor, own.data) == (4, 4)
+
+
+@pytest.mark.parametrize("word", ["plain", "it's", 'a "b" c', "$(rm x)", "a b"])
+def test_slurm_scripts_are_bash_and_quote_what_they_pass(word: str) -> None:
+    script = to_slurm(SIXTEEN, "train.py", [word], partition="gpu", account="lab")
+    assert bash_reads(script)
+    assert "#SBATCH --nodes=2" in script
+    assert "#SBATCH --gpus-per-node=8" in script
+    assert "#SBATCH --partition=gpu\n#SBATCH --account=lab" in script
+    # What only a node has is a function here: srun runs its command, torchrun shows it.
+    pretend = [
+        "scontrol() { echo left; }",
+        'srun() { bash -c "$4"; }',
+        "torchrun() { printf '%s\\n' \"$@\"; }",
+        "export -f torchrun",
+    ]
+    run = subprocess.run(
+        ["bash", "-c", "\n".join([*pretend, script])],
+        env={"SLURM_JOB_NODELIST": "x", "SLURM_NODEID": "0", "PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.stdout.splitlines()[-2:] == ["train.py", word], run.stderr
+
+
+def test_a_broken_script_is_seen() -> None:
+    assert not bash_reads("if true; then\n")
+
+
+def test_a_layout_smaller_than_a_node() -> None:
+    small = Layout("homogeneous", {"language": ParallelSizes(2)})
+    assert "--nproc-per-node=2" in to_torchrun(small, "train.py")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "sentence"),
+    [
+        (8, ["one"], "on each of 2 hosts, and 1 hosts are named; name 2 different ones"),
+        (8, ["one", "one"], "name 2 different ones"),
+        (6, ["one", "two"], "fill no whole number of nodes"),
+        (0, ["one"], "gpus_per_node is 0"),
+    ],
+)
+def test_hosts_that_do_not_fit(gpus: int, hosts: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        to_torchrun(SIXTEEN, "train.py", hosts=hosts, gpus_per_node=gpus)
+
+
+def test_names_that_would_break_a_script() -> None:
+    with pytest.raises(ConfigError, match="partition is 'a; b'"):
+        to_slurm(SIXTEEN, "train.py", partition="a; b")
