@@ -176,9 +176,9 @@ def _encode(
 
     That is so where no sample of this rank's gather group has any: its ranks agree on it.
     """
-    together = slice_modality(inputs, *_within_loaded(model, name, model.language_module_name))
-    samples = len(together[ITEMS])
-    rows = rows_per_sample(together, samples, model.tokens_per_item[name]).tolist()
+    together = slice(*_within_loaded(model, name, model.language_module_name))
+    counts = rows_per_sample(inputs, len(inputs[ITEMS]), model.tokens_per_item[name])
+    rows = counts[together].tolist()
     if not sum(rows):
         return None
     output = yield from _encoder_rows(

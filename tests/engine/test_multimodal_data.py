@@ -14,6 +14,7 @@ from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.digits import END_TOKEN, READ_TOKEN
 from mimokit.engine.data.iterators import PlannedIndex, get_data_iterator_colocated, place_of
 from mimokit.engine.data.sources import (
+    DigitData,
     MultimodalDigitData,
     default_data,
     synthetic_data,
@@ -179,6 +180,19 @@ def test_configs_that_cannot_spell_digits_get_noise(change, reason):
     with pytest.raises(ValueError, match="Digits seen and heard do not fit the config"):
         MultimodalDigitData()(config)
     assert default_data(config).name == "synthetic"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        (MIXED, "it has 3 encoders, not one"),
+        ({"audio": (1, 1), LANGUAGE: (1, 1)}, "its encoder 'audio' hears and does not see"),
+    ],
+)
+def test_strips_are_for_one_encoder_that_sees(sizes, reason):
+    config = multimodal_config(sizes, "colocated")
+    with pytest.raises(ValueError, match=reason):
+        DigitData()(config)
 
 
 def test_an_encoder_that_cannot_hear_a_digit_gets_noise():

@@ -70,11 +70,10 @@ class DigitData:
         Raises:
             ValueError: if its model cannot see 8x8 scans or spell the answers.
         """
-        architecture = _encoder(config)
         reason = why_no_digits(config)
         if reason is not None:
             raise ValueError(f"Strips of digits do not fit the config: {reason}.")
-        tokens = image_geometry(architecture).tokens
+        tokens = image_geometry(_encoder(config)).tokens
         longest = min(MAX_DIGITS, config.data.image_seq_length // tokens)
         return TrainingData(
             name=f"digits ({self.task})",
@@ -89,7 +88,12 @@ class DigitData:
 
 def why_no_digits(config: ExperimentConfig) -> str | None:
     """Say why a config's model cannot train on strips of digits, None if it can."""
-    name = config.model.encoder_module_names[0]
+    names = config.model.encoder_module_names
+    if len(names) != 1:
+        return f"it has {len(names)} encoders, not one"
+    if config.model.get_architecture(names[0]).modality != "vision":
+        return f"its encoder {names[0]!r} hears and does not see"
+    name = names[0]
     geometry = image_geometry(_encoder(config))
     if name != "images":
         return f"its encoder is called {name!r}, not 'images'"
