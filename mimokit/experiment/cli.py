@@ -1,4 +1,4 @@
-"""The command line: `mimokit plan`, `mimokit run`, `mimokit verify`."""
+"""The command line: `mimokit plan`, `predict`, `search`, `import`, `export`, `run`, `verify`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mimokit.experiment.commands import run, verify
+from mimokit.experiment.layout_commands import export, import_layout, predict, search
 from mimokit.experiment.refusals import refusals
 
 app = typer.Typer(
@@ -41,6 +42,10 @@ def plan(
     Console(soft_wrap=not sys.stdout.isatty()).print(layout)
 
 
+app.command()(predict)
+app.command()(search)
+app.command("import")(import_layout)
+app.command()(export)
 app.command()(run)
 app.command()(verify)
 

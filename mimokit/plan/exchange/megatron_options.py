@@ -14,8 +14,12 @@ Options = Mapping[str, Sequence[str]]
 
 
 def options_of(arguments: str | Sequence[str]) -> Options:
-    """Return the options of a command line; flags are written with - or _."""
-    words = shlex.split(arguments, comments=True) if isinstance(arguments, str) else arguments
+    """Return the options of a command line; flags are written with - or _.
+
+    Raises:
+        ConfigError: its quotes do not close.
+    """
+    words = _words(arguments) if isinstance(arguments, str) else arguments
     found: dict[str, list[str]] = {}
     last: list[str] = []
     for word in words:
@@ -25,6 +29,14 @@ def options_of(arguments: str | Sequence[str]) -> Options:
         else:
             last.append(word)
     return found
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        sentence = f"they are no command line ({str(error).lower()}); give the words of one."
+        raise refused(WHERE, "arguments", text[:60], sentence) from None
 
 
 def number(given: Options, flag: str, missing: int | None = None) -> int:
