@@ -31,11 +31,12 @@ class MainGradAdamW(torch.optim.AdamW):
     """AdamW that steps on `main_grad`.
 
     Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
-    ordinary optimizer then skips every parameter without a word.
+    ordinary optimizer then skips every parameter without a word. A rank that holds nothing but
+    frozen modules has no parameters here, which torch's own refuses.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
-        super().__init__(list(parameters), **options)
+        super().__init__([{"params": list(parameters)}], **options)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter from its `main_grad`.

@@ -114,6 +114,12 @@ def test_adam_refuses_a_parameter_that_nobody_reduces():
         optimizer.step()
 
 
+def test_adam_steps_on_nothing_where_all_is_frozen():
+    optimizer = MainGradAdamW([], lr=0.1, weight_decay=0.0, fused=True)
+    optimizer.step()
+    assert not optimizer.state
+
+
 def test_the_learning_rate_rises_stays_and_falls():
     runtime = RuntimeConfig(
         num_iterations=10, learning_rate=1.0, learning_rate_warmup=4, learning_rate_decay=2
