@@ -23,6 +23,30 @@ PHASE_COLORS: Mapping[str, str] = {
     "other": "#D5DAE1",
 }
 
+MEMORY_COLORS: Mapping[str, str] = {
+    "weights": "#0072B2",
+    "gradients": "#56B4E9",
+    "optimizer": "#4B5563",
+    "activations": "#D55E00",
+    "logits": "#E69F00",
+    "buffers": "#D5DAE1",
+}
+
+STEP_COLORS: Mapping[str, str] = {
+    "matrix": "#0072B2",
+    "attention": "#56B4E9",
+    "memory": "#009E73",
+    "encoder": "#D55E00",
+    "tensor": "#CC79A7",
+    "context": "#8C6BB1",
+    "expert": "#E69F00",
+    "pipeline": "#B8336A",
+    "bridge": "#7A5C3E",
+    "host": "#9AA5B1",
+    "update": "#4B5563",
+    "bubble": "#D5DAE1",
+}
+"""Parts of a predicted step: computing, modules, communication, and in grey what is none of it."""
 
 HEAT = ("#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49")
 """From half to one and a half times the median; even in lightness, so it prints in grey too."""

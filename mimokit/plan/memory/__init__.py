@@ -1,6 +1,7 @@
 """Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
 
 from mimokit.plan.memory.activations import layer_activations
+from mimokit.plan.memory.formulas import MemoryLine, memory_lines
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
 from mimokit.plan.memory.module_memory import PARTS, stage_memory, total_bytes
 from mimokit.plan.memory.states import Held, Storage, state_bytes
@@ -8,8 +9,10 @@ from mimokit.plan.memory.states import Held, Storage, state_bytes
 __all__ = [
     "PARTS",
     "Held",
+    "MemoryLine",
     "Storage",
     "layer_activations",
+    "memory_lines",
     "micro_batches_in_flight",
     "stage_memory",
     "state_bytes",

@@ -15,6 +15,8 @@ from mimokit.plan.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 
 IN_HALF = Storage()
 """16-bit training with gradients in 32 bits."""
+LOGIT = HALF + 4
+"""Bytes of a logit: 16 bits, and 32 of the cross entropy."""
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
 
 
@@ -71,11 +73,11 @@ def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
 
 
 def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers) -> Numbers:
-    """Return bytes of the last stage's logits: bf16, and fp32 of the cross entropy."""
+    """Return bytes of the last stage's logits."""
     if not isinstance(module, LanguageModel):
         return 0.0 * tokens
     rows = padded_vocab(module, sizes.tensor) / sizes.tensor
-    return np.equal(stage, sizes.pipeline - 1) * (HALF + 4) * tokens * rows
+    return np.equal(stage, sizes.pipeline - 1) * LOGIT * tokens * rows
 
 
 def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, trained: float) -> Numbers:

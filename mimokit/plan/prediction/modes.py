@@ -54,11 +54,28 @@ def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Ou
     alone, _ = slowest_and_once(first, middle, last, sizes.pipeline)
     bubble = (once - slowest) / sizes.virtual
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
-    alive = np.minimum(count, sizes.pipeline)
-    extra = sum((encoder.memory(alive) for encoder in encoders), np.float64(0))
+    extra = sum(
+        (one.memory(encoder_alive("homogeneous", language, one)) for one in encoders),
+        np.float64(0),
+    )
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
     passes = slowest * count + bubble + step.pipeline
     return Outcome(passes + update, memory, (slowest - alone) * count, 0.0 * passes, bubble, update)
+
+
+def encoder_alive(mode: str, language: LanguageTerms, encoder: EncoderTerms) -> Numbers:
+    """Return the encoder's micro-batches whose activations are held at once.
+
+    All of a step's where modules run in turn; otherwise as many as are on their way through the
+    language model's stages, and through the encoder's own where it has ranks of its own.
+    """
+    if mode == "colocated":
+        return encoder.micro_batches
+    count, stages = language.micro_batches, language.sizes.pipeline
+    if mode == "homogeneous":
+        return np.minimum(count, stages)
+    ahead = np.minimum(count, stages + encoder.sizes.pipeline)
+    return encoder.micro_batches * ahead / count
 
 
 def added_seconds(encoders: Sequence[EncoderTerms], count: Numbers) -> tuple[Numbers, Numbers]:
@@ -90,7 +107,9 @@ def colocated(
     )
     seconds = sum((one.seconds for one in encoders), np.float64(0))
     update = language.update + sum((one.update for one in encoders), np.float64(0))
-    held = sum((one.memory(one.micro_batches) for one in encoders), np.float64(0))
+    held = sum(
+        (one.memory(encoder_alive("colocated", language, one)) for one in encoders), np.float64(0)
+    )
     total = seconds + bridge + language.step.passes + update
     return Outcome(
         total, language.memory + held, seconds, bridge, language.step.bubble + 0 * total, update
@@ -115,8 +134,7 @@ def heterogeneous(
         per_rank = encoder.sample_bytes * sizes.micro_batch * sizes.data
         volume = per_rank / np.maximum(encoder.sizes.data, sizes.data)
         crossing = np.maximum(crossing, 2 * send(hardware, volume, hardware.domain_ranks))
-        ahead = np.minimum(count, sizes.pipeline + encoder.sizes.pipeline)
-        alive = encoder.micro_batches * ahead / count
+        alive = encoder_alive("heterogeneous", language, encoder)
         memory = np.maximum(memory, encoder.memory(alive))
     busiest = np.maximum(slowest, stage)
     bubble = (once - slowest) / sizes.virtual + np.minimum(slowest, stage)

@@ -12,9 +12,10 @@ import numpy as np
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.architecture.models import Model
 from mimokit.plan.hardware import Hardware, load_hardware
-from mimokit.plan.memory import total_bytes
+from mimokit.plan.memory import MemoryLine
 from mimokit.plan.names import unknown_name
 from mimokit.plan.prediction.layout import Layout
+from mimokit.plan.prediction.memory_table import memory_table
 from mimokit.plan.prediction.modes import Outcome, colocated, heterogeneous, homogeneous
 from mimokit.plan.prediction.simulated import simulated_passes
 from mimokit.plan.prediction.terms import (
@@ -29,8 +30,7 @@ from mimokit.plan.prediction.workload import (
     language_of,
     step_flops,
 )
-from mimokit.plan.sizes import Numbers
-from mimokit.plan.step_time import Software, load_software
+from mimokit.plan.step_time import Setting, Software, load_software
 
 BAND = 0.10
 """Share of the step time by which four of five rows that were not fitted were missed at most:
@@ -48,7 +48,7 @@ class Prediction:
         high: seconds that four of five measured layouts would not exceed.
         parts: what goes into `seconds`: encoder, bridge, bubble, update, and the language model's
             matrix, attention, memory, tensor, context, expert and host parts.
-        memory: module -> part -> bytes on its fullest rank.
+        lines: module -> what fills its fullest rank, each number with its formula.
         peak_memory: bytes of the fullest rank of all.
         capacity: bytes that a GPU has.
         tokens_per_second: of the language model, all GPUs together.
@@ -62,7 +62,7 @@ class Prediction:
     low: float
     high: float
     parts: Mapping[str, float]
-    memory: Mapping[str, Mapping[str, float]]
+    lines: Mapping[str, tuple[MemoryLine, ...]]
     peak_memory: float
     capacity: float
     tokens_per_second: float
@@ -75,13 +75,35 @@ class Prediction:
         """The fullest rank has room."""
         return self.peak_memory <= self.capacity
 
+    @property
+    def memory(self) -> Mapping[str, Mapping[str, float]]:
+        """Module -> part -> bytes on its fullest rank."""
+        return {
+            name: {line.part: line.bytes for line in lines} for name, lines in self.lines.items()
+        }
+
+    def memory_rows(self) -> list[dict[str, Any]]:
+        """Return the memory as rows of a table: module, part, GiB, formula, numbers, source."""
+        return [
+            {
+                "module": name,
+                "part": line.part,
+                "gib": line.bytes / 2**30,
+                "formula": line.formula,
+                "numbers": line.numbers,
+                "source": line.source,
+            }
+            for name, lines in self.lines.items()
+            for line in lines
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        values = {key: value for key, value in vars(self).items() if key != "layout"}
         return {
-            **values,
+            **{name: value for name, value in vars(self).items() if name != "lines"},
             "parts": dict(self.parts),
             "memory": {name: dict(parts) for name, parts in self.memory.items()},
+            "memory_rows": self.memory_rows(),
             "layout": self.layout.to_json(),
             "fits": self.fits,
         }
@@ -111,6 +133,7 @@ def predict(
     """
     gpu, stack = load_hardware(hardware), load_software(software)
     check_precision(gpu, workload)
+    setting = Setting(gpu, stack, workload.precision)
     language, encoders = terms_of(model, layout, workload, gpu, stack)
     outcome = outcome_of(layout.mode, language, encoders, workload, gpu)
     seconds = float(outcome.seconds)
@@ -126,7 +149,7 @@ def predict(
         low=seconds * (1 - BAND),
         high=seconds * (1 + BAND),
         parts=_parts(language, outcome, seconds),
-        memory=_memory(layout, language, encoders),
+        lines=memory_table(model, layout, workload, setting, language, encoders),
         peak_memory=float(outcome.memory),
         capacity=gpu.memory_bytes,
         tokens_per_second=workload.tokens / seconds,
@@ -196,21 +219,3 @@ def _parts(language: LanguageTerms, outcome: Outcome, seconds: float) -> dict[st
         parts[name] = float(np.asarray(getattr(outcome, name)))
     parts["bubble"] = max(0.0, seconds - sum(parts.values()))
     return parts
-
-
-def _memory(
-    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms]
-) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for name, encoder in zip(layout.modules, encoders, strict=False):
-        alive: Numbers = encoder.micro_batches
-        if layout.mode != "colocated":
-            alive = np.minimum(language.micro_batches, language.sizes.pipeline)
-        found[name] = {
-            "states": float(encoder.held),
-            "activations": float(alive * encoder.activations),
-        }
-    first_is_fuller = float(total_bytes(language.first)) >= float(total_bytes(language.last))
-    fullest = language.first if first_is_fuller else language.last
-    found[layout.language] = {name: float(value) for name, value in fullest.items()}
-    return found

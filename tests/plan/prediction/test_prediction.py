@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from mimokit.config import ConfigError
@@ -59,3 +61,34 @@ def test_a_precision_the_hardware_lacks_is_refused() -> None:
     chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(data=8))
     with pytest.raises(ConfigError, match="fp16"):
         predict(llava(), chosen, Workload(2048, 64, precision="fp8"), "a100")
+
+
+@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+@pytest.mark.parametrize("context", [1, 2])
+def test_memory_lines_add_up_to_the_fullest_rank(mode: str, context: int) -> None:
+    """Modules that share ranks fill the same one; each line is the product of its factors."""
+    language = ParallelSizes(2, 2, context=context, data=4 // context)
+    own = ParallelSizes(2, context=context, data=4 // context)
+    encoder = own if mode == "homogeneous" else ParallelSizes(data=8)
+    found = predict(llava(), layout(mode, encoder, language), WORKLOAD)
+    for lines in found.lines.values():
+        for line in lines:
+            assert math.prod(line.factors.values()) == pytest.approx(line.bytes)
+    sums = [sum(parts.values()) for parts in found.memory.values()]
+    fullest = max(sums) if mode == "heterogeneous" else sum(sums)
+    assert found.peak_memory == pytest.approx(fullest)
+
+
+def test_every_number_has_its_formula() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2))
+    rows = {
+        (row["module"], row["part"]): row
+        for row in predict(llava(), chosen, WORKLOAD).memory_rows()
+    }
+    optimizer = rows[llava().language.name, "optimizer"]
+    assert optimizer["formula"] == "bytes × parameters on the rank × share after sharding"
+    assert optimizer["numbers"].startswith("12 × ")
+    assert optimizer["numbers"].endswith("× 0.5")
+    kept = rows["images", "activations"]
+    assert "micro-batches in flight" in kept["formula"]
+    assert "2205.05198" in kept["source"]

@@ -1,0 +1,99 @@
+"""What a predicted step is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from mimokit.charts import axes, palette
+from mimokit.charts.table import inline, layered
+from mimokit.plan.prediction import Prediction
+
+PART_TITLES = {
+    "matrix": "matrix products",
+    "attention": "attention",
+    "memory": "elementwise",
+    "encoder": "encoders",
+    "tensor": "tensor parallel",
+    "context": "context parallel",
+    "expert": "expert dispatch",
+    "pipeline": "sends of stages",
+    "bridge": "bridges",
+    "host": "host",
+    "update": "update",
+    "bubble": "bubble",
+}
+
+
+def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart:
+    """Return predicted steps as stacked bars in milliseconds, one per layout.
+
+    The thin line at the end of a bar is the confidence band.
+
+    Raises:
+        ValueError: there is no prediction.
+    """
+    shown = [predictions] if isinstance(predictions, Prediction) else list(predictions)
+    if not shown:
+        raise ValueError("The chart step_parts needs at least one prediction.")
+    names = [str(one.layout) for one in shown]
+    rows = [row for one in shown for row in _rows(one)]
+    keys = [
+        PART_TITLES[part] for part in palette.STEP_COLORS if any(r["name"] == part for r in rows)
+    ]
+    hues = {PART_TITLES[part]: hue for part, hue in palette.STEP_COLORS.items()}
+    bars = (
+        alt.Chart(inline(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("sum(ms):Q", title="milliseconds in a step", stack="zero"),
+            y=_layouts(names),
+            color=alt.Color(
+                "part:N",
+                legend=axes.legend_above(columns=6),
+                scale=alt.Scale(domain=keys, range=[hues[key] for key in keys]),
+                sort=keys,
+            ),
+            order="order:Q",
+            tooltip=["layout:N", "part:N", alt.Tooltip("ms:Q", format=".1f")],
+        )
+    )
+    chart: alt.LayerChart = layered(bars, _band(shown, names)).properties(
+        height=alt.Step(26),
+        title=alt.TitleParams("Step time", subtitle="by what it goes into; the line is the band"),
+        description="Predicted step time per layout and part",
+    )
+    return chart
+
+
+def _rows(prediction: Prediction) -> list[dict[str, Any]]:
+    order = list(palette.STEP_COLORS)
+    return [
+        {
+            "layout": str(prediction.layout),
+            "name": name,
+            "part": PART_TITLES[name],
+            "order": order.index(name),
+            "ms": 1000 * seconds,
+        }
+        for name, seconds in prediction.parts.items()
+        if seconds > 0
+    ]
+
+
+def _band(shown: Sequence[Prediction], names: list[str]) -> alt.Chart:
+    rows = [
+        {"layout": str(one.layout), "low": 1000 * one.low, "high": 1000 * one.high} for one in shown
+    ]
+    chart: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_rule(color=palette.INK, strokeWidth=1.5)
+        .encode(x="low:Q", x2="high:Q", y=_layouts(names))
+    )
+    return chart
+
+
+def _layouts(names: list[str]) -> alt.Y:
+    return alt.Y("layout:N", title=None, sort=names, axis=alt.Axis(labelLimit=420))
