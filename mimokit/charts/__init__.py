@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from mimokit.charts.accuracy_curve import accuracy
     from mimokit.charts.batch_bars import batch_split
     from mimokit.charts.loss_curve import loss
-    from mimokit.charts.memory_bars import memory_bars
     from mimokit.charts.phase_bars import phases
+    from mimokit.charts.predicted_step import step_parts
     from mimokit.charts.rank_cells import rank_map
+    from mimokit.charts.rank_memory import memory_bars
     from mimokit.charts.run_picture import training
     from mimokit.charts.speed import throughput
     from mimokit.charts.stage_bars import pipeline_timeline
     from mimokit.charts.step_heat import step_times
-    from mimokit.charts.step_parts import step_parts
     from mimokit.charts.trace_bars import trace_timeline
 
 __all__ = [
@@ -42,11 +42,11 @@ _HOMES = {
     "accuracy": "accuracy_curve",
     "batch_split": "batch_bars",
     "loss": "loss_curve",
-    "memory_bars": "memory_bars",
+    "memory_bars": "rank_memory",
     "phases": "phase_bars",
     "pipeline_timeline": "stage_bars",
     "rank_map": "rank_cells",
-    "step_parts": "step_parts",
+    "step_parts": "predicted_step",
     "step_times": "step_heat",
     "throughput": "speed",
     "trace_timeline": "trace_bars",
