@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         load_preset,
         preset_names,
     )
+    from mimokit.experiment.calibration import calibrate
     from mimokit.plan.architecture import from_hf, load_model
     from mimokit.plan.hardware import load_hardware
     from mimokit.plan.layout import plan as plan
@@ -69,6 +70,7 @@ __all__ = [
     "ParallelSizes",
     "RuntimeConfig",
     "Workload",
+    "calibrate",
     "check_runnable",
     "from_hf",
     "load_experiment_config",
@@ -87,6 +89,8 @@ _ROOMS = ("analysis", "charts", "cluster", "config", "engine", "experiment", "pl
 def __getattr__(name: str) -> Any:
     if name in _CONFIG_NAMES:
         return getattr(import_module("mimokit.config"), name)
+    if name == "calibrate":
+        return import_module("mimokit.experiment.calibration").calibrate
     if name in _PLAN_NAMES:
         return getattr(import_module(f"mimokit.plan.{_PLAN_NAMES[name]}"), name)
     if name in _ROOMS:

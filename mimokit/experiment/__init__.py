@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mimokit.engine.evaluations import Evaluations
+    from mimokit.experiment.calibration import calibrate
     from mimokit.experiment.run import TrainingResult, TrainingRun, train
     from mimokit.experiment.verification import VerificationReport, verify
 
@@ -18,6 +19,7 @@ __all__ = [
     "TrainingResult",
     "TrainingRun",
     "VerificationReport",
+    "calibrate",
     "train",
     "verify",
 ]
@@ -27,6 +29,7 @@ _HOME = {
     "TrainingResult": "mimokit.experiment.run",
     "TrainingRun": "mimokit.experiment.run",
     "VerificationReport": "mimokit.experiment.verification",
+    "calibrate": "mimokit.experiment.calibration",
     "train": "mimokit.experiment.run",
     "verify": "mimokit.experiment.verification",
 }

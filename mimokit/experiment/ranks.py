@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit import cluster
 from mimokit.config import ExperimentConfig
 from mimokit.engine.evaluations import Evaluations
+from mimokit.plan.calibration import RankMeasurements
 from mimokit.plan.types import LayoutPlan
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ def compare_rank(
     from mimokit.engine.verification import compare_on_rank
 
     return compare_on_rank(plan, config, source or default_data, oracle)
+
+
+def calibrate_rank() -> RankMeasurements:
+    """Measure on this rank; what comes next reaches the caller as samples."""
+    from mimokit.engine.calibration import measure
+
+    return measure(cluster.emit)
 
 
 def describe_data(config: ExperimentConfig, source: DataSource | None) -> dict[str, Any]:

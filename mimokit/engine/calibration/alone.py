@@ -1,0 +1,98 @@
+"""Stages of one rank alone: groups of one, so that nothing is communicated."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.engine.data_parallel import wrap_data_parallel
+from mimokit.engine.device import group_timeout, rank_device
+from mimokit.engine.megatron import (
+    MimoModelConfig,
+    ProcessGroupCollection,
+    ensure_memory_buffer,
+)
+from mimokit.engine.models.language import language_model_spec
+from mimokit.engine.models.vision import vision_submodule_spec
+from mimokit.engine.pipeline.stages import LanguageStage, VisionStage
+from mimokit.engine.provider import SeededMimoModel, inject_process_groups
+from mimokit.engine.rng import seed_modules
+from mimokit.plan.tokens import tokens_per_item
+
+LANGUAGE, IMAGES = "language_module", "images"
+IMAGE_TOKEN = 16
+ALONE = ModuleParallelismConfig(data_parallel=1)
+SEED = 1234
+
+_GROUP_NAMES = (
+    *("tp", "cp", "dp", "pp", "mp", "tp_cp", "dp_cp", "tp_dp_cp", "intra_dp_cp"),
+    *("ep", "expt_tp", "expt_dp", "tp_ep", "tp_ep_pp", "intra_expt_dp"),
+)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """The groups of one rank, in place of a grid."""
+
+    group: dist.ProcessGroup
+
+    @classmethod
+    def create(cls) -> Alone:
+        """Create a group of each rank. Collective over the world."""
+        ensure_memory_buffer()
+        seed_modules(SEED, {LANGUAGE: 0, IMAGES: 0})
+        group, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
+            [[rank] for rank in range(dist.get_world_size())], timeout=group_timeout()
+        )
+        return cls(group)
+
+    def get_pg(self, dimension: str) -> dist.ProcessGroup:
+        """Return the group over a dimension, as `HyperCommGrid` does."""
+        return self.group
+
+    @property
+    def collection(self) -> ProcessGroupCollection:
+        """The groups in the form Megatron's modules take."""
+        return ProcessGroupCollection(
+            **dict.fromkeys(_GROUP_NAMES, self.group), embd=None, pos_embd=None
+        )
+
+
+def language_stage(architecture: ModuleArchitecture, alone: Alone) -> LanguageStage:
+    """Build a whole language model that takes rows of images over edge 0."""
+    groups = alone.collection
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
+        model = SeededMimoModel(
+            MimoModelConfig(
+                language_model_spec=inject_process_groups(
+                    language_model_spec(architecture, ALONE), groups
+                ),
+                modality_submodules_spec={},
+                special_token_ids={IMAGES: IMAGE_TOKEN},
+            ),
+            language_module_name=LANGUAGE,
+            seed=SEED,
+        ).to(rank_device())
+    wrapped = wrap_data_parallel(model.language_model, model.language_model.config, groups)
+    model.language_model = wrapped
+    return LanguageStage(LANGUAGE, wrapped, True, True, model, {0: IMAGES})
+
+
+def vision_stage(
+    architecture: ModuleArchitecture, language: ModuleArchitecture, alone: Alone
+) -> VisionStage:
+    """Build a whole vision encoder with its projector."""
+    groups = alone.collection
+    torch.manual_seed(SEED)
+    spec = vision_submodule_spec(architecture, language, ALONE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        submodule = spec.module.from_spec(inject_process_groups(spec, groups)).to(rank_device())
+    config = next(iter(submodule.encoders.values())).config
+    wrapped = wrap_data_parallel(submodule, config, groups)
+    return VisionStage(IMAGES, wrapped, True, True, tokens_per_item(architecture))

@@ -1,0 +1,208 @@
+"""Pieces of a training step on one rank alone, while the others do the same.
+
+The pieces are mimokit's own stages over groups of one rank: what they cost is what they cost in
+training, without the communication, which `collectives` measures. Their shapes are those of no
+layout in particular.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from torch.utils.data import DataLoader
+
+from mimokit.config import ModuleArchitecture
+from mimokit.engine.calibration.alone import (
+    IMAGE_TOKEN,
+    IMAGES,
+    LANGUAGE,
+    Alone,
+    language_stage,
+    vision_stage,
+)
+from mimokit.engine.calibration.clock import Stopwatch, median_timing
+from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
+from mimokit.engine.data.digits import DigitCollate, DigitStrips
+from mimokit.engine.device import rank_device
+from mimokit.engine.gradients import (
+    clip_gradients,
+    squared_norm_share,
+    trainable_parameters,
+    zero_grad_buffer_for_multimodule,
+)
+from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.monitor import PerformanceMonitor
+from mimokit.engine.optimizer import MainGradAdamW
+from mimokit.engine.pipeline.stages import ModuleStage, StageInput
+from mimokit.engine.steps import Step
+from mimokit.plan.calibration.measurements import PieceTime
+from mimokit.plan.shared_cores.amounts import Amounts, language_ends, layer_amounts, vision_ends
+
+HIDDEN, LAYERS, SAMPLES = (32, 96), (1, 3), (1, 8)
+HEADS, TOKENS, VOCABULARY = 4, 42, 16
+ROUNDS, STEPS = 5, 200
+"""Forward and backward passes per shape, the first of which are not counted; steps of the clock."""
+UNCOUNTED = 2
+EXECUTED_STEPS = 8
+"""Named steps that a training step yields per micro-batch, about."""
+
+
+def language_architecture(hidden: int, layers: int) -> ModuleArchitecture:
+    """Return a small language model."""
+    return ModuleArchitecture(
+        num_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=HEADS,
+        seq_length=TOKENS,
+        vocab_size=VOCABULARY,
+    )
+
+
+def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
+    """Return a small encoder of the scans of digits."""
+    return ModuleArchitecture(
+        num_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=HEADS,
+        seq_length=4,
+        vocab_size=0,
+        image_size=8,
+        patch_size=4,
+    )
+
+
+def piece_times(alone: Alone, emit: Callable[[dict[str, Any]], None]) -> list[PieceTime]:
+    """Measure all pieces on this rank.
+
+    Args:
+        alone: groups of one.
+        emit: what a training step sends its figures with.
+    """
+    found = [*load_times(), step_time(emit)]
+    for hidden in HIDDEN:
+        for layers in LAYERS:
+            architecture = language_architecture(hidden, layers)
+            encoder = vision_architecture(hidden, layers)
+            stages = language_stage(architecture, alone), vision_stage(encoder, architecture, alone)
+            for samples in SAMPLES:
+                found += _language_passes(stages[0], architecture, samples, alone)
+                found += _vision_passes(stages[1], encoder, architecture, samples)
+            for stage in stages:
+                found.append(update_time(stage, alone))
+                stage.wrapped.release()
+    return found
+
+
+def _batches(samples: int) -> Iterator[Batch]:
+    strips = DigitStrips("train", "read", size=4096)
+    indices = (list(range(i * samples, (i + 1) * samples)) for i in range(4096 // samples))
+    collate = DigitCollate(TOKENS, IMAGE_TOKEN, 4)
+    return iter(DataLoader(strips, batch_sampler=list(indices), collate_fn=collate))
+
+
+def load_times() -> list[PieceTime]:
+    """Measure reading, checking and slicing a batch of strips of digits."""
+    found = []
+    for samples in (1, 4, 8):
+        batches, watch = _batches(samples), Stopwatch()
+        for _ in range(ROUNDS):
+            watch.start()
+            batch = get_batch(batches, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
+            batch = to_device(batch, rank_device())
+            slice_text(batch, 0, samples)
+            slice_modality(batch["modality_inputs"][IMAGES], 0, samples)
+            watch.stop()
+        found.append(_piece("load", {"batch": 1, "sample": samples}, watch))
+    return found
+
+
+def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
+    """Measure what a step costs around its work: the monitor, and sending its figures."""
+    monitor = PerformanceMonitor([IMAGES, LANGUAGE], 1)
+    watch = Stopwatch()
+    watch.start()
+    for iteration in range(STEPS):
+        monitor.start_step()
+        for number in range(EXECUTED_STEPS):
+            monitor.observe(Step("forward", LANGUAGE, number))
+        row = monitor.end_step(iteration, samples=1, language_tokens=1, loss=0.0, grad_norm=0.0)
+        emit({"kind": "calibration-step", "time": time.time(), **row})
+    watch.stop()
+    whole = watch.laps[0]
+    return PieceTime("step", {"step": 1}, whole.seconds / STEPS, whole.cpu_seconds / STEPS)
+
+
+def _language_passes(
+    stage: ModuleStage, architecture: ModuleArchitecture, samples: int, alone: Alone
+) -> list[PieceTime]:
+    batch = next(_batches(samples))
+    rows = (batch["input_ids"] == IMAGE_TOKEN).sum(1).tolist()
+
+    def forward() -> torch.Tensor:
+        images = torch.randn(sum(rows), architecture.hidden_size, requires_grad=True)
+        given = StageInput(batch, {0: images.to(rank_device())}, {0: rows})
+        logits = stage.forward(given).tensor
+        losses = vocab_parallel_cross_entropy(logits, batch["labels"], alone.group)
+        return masked_loss_sum(losses, batch["loss_mask"])[0]
+
+    amounts = layer_amounts(architecture, 1, samples, TOKENS).times(architecture.num_layers)
+    amounts += language_ends(architecture, 1, samples * TOKENS)
+    return _passes("language", forward, amounts)
+
+
+def _vision_passes(
+    stage: ModuleStage, architecture: ModuleArchitecture, language: ModuleArchitecture, samples: int
+) -> list[PieceTime]:
+    batch = next(_batches(samples))
+    images = int(batch["modality_inputs"][IMAGES][ITEMS].sum())
+
+    def forward() -> torch.Tensor:
+        return stage.forward(StageInput(batch, {}, {})).tensor.sum()
+
+    amounts = layer_amounts(architecture, 1, images, 4).times(architecture.num_layers)
+    amounts += vision_ends(architecture, language, 1, images)
+    return _passes("encoder", forward, amounts)
+
+
+def _passes(name: str, forward: Callable[[], torch.Tensor], amounts: Amounts) -> list[PieceTime]:
+    ahead, back = Stopwatch(), Stopwatch()
+    for _ in range(ROUNDS + UNCOUNTED):
+        ahead.start()
+        output = forward()
+        ahead.stop()
+        back.start()
+        output.backward()  # type: ignore[no-untyped-call]
+        back.stop()
+    terms = amounts.terms()
+    return [
+        _piece(f"{name} forward", terms, ahead),
+        _piece(f"{name} backward", terms, back),
+    ]
+
+
+def update_time(stage: ModuleStage, alone: Alone) -> PieceTime:
+    """Measure all that a step does once with every gradient and weight."""
+    modules = ((stage.wrapped, cast(HyperCommGrid, alone)),)
+    parameters = trainable_parameters(modules)
+    optimizer = MainGradAdamW(parameters, lr=1e-3, fused=True)
+    watch = Stopwatch()
+    for _ in range(ROUNDS + UNCOUNTED):
+        watch.start()
+        zero_grad_buffer_for_multimodule(modules)
+        stage.wrapped.scale_gradients(1.0)
+        norm = float(squared_norm_share(*modules[0]))
+        clip_gradients(modules, norm + 2.0, 1.0)
+        optimizer.step()
+        watch.stop()
+    numbers = sum(parameter.numel() for parameter in parameters)
+    terms = {"module": 1, "tensor": len(parameters), "number": numbers}
+    return _piece("update", terms, watch)
+
+
+def _piece(name: str, terms: Any, watch: Stopwatch) -> PieceTime:
+    timing = median_timing(watch.laps[UNCOUNTED:])
+    return PieceTime(name, terms, timing.seconds, timing.cpu_seconds)

@@ -1,0 +1,154 @@
+"""Constants with a meaning from measured seconds: few, never negative, not moved by a stray row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.config.problems import ConfigError, Problem
+
+TRIALS = 200
+"""Sets of rows that the start of a fit is drawn from."""
+KEPT_SPREADS, KEPT_SHARE = 2.5, 0.1
+"""Rows within so many spreads, or within this share, take part in the final fit."""
+OUTLIER_SPREADS, OUTLIER_SHARE = 5.0, 0.3
+"""A row is an outlier beyond so many spreads of all residuals, and beyond this share of itself."""
+NORMAL_SPREAD = 1.4826
+"""Standard deviation of normal noise over its median absolute deviation."""
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A linear law fitted to measurements.
+
+    Attributes:
+        name: of what was measured.
+        constants: term -> seconds per unit of the term.
+        residuals: (fitted - measured) / measured, per row.
+        labels: what each row is.
+        outliers: indices of rows that the law does not hold for.
+    """
+
+    name: str
+    constants: Mapping[str, float]
+    residuals: tuple[float, ...]
+    labels: tuple[str, ...]
+    outliers: tuple[int, ...]
+
+    @property
+    def mean_error(self) -> float:
+        """Mean size of the residuals, outliers included."""
+        return float(np.mean(np.abs(self.residuals)))
+
+    @property
+    def worst(self) -> str:
+        """Label of the row with the largest residual."""
+        return self.labels[int(np.argmax(np.abs(self.residuals)))]
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.mean_error:.0%} mean error over {len(self.residuals)} rows"
+        if not self.outliers:
+            return text
+        named = ", ".join(f"{self.labels[i]} ({self.residuals[i]:+.0%})" for i in self.outliers)
+        return f"{text}; does not hold for {named}"
+
+
+def fit_law(
+    name: str,
+    terms: Mapping[str, Sequence[float]],
+    seconds: Sequence[float],
+    labels: Sequence[str] | None = None,
+) -> Fit:
+    """Fit seconds = sum of constant x term with constants of at least zero.
+
+    Relative residuals count, so that short measurements weigh like long ones. The start is the law
+    through few rows that has the least median residual (Rousseeuw 1984), the result the least
+    squares over the rows near it: up to half of the rows may be astray.
+
+    Args:
+        name: of what was measured.
+        terms: term -> its value in every row.
+        seconds: measured, per row.
+        labels: of the rows, for the report.
+
+    Raises:
+        ConfigError: fewer rows than terms, or a row that is not a positive finite number.
+    """
+    measured = np.asarray(seconds, dtype=np.float64)
+    _check(name, measured, len(terms))
+    table = np.stack([np.asarray(column, dtype=np.float64) for column in terms.values()], axis=1)
+    relative = table / measured[:, None]
+    start = relative @ _least_median(relative) - 1
+    kept = np.abs(start) <= max(KEPT_SPREADS * _spread(start), KEPT_SHARE)
+    constants = _least_squares(relative[kept])
+    residuals = relative @ constants - 1
+    return Fit(
+        name,
+        dict(zip(terms, (float(value) for value in constants), strict=True)),
+        tuple(float(value) for value in residuals),
+        tuple(labels) if labels is not None else tuple(f"row {i}" for i in range(len(measured))),
+        _outliers(residuals),
+    )
+
+
+def _check(name: str, measured: Vector, terms: int) -> None:
+    sentence = None
+    if len(measured) < terms:
+        sentence = f"it has {len(measured)} rows for {terms} constants; measure at least as many"
+    elif not (np.isfinite(measured).all() and (measured > 0).all()):
+        sentence = "every row must be a positive number of seconds; measure again"
+    if sentence is not None:
+        problem = Problem("calibration", name, None, f"Calibration of {name}: {sentence}.")
+        raise ConfigError([problem])
+
+
+def _spread(residuals: Vector) -> float:
+    return max(NORMAL_SPREAD * float(np.median(np.abs(residuals))), 1e-12)
+
+
+def _outliers(residuals: Vector) -> tuple[int, ...]:
+    limit = max(OUTLIER_SPREADS * _spread(residuals), OUTLIER_SHARE)
+    return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
+
+
+def _least_median(relative: Vector) -> Vector:
+    """Return the constants through a few rows that miss the other rows least, by the median."""
+    rows, terms = relative.shape
+    generator = np.random.default_rng(0)
+    drawn = np.stack([generator.choice(rows, terms, replace=False) for _ in range(TRIALS)])
+    tables = relative[drawn]
+    solved = np.linalg.pinv(tables) @ np.ones(terms)
+    candidates = np.vstack([np.maximum(solved, 0.0), _least_squares(relative)])
+    missed = np.median(np.abs(candidates @ relative.T - 1), axis=1)
+    best: Vector = candidates[int(np.argmin(missed))]
+    return best
+
+
+def _least_squares(relative: Vector) -> Vector:
+    """Return the constants >= 0 with the least squared distance to one.
+
+    With the handful of terms that laws have here, trying every set of terms that may be above zero
+    is exact and quick.
+    """
+    scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
+    table, ones = relative / scale, np.ones(len(relative))
+    best, least = np.zeros(table.shape[1]), float(len(relative))
+    for chosen in _subsets(table.shape[1]):
+        found = np.linalg.lstsq(table[:, chosen], ones, rcond=None)[0]
+        missed = float(np.square(table[:, chosen] @ found - ones).sum())
+        if (found >= 0).all() and missed < least:
+            best, least = np.zeros(table.shape[1]), missed
+            best[list(chosen)] = found
+    constants: Vector = best / scale
+    return constants
+
+
+def _subsets(count: int) -> Iterator[tuple[int, ...]]:
+    for size in range(1, count + 1):
+        yield from combinations(range(count), size)

@@ -1,0 +1,74 @@
+"""From what every rank measured to what holds for all of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mimokit.plan.calibration.measurements import (
+    CollectiveTime,
+    Measurements,
+    PieceTime,
+    RankMeasurements,
+)
+
+
+def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
+    """Return the medians over ranks.
+
+    Where ranks share cores, a rank computes as fast as its share of them lets it.
+    """
+    first = ranks[0]
+    hosts = tuple(rank.host for rank in ranks)
+    cores = max(
+        sum(rank.cores for rank in ranks if rank.host == host) for host in dict.fromkeys(hosts)
+    )
+    busiest = max(hosts.count(host) for host in hosts)
+    slower = max(1.0, busiest / cores) if first.shares_cores else 1.0
+    products = tuple(
+        replace(one, seconds=slower * statistics.median(r.products[i].seconds for r in ranks))
+        for i, one in enumerate(first.products)
+    )
+    attention = {
+        name: statistics.median(rank.attention[name] for rank in ranks) / slower
+        for name in first.attention
+    }
+    return Measurements(
+        device=first.device,
+        hosts=hosts,
+        memory_bytes=min(rank.memory_bytes for rank in ranks),
+        memory_bandwidth=statistics.median(rank.memory_bandwidth for rank in ranks) / slower,
+        cores=cores,
+        sharing=slower,
+        products=products,
+        attention=attention,
+        collectives=_collectives(ranks),
+        pieces=tuple(_piece(ranks, i) for i in range(len(first.pieces))),
+    )
+
+
+def _piece(ranks: Sequence[RankMeasurements], index: int) -> PieceTime:
+    """Return the median piece: all ranks measure the same ones."""
+    return replace(
+        ranks[0].pieces[index],
+        seconds=statistics.median(rank.pieces[index].seconds for rank in ranks),
+        cpu_seconds=statistics.median(rank.pieces[index].cpu_seconds for rank in ranks),
+    )
+
+
+def _collectives(ranks: Sequence[RankMeasurements]) -> tuple[CollectiveTime, ...]:
+    rows: dict[tuple[str, int, int], list[CollectiveTime]] = defaultdict(list)
+    for rank in ranks:
+        for one in rank.collectives:
+            rows[one.kind, one.ranks, one.size].append(one)
+    return tuple(
+        replace(
+            same[0],
+            across=any(one.across for one in same),
+            seconds=statistics.median(one.seconds for one in same),
+            cpu_seconds=statistics.median(one.cpu_seconds for one in same),
+        )
+        for same in rows.values()
+    )

@@ -1,0 +1,172 @@
+"""Ranks that share the cores of a machine, event by event.
+
+A rank works, meets others, sends and receives in the order of its program. While more ranks work
+than there are cores each gets an equal share of them (processor sharing); a rank that waits takes
+nothing. Where ranks outnumber cores this comes close to all CPU seconds over the cores, where they
+do not to the critical path; in between it is neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Work:
+    """CPU seconds that concern nobody else."""
+
+    label: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Meet:
+    """A collective: CPU seconds of this rank, then waiting until all members have done theirs."""
+
+    label: str
+    seconds: float
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Send:
+    """Hands a message over, and goes on.
+
+    Attributes:
+        key: what tells the message from others.
+    """
+
+    label: str
+    seconds: float
+    key: Hashable
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Waits for a message, and then takes it in."""
+
+    label: str
+    seconds: float
+    key: Hashable
+
+
+Operation = Work | Meet | Send | Receive
+Program = Sequence[Operation]
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a rank did, waiting included: seconds from the beginning of the step."""
+
+    rank: int
+    label: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class SharedRun:
+    """How programs went.
+
+    Attributes:
+        seconds: until the last rank ended.
+        cpu_seconds: of every rank.
+        spans: in the order in which they ended.
+    """
+
+    seconds: float
+    cpu_seconds: tuple[float, ...]
+    spans: tuple[Span, ...]
+
+
+def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
+    """Run the programs of all ranks on shared cores.
+
+    Args:
+        programs: by rank.
+        cores: CPU seconds per second that all ranks together get; a rank gets one at most.
+
+    Raises:
+        ValueError: no cores, or programs that wait for each other for ever.
+    """
+    if cores <= 0:
+        raise ValueError(f"cores is {cores}; it must be more than 0.")
+    run = _Run(programs)
+    while run.working:
+        run.advance(min(1.0, cores / len(run.working)))
+    stuck = [rank for rank, program in enumerate(programs) if run.place[rank] < len(program)]
+    if stuck:
+        label = programs[stuck[0]][run.place[stuck[0]]].label
+        raise ValueError(f"Rank {stuck[0]} waits for ever in '{label}'.")
+    cpu = tuple(sum(operation.seconds for operation in program) for program in programs)
+    return SharedRun(run.now, cpu, tuple(run.spans))
+
+
+class _Run:
+    """The state of all ranks at one moment."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self._programs = programs
+        self.now = 0.0
+        self.place = [0] * len(programs)
+        self.spans: list[Span] = []
+        self.working: dict[int, float] = {}
+        self._began = [0.0] * len(programs)
+        self._sent: Counter[Hashable] = Counter()
+        self._receiving: dict[Hashable, int] = {}
+        self._arrived: dict[tuple[int, ...], set[int]] = {}
+        for rank in range(len(programs)):
+            self._begin(rank)
+
+    def advance(self, rate: float) -> None:
+        """Go on to the next moment at which a rank has done its CPU seconds."""
+        least = min(self.working.values())
+        self.now += least / rate
+        ended = [rank for rank, left in self.working.items() if left <= least]
+        for rank in self.working:
+            self.working[rank] -= least
+        for rank in ended:
+            del self.working[rank]
+            self._worked(rank)
+
+    def _begin(self, rank: int) -> None:
+        program = self._programs[rank]
+        if self.place[rank] == len(program):
+            return
+        operation = program[self.place[rank]]
+        self._began[rank] = self.now
+        if isinstance(operation, Receive) and not self._sent[operation.key]:
+            self._receiving[operation.key] = rank
+            return
+        self.working[rank] = operation.seconds
+
+    def _worked(self, rank: int) -> None:
+        operation = self._programs[rank][self.place[rank]]
+        if isinstance(operation, Meet):
+            self._meet(rank, operation)
+            return
+        if isinstance(operation, Send):
+            self._sent[operation.key] += 1
+            waiting = self._receiving.pop(operation.key, None)
+            if waiting is not None:
+                receive = self._programs[waiting][self.place[waiting]]
+                self.working[waiting] = receive.seconds
+        if isinstance(operation, Receive):
+            self._sent[operation.key] -= 1
+        self._end(rank)
+
+    def _meet(self, rank: int, operation: Meet) -> None:
+        arrived = self._arrived.setdefault(operation.members, set())
+        arrived.add(rank)
+        if len(arrived) == len(operation.members):
+            del self._arrived[operation.members]
+            for member in operation.members:
+                self._end(member)
+
+    def _end(self, rank: int) -> None:
+        label = self._programs[rank][self.place[rank]].label
+        self.spans.append(Span(rank, label, self._began[rank], self.now))
+        self.place[rank] += 1
+        self._begin(rank)

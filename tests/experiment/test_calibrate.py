@@ -1,0 +1,87 @@
+"""Calibrating a real cluster: a file that predictions take, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mimokit
+from mimokit.cluster import ClusterError, EngineCluster, RankDied
+from mimokit.config import ConfigError
+from mimokit.plan.calibration import Calibration, load_calibration
+from mimokit.plan.hardware import load_hardware
+
+
+@pytest.fixture(scope="module")
+def calibrated(
+    cluster: EngineCluster, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Calibration, list[str]]:
+    said: list[str] = []
+    path = tmp_path_factory.mktemp("calibration") / "here.json"
+    return mimokit.calibrate(cluster, path, progress=said.append), said
+
+
+def test_the_files_are_read_again(calibrated: tuple[Calibration, list[str]]) -> None:
+    found, _ = calibrated
+    assert found.path is not None
+    assert load_hardware(found.path) == found.hardware
+    assert load_calibration(found.path) == found
+
+
+def test_everything_is_measured(calibrated: tuple[Calibration, list[str]]) -> None:
+    found, said = calibrated
+    assert said[0] == "calibrating: cores and memory"
+    assert said[-1] == "calibrating: pieces of a training step"
+    assert set(found.hardware.peak_flops) == {"fp32", "bf16"}
+    assert set(found.costs.collectives["all-reduce"]) == {2, 4, 8}
+    assert set(found.costs.collectives) == {"all-reduce", "all-gather", "reduce-scatter", "send"}
+    assert found.hardware.domain_ranks == 8
+    assert found.software.host_layer > 0
+    assert all(len(fit.residuals) == len(fit.labels) for fit in found.fits)
+
+
+def test_constants_are_those_of_a_machine(calibrated: tuple[Calibration, list[str]]) -> None:
+    """Orders of magnitude, which hold on every machine that runs this."""
+    found, _ = calibrated
+    layer = found.costs.pieces["language forward"]["layer"]
+    assert 1e-5 < layer < 1e-1
+    assert 1e7 < found.hardware.peak_flops["fp32"] < 1e13
+    more = [found.costs.collective("all-reduce", ranks, 512) for ranks in (2, 8)]
+    assert more[0] < more[1]
+
+
+def test_one_engine_is_refused(tmp_path: Path) -> None:
+    with (
+        EngineCluster(n=1, progress=False) as alone,
+        pytest.raises(ConfigError, match="the cluster has 1 engine") as refused,
+    ):
+        mimokit.calibrate(alone, tmp_path / "here.json")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_closed_cluster_is_refused(tmp_path: Path) -> None:
+    with EngineCluster(n=2, progress=False) as closed:
+        pass
+    with pytest.raises(ClusterError, match="this cluster is closed"):
+        mimokit.calibrate(closed, tmp_path / "here.json")
+
+
+def test_a_path_that_predict_would_take_for_a_name_is_refused(cluster: EngineCluster) -> None:
+    with pytest.raises(ConfigError, match=r"does not end in \.json"):
+        mimokit.calibrate(cluster, "laptop")
+
+
+def test_a_rank_that_dies_on_the_way_is_named(cluster: EngineCluster, tmp_path: Path) -> None:
+    import os
+    import signal
+
+    def kill_one(said: str) -> None:
+        if "pieces" in said:
+            pid = cluster.pids[3]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(RankDied, match="rank 3"):
+        mimokit.calibrate(cluster, tmp_path / "here.json", progress=kill_one)
+    assert not (tmp_path / "here.json").exists()
