@@ -28,7 +28,7 @@ APART = prediction("heterogeneous", ParallelSizes(data=2))
 
 
 def values(chart: Any, layer: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = chart.to_dict()["layer"][layer]["data"]["values"]
+    found: list[dict[str, Any]] = chart.layer[layer].data.values
     return found
 
 
