@@ -126,12 +126,12 @@ def _shard(ranks: RankMap, rank: int, network: ModuleArchitecture) -> str:
     if per_stage == network.num_layers:
         layers = f"all {network.num_layers} layers"
     if ranks.tensor_parallel == 1:
-        return f"holds {layers}, each whole"
+        return f"Holds {layers}, each whole"
     heads = network.num_attention_heads // ranks.tensor_parallel
     begin = place["tp"] * heads
     span = f"{begin}–{begin + heads - 1}" if heads > 1 else f"{begin}"
     return (
-        f"holds part {place['tp'] + 1} of {ranks.tensor_parallel} of {layers}: heads {span} of "
+        f"Holds part {place['tp'] + 1} of {ranks.tensor_parallel} of {layers}: heads {span} of "
         f"{network.num_attention_heads}"
     )
 

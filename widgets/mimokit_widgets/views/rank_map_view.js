@@ -84,7 +84,7 @@ export class RankMapView {
         return numbers;
       }));
     this.layout = null;
-    if (this.search.value) this.find();
+    this.seek();
     this.schedule();
   }
 
@@ -391,23 +391,35 @@ export class RankMapView {
       height / 2 - (ys[rank] + cellHeight / 2) * scale);
   }
 
+  /** Go to the rank that is typed, or light up all that match. */
   find() {
-    const words = this.search.value.trim().toLowerCase().replace(/^rank\s+(?=\d)/, "");
-    this.sought = null;
-    setText(this.found, "");
-    const { shown, per_node: perNode } = this.ranks;
-    if (/^\d+$/.test(words)) {
-      const rank = Number(words);
-      if (rank < shown) {
-        this.reveal(rank);
-        this.select(rank);
-      } else setText(this.found, "no such rank");
-    } else if (words) {
-      this.sought = this.matching(words.split(/[\s,]+/), shown, perNode);
-      const count = this.sought.reduce((sum, one) => sum + one, 0);
-      setText(this.found, `${count.toLocaleString("en")} rank${count === 1 ? "" : "s"}`);
+    const rank = this.typedRank();
+    this.seek();
+    if (rank !== null && rank < this.ranks.shown) {
+      this.reveal(rank);
+      this.select(rank);
     }
     this.schedule();
+  }
+
+  typedRank() {
+    const words = this.search.value.trim().toLowerCase().replace(/^rank\s+(?=\d)/, "");
+    return /^\d+$/.test(words) ? Number(words) : null;
+  }
+
+  /** Bring what a search lights up, and the count of it, up to the plan. */
+  seek() {
+    const { shown, per_node: perNode } = this.ranks;
+    const words = this.search.value.trim().toLowerCase();
+    const rank = this.typedRank();
+    this.sought = null;
+    let found = rank !== null && rank >= shown ? "no such rank" : "";
+    if (words && rank === null) {
+      this.sought = this.matching(words.split(/[\s,]+/), shown, perNode);
+      const count = this.sought.reduce((sum, one) => sum + one, 0);
+      found = `${count.toLocaleString("en")} rank${count === 1 ? "" : "s"}`;
+    }
+    setText(this.found, found);
   }
 
   /** Ranks of which one module matches every word: "tp1", "node 2", part of a name. */

@@ -1,0 +1,342 @@
+"""The planner in JupyterLab, in a real browser, without a network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import mimokit
+from mimokit.config import load_preset
+from tests.browser.conftest import VIEWPORT
+from tests.browser.network import NetworkGuard
+from tests.browser.notebook_page import DARK, LIGHT, NotebookPage, OpenNotebook, write_notebook
+from tests.browser.planner_page import CELL, PlannerPage, show_planner
+from tests.browser.server import LabServer
+
+HETEROGENEOUS = "preset:llava_7b_heterogeneous"
+
+
+@pytest.fixture(scope="module")
+def notebook(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
+    """One notebook for all planners that leave page and kernel as they were."""
+    guard = NetworkGuard()
+    context = chromium.new_context(viewport=VIEWPORT, service_workers="block")
+    context.set_default_timeout(30_000)
+    guard.watch(context)
+    file = write_notebook(lab.folder / "planners.ipynb", [CELL])
+    opened = NotebookPage(context.new_page(), file, lab)
+    opened.open()
+    yield opened
+    opened.end_kernel()
+    context.close()
+    assert guard.requests == []
+
+
+def test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows(
+    notebook: NotebookPage,
+) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    keyboard = planner.notebook.page.keyboard
+    planner.expect_map("24 ranks on 3 nodes")
+    planner.expect_map("language_module on ranks 8–23: TP 4, CP 1, DP 2, PP 2")
+    planner.field("TP of language_module").focus()
+    keyboard.press("Shift+ArrowUp")  # doubles
+    planner.expect_map("40 ranks on 5 nodes")
+    planner.expect_map("language_module on ranks 8–39: TP 8, CP 1, DP 2, PP 2")
+    keyboard.press("Tab")
+    expect(planner.field("PP of language_module")).to_be_focused()
+    keyboard.press("Tab")
+    keyboard.press("ArrowUp")
+    planner.expect_map("TP 8, CP 2, DP 2, PP 2")
+    assert planner.notebook.value("planner.plan.world_size") == 72
+    sizes = "planner.config.model.module_parallelisms['language_module']"
+    assert planner.notebook.value(f"{sizes}.context_parallel") == 2
+    keyboard.press("Control+z")
+    planner.expect_map("40 ranks on 5 nodes")
+    keyboard.press("Control+z")
+    planner.expect_map("24 ranks on 3 nodes")
+    keyboard.press("Control+Shift+Z")
+    planner.expect_map("40 ranks on 5 nodes")
+    planner.button("↶ Undo").click()
+    planner.expect_map("24 ranks on 3 nodes")
+    expect(planner.field("TP of language_module")).to_have_value("4")
+
+
+def test_an_invalid_edit_is_explained_and_righted_with_one_click(
+    notebook: NotebookPage,
+) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    planner.type("DP of language_module", "3")
+    field = planner.field("DP of language_module")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    told = field.get_attribute("aria-describedby")
+    expect(planner.root.locator(f"#{told}")).to_have_text(
+        "Module 'language_module': data_parallel 3 does not go with the rest; 4 does."
+    )
+    expect(planner.root).to_have_class(re.compile("invalid"))
+    planner.expect_map("24 ranks on 3 nodes")  # the last valid layout
+    planner.screenshot("invalid")
+    assert planner.notebook.value("len(planner.problems)") > 0
+    planner.button("DP 3 → 4").click()
+    planner.expect_map("40 ranks on 5 nodes")
+    planner.expect_valid()
+    expect(field).to_have_value("4")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    expect(field).to_be_focused()
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "9" * 30, "-1", "1.5"])
+def test_what_is_no_size_is_marked_and_blanks_nothing(notebook: NotebookPage, text: str) -> None:
+    planner = show_planner(notebook)
+    planner.type("TP of images", text)
+    expect(planner.field("TP of images")).to_have_attribute("aria-invalid", "true")
+    expect(planner.field("TP of images")).to_have_value(text)
+    planner.expect_map("8 ranks on 1 node")
+    planner.root.locator(".fix").first.click()
+    planner.expect_valid()
+
+
+def test_a_click_on_a_rank_tells_all_about_it(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    details = planner.root.locator(".details")
+    planner.map.click(position={"x": 20, "y": 40})
+    expect(details).to_contain_text("Rank 0 on node 0")
+    expect(details).to_contain_text("layers 0–11 of 24")
+    for name, members in (("TP", "ranks 0–1"), ("DP", "ranks 0, 2"), ("PP", "ranks 0, 4")):
+        expect(details.locator(f"[data-group='images {name.lower()}']")).to_contain_text(members)
+    planner.map.press("ArrowRight")
+    expect(details).to_contain_text("Rank 1 on node 0")
+    chip = details.locator("[data-group='images dp']")
+    chip.click()
+    expect(chip).to_have_attribute("aria-pressed", "true")
+    planner.screenshot("rank")
+    planner.map.press("Escape")
+    expect(details).to_contain_text("Click a rank")
+    planner.field("Find ranks").fill("17")
+    expect(details).to_contain_text("Rank 17 on node 2")
+    planner.field("Find ranks").fill("tp1 dp0")
+    expect(planner.root.locator(".tools [role=status]")).to_have_text("4 ranks")
+
+
+def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    for theme in ("light", "dark"):
+        if theme == "dark":
+            planner.notebook.choose_theme(DARK)
+        expect(planner.root).to_have_attribute("data-theme", theme)
+        planner.open_tab("Rank map")
+        planner.screenshot(f"ranks {theme}")
+        planner.open_tab("Batch split")
+        planner.button("Next sample").click()
+        planner.button("Next sample").click()
+        expect(planner.root.locator(".steps li").first).to_contain_text("read it")
+        expect(planner.root.locator("canvas.batch")).to_have_accessible_name(
+            re.compile("8 samples per micro-batch")
+        )
+        planner.screenshot(f"batch {theme}")
+        planner.open_tab("Traffic")
+        expect(planner.root.locator("canvas.traffic")).to_have_accessible_name(
+            re.compile("Traffic per step: bridge")
+        )
+        planner.screenshot(f"traffic {theme}")
+        planner.open_tab("Pipeline")
+        expect(planner.root.locator(".pipeline h4")).to_contain_text("1F1B over 4 stages")
+        planner.screenshot(f"pipeline {theme}")
+    notebook.choose_theme(LIGHT)
+
+
+def test_the_pipeline_tab_is_absent_where_there_is_none(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    tabs = planner.root.get_by_role("tab")
+    assert "Pipeline" not in tabs.all_text_contents()
+    planner.root.get_by_role("radio", name="heterogeneous").check()
+    expect(planner.root.get_by_role("tab", name="Pipeline")).to_be_visible()
+
+
+def test_a_layout_is_saved_and_loaded_again(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    planner.type("DP of language_module", "4")
+    planner.expect_map("40 ranks")
+    planner.button("Save …").click()
+    planner.field("File to save to").fill("mine.yaml")
+    planner.root.locator(".popover").get_by_role("button", name="Save").click()
+    expect(planner.root.locator(".notice")).to_have_text("Written to mine.yaml.")
+    file = planner.notebook.server.folder / "mine.yaml"
+    assert mimokit.plan(file).world_size == 40
+    planner.root.locator("select[aria-label='Open a preset']").select_option("llava_7b_homogeneous")
+    planner.expect_map("homogeneous")
+    planner.root.locator("input[type=file]").set_input_files(file)
+    planner.expect_map("40 ranks on 5 nodes")
+    assert planner.notebook.value("planner.plan.deployment_mode") == "heterogeneous"
+
+
+def test_a_yaml_with_unknown_keys_is_dropped_on_it(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    text = load_preset("llava_7b_heterogeneous").to_yaml()
+    planner.drop(
+        "mine.yaml", text.replace("  base_batch_size:", "  batchsize: 3\n  base_batch_size:")
+    )
+    expect(planner.root.locator(".complaint")).to_contain_text("unknown key batchsize")
+    planner.expect_map("8 ranks on 1 node")
+    planner.button("Remove batchsize").click()
+    planner.expect_map("24 ranks on 3 nodes")
+
+
+def test_ten_thousand_modules_pasted_are_refused_in_a_sentence(
+    notebook: NotebookPage,
+) -> None:
+    planner = show_planner(notebook)
+    modules = "".join(f"    m{n}: {{tensor_parallel: 1}}\n" for n in range(10_000))
+    planner.paste("model:\n  module_parallelisms:\n" + modules)
+    expect(planner.root.locator(".notice")).to_contain_text("the planner reads at most 100,000")
+    planner.expect_valid()
+    planner.expect_map("8 ranks on 1 node")
+
+
+def test_two_planners_in_one_notebook_know_nothing_of_each_other(
+    open_notebook: OpenNotebook,
+) -> None:
+    cell = "LayoutPlanner('preset:llava_7b_heterogeneous')"
+    notebook = open_notebook("from mimokit_widgets import LayoutPlanner", cell, cell)
+    notebook.run_all()
+    roots = notebook.page.locator(".mimokit-planner")
+    expect(roots.nth(1).locator("canvas.ranks[data-drawn]")).to_be_visible()
+    one, other = (PlannerPage(notebook, roots.nth(place)) for place in range(2))
+    one.type("DP of language_module", "4")
+    one.expect_map("40 ranks")
+    other.type("TP of images", "0")
+    expect(other.root).to_have_class(re.compile("invalid"))
+    one.expect_valid()
+    other.expect_map("24 ranks")
+    one.button("↶ Undo").click()
+    one.expect_map("24 ranks")
+    expect(other.root).to_have_class(re.compile("invalid"))
+
+
+def test_sixteen_thousand_ranks_are_drawn_searched_and_looked_at(
+    notebook: NotebookPage,
+) -> None:
+    planner = show_planner(notebook)
+    planner.type("DP of images", "16384")
+    planner.type("DP of language_module", "2048")
+    planner.expect_map("16,384 ranks on 2,048 nodes")
+    planner.screenshot("16384 ranks")
+    planner.field("Find ranks").fill("12345")
+    details = planner.root.locator(".details")
+    expect(details).to_contain_text("Rank 12345 on node 1543")
+    expect(details).to_contain_text("2,048 ranks 1, 9, 17, 25 … 16,377, every 8")
+    planner.screenshot("16384 ranks zoomed")
+    for tab in ("Batch split", "Traffic"):
+        planner.open_tab(tab)
+    planner.screenshot("16384 ranks traffic")
+
+
+def test_two_layouts_stand_side_by_side(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    planner.button("Compare").click()
+    expect(planner.root.get_by_text("The layouts are the same.")).to_be_visible()
+    planner.type("DP of language_module", "4")
+    expect(planner.root.locator("tr.differs").first).to_be_visible()
+    line = planner.root.get_by_role("row", name="language_module: sizes")
+    expect(line).to_contain_text("TP 4 · PP 2 · DP 2≠TP 4 · PP 2 · DP 4")
+    planner.screenshot("comparison")
+    planner.button("End comparison").click()
+    planner.expect_map("40 ranks")
+
+
+def test_each_number_opens_its_formula(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    number = planner.root.locator(".numbers button").nth(1)
+    number.focus()
+    planner.notebook.page.keyboard.press("Enter")
+    formula = planner.root.locator(".formula")
+    expect(formula).to_have_text(
+        "samples per micro-batch = base_batch_size 4 × DP 2 of language_module = 8"
+    )
+    planner.type("batch size", "16")
+    expect(formula).to_have_text(
+        "samples per micro-batch = base_batch_size 16 × DP 2 of language_module = 32"
+    )
+
+
+def test_it_is_copied_as_python_and_as_a_command(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    planner.notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    planner.button("Copy as Python").click()
+    expect(planner.root.locator(".notice[data-copied=python]")).to_contain_text("in the clipboard")
+    code = planner.notebook.page.evaluate("navigator.clipboard.readText()")
+    made: dict[str, object] = {}
+    exec(code, made)
+    assert made["plan"] == mimokit.plan("preset:llava_7b_heterogeneous")
+    planner.button("Copy torchrun command").click()
+    expect(planner.root.locator(".notice[data-copied=torchrun]")).to_be_visible()
+    command = planner.notebook.page.evaluate("navigator.clipboard.readText()")
+    assert command.startswith("torchrun --nnodes 3")
+
+
+def test_code_in_other_cells_sees_and_sets_it(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    planner.notebook.execute(
+        "heard = []\nplanner.observe(lambda change: heard.append(change['new'].world_size), 'plan')"
+    )
+    planner.notebook.execute("planner.config = 'preset:llava_7b_heterogeneous'")
+    planner.expect_map("24 ranks on 3 nodes")
+    expect(planner.field("TP of language_module")).to_have_value("4")
+    planner.type("DP of language_module", "4")
+    planner.expect_map("40 ranks")
+    assert planner.notebook.value("heard") == [24, 40]
+
+
+def test_reopened_without_its_kernel_the_last_layout_stands_there(
+    open_notebook: OpenNotebook,
+) -> None:
+    planner = show_planner(open_notebook(CELL), HETEROGENEOUS)
+    planner.type("DP of language_module", "4")
+    planner.expect_map("40 ranks")
+    page = planner.notebook.page
+    saved = page.locator(".mimokit-saved")
+    expect(saved).to_be_hidden()  # the widget is there
+    expect(saved).to_contain_text("heterogeneous on 40 ranks")
+    planner.notebook.save()
+    planner.notebook.end_kernel()
+    planner.notebook.open()
+    expect(page.locator(".mimokit-planner")).to_have_count(0)
+    expect(page.locator(".mimokit-saved")).to_be_visible()
+    expect(page.locator(".mimokit-saved")).to_contain_text("heterogeneous on 40 ranks")
+    planner.notebook.screenshot("planner without kernel")
+
+
+def test_a_narrow_cell_holds_it_too(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    planner.notebook.page.set_viewport_size({"width": 760, "height": 1900})
+    root = planner.root
+    expect(root).to_be_visible()
+    planner.screenshot("narrow")
+    assert root.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
+
+
+def test_the_pictures_are_widgets_of_their_own(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook(
+        "from mimokit_widgets import BatchSplit, RankMap, TrafficMap",
+        "ranks = RankMap('preset:llava_7b_colocated'); ranks",
+        "batch = BatchSplit('preset:llava_7b_colocated', sample=3); batch",
+        "TrafficMap('preset:llava_7b_heterogeneous', by_node=True)",
+    )
+    notebook.run_all()
+    page = notebook.page
+    page.locator("canvas.ranks").click(position={"x": 20, "y": 40})
+    expect(page.locator(".details")).to_contain_text("Rank 0 on node 0")
+    assert notebook.value("ranks.selected") == 0
+    expect(page.locator(".steps")).to_contain_text("piece 4 of 8")
+    page.get_by_role("button", name="Next sample").click()
+    expect(page.locator(".steps")).to_contain_text("piece 5 of 8")
+    assert notebook.value("batch.sample") == 4
+    page.get_by_role("radio", name="backward").check()
+    expect(page.locator(".steps")).to_contain_text("its gradient is cut")
+    expect(page.locator("canvas.traffic")).to_have_accessible_name(re.compile("from node"))
+    notebook.execute("ranks.plan = 'preset:llava_7b_heterogeneous'")
+    expect(page.locator("canvas.ranks")).to_have_accessible_name(re.compile("24 ranks"))
+    notebook.screenshot("views")

@@ -1,0 +1,136 @@
+"""What crosses at a step as arrows between the ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+from mimokit.experiment import Moment
+from mimokit.plan.stepping import Crossing, Piece
+from mimokit.plan.types import LayoutPlan
+from mimokit_widgets.pictures.step_places import BOX_WIDTH, Box, Places
+
+MOST_LABELS = 24
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A crossing in the picture.
+
+    Attributes:
+        piece: as one end saw it, the receiving end where there are both.
+        wrong: something about it differs from the plan.
+        begin: where it comes from.
+        end: where it goes to.
+    """
+
+    piece: Piece
+    wrong: bool
+    begin: Box
+    end: Box
+
+    @property
+    def crossing(self) -> Crossing:
+        """Samples and ranks."""
+        return self.piece.crossing
+
+
+def arrows_of(plan: LayoutPlan, moment: Moment, places: Places) -> list[Arrow]:
+    """Return the arrows of a step; those that differ from the plan come last, on top."""
+    wrong = {difference.crossing for difference in moment.differences}
+    seen: dict[Crossing, Piece] = {}
+    for piece in moment.pieces:
+        if not (piece.crossing in seen and piece.sent):
+            seen[piece.crossing] = piece
+    for difference in moment.differences:
+        missing = Piece(difference.crossing, True, (), 0, ())
+        seen.setdefault(difference.crossing, missing)
+    arrows = []
+    for crossing, piece in seen.items():
+        ends = [
+            (crossing.source, crossing.source_rank),
+            (crossing.destination, crossing.destination_rank),
+        ]
+        if crossing.backward:
+            ends = [
+                (crossing.destination, crossing.source_rank),
+                (crossing.source, crossing.destination_rank),
+            ]
+        begin, end = (places.boxes.get(key) for key in ends)
+        if begin is not None and end is not None:
+            arrows.append(Arrow(piece, crossing in wrong, begin, end))
+    return sorted(arrows, key=lambda arrow: arrow.wrong)
+
+
+def sample_text(start: int, stop: int) -> str:
+    """Return samples in words: 3, or 4–7."""
+    return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
+
+
+def draw_arrows(arrows: Iterable[Arrow], colors: dict[str, str]) -> str:
+    """Return SVG: a curve with a head for every arrow, a label for every group of equal ones."""
+    arrows = list(arrows)
+    parts = [_curve(arrow, colors[arrow.crossing.source]) for arrow in arrows]
+    labels = _labels(arrows)
+    if len(labels) <= MOST_LABELS:
+        parts.extend(labels)
+    return "".join(parts)
+
+
+def _edges(arrow: Arrow) -> tuple[float, float, float]:
+    """Return (x where it begins, x where it ends, direction)."""
+    if arrow.begin.x <= arrow.end.x:
+        return arrow.begin.x + BOX_WIDTH, arrow.end.x, 1.0
+    return arrow.begin.x, arrow.end.x + BOX_WIDTH, -1.0
+
+
+def _curve(arrow: Arrow, color: str) -> str:
+    x, to, way = _edges(arrow)
+    y, end = arrow.begin.middle, arrow.end.middle
+    reach = abs(to - x) * 0.45 * way
+    tip = to - 5 * way
+    kept = arrow.crossing.source_rank == arrow.crossing.destination_rank
+    kind = "wrong" if arrow.wrong else "kept" if kept else "moved"
+    stroke = "" if arrow.wrong else f' style="stroke:{color};fill:{color}"'
+    return (
+        f'<g class="arrow {kind}"{stroke}><title>{escape(_title(arrow))}</title>'
+        f'<path d="M{x:.1f} {y:.1f}C{x + reach:.1f} {y:.1f} {tip - reach:.1f} {end:.1f} '
+        f'{tip:.1f} {end:.1f}" fill="none"/>'
+        f'<path class="head" d="M{to:.1f} {end:.1f}l{-7 * way:.1f} -3.6v7.2z"/></g>'
+    )
+
+
+def _title(arrow: Arrow) -> str:
+    piece = arrow.piece
+    return f"{piece.crossing}: {list(piece.shape)}, {piece.bytes:,} bytes"
+
+
+def _labels(arrows: list[Arrow]) -> list[str]:
+    """Return a label at the beginning where all from there is the same, else at each end."""
+    by_begin: dict[tuple[str, int], list[Arrow]] = defaultdict(list)
+    for arrow in arrows:
+        by_begin[arrow.begin.module, arrow.begin.rank].append(arrow)
+    found = []
+    for group in by_begin.values():
+        spans = {(arrow.crossing.start, arrow.crossing.stop) for arrow in group}
+        if len(spans) == 1:
+            x, _, way = _edges(group[0])
+            found.append(_label(group[0], x + 8 * way, group[0].begin.middle, way))
+            continue
+        for arrow in group:
+            _, to, way = _edges(arrow)
+            found.append(_label(arrow, to - 10 * way, arrow.end.middle, -way))
+    return found
+
+
+def _label(arrow: Arrow, x: float, y: float, way: float) -> str:
+    anchor = "start" if way > 0 else "end"
+    shape = "×".join(map(str, arrow.piece.shape))
+    samples = sample_text(arrow.crossing.start, arrow.crossing.stop)
+    wrong = " wrong" if arrow.wrong else ""
+    return (
+        f'<text class="label{wrong}" x="{x:.1f}" y="{y - 6:.1f}" text-anchor="{anchor}">'
+        f'{samples} <tspan class="shape">[{shape}]</tspan></text>'
+    )

@@ -1,0 +1,127 @@
+"""The picture of a step: the global batch, the ranks with their slices, and what crosses."""
+
+from __future__ import annotations
+
+from html import escape
+
+from mimokit.charts.palette import module_colors
+from mimokit.experiment import Moment, Stepper
+from mimokit.plan.stepping import PlannedStep
+from mimokit.plan.types import LayoutPlan
+from mimokit_widgets.pictures.step_arrows import Arrow, arrows_of, draw_arrows
+from mimokit_widgets.pictures.step_places import BOX_HEIGHT, BOX_WIDTH, Box, places_of
+
+STRIP = 176.0
+"""Width of the strip of samples in a box."""
+BATCH_HEIGHT = 62
+MOST_NUMBERED = 40
+
+
+def step_svg(stepper: Stepper) -> str:
+    """Return the step that is looked at as SVG; its colours are those of `stepper.css`."""
+    plan, moment = stepper.plan, stepper.now
+    places, colors = places_of(plan), module_colors(plan.modules)
+    arrows = [] if moment is None else arrows_of(plan, moment, places)
+    boxes = "".join(
+        _box(plan, box, moment, stepper.next_step(box.rank), colors[box.module])
+        for box in places.boxes.values()
+    )
+    headings = "".join(
+        f'<text class="heading" x="{x}" y="{y}" style="fill:{colors[module]}">{escape(text)}</text>'
+        for text, module, x, y in places.headings
+    )
+    return (
+        f'<svg viewBox="0 0 {places.width:.0f} {places.height + BATCH_HEIGHT:.0f}" role="img" '
+        f'aria-label="{escape(_in_words(moment))}" style="width:{places.width:.0f}px;max-width:100%">'
+        f"{_batch(plan, moment, arrows, colors)}"
+        f'<g transform="translate(0 {BATCH_HEIGHT})">{headings}{boxes}'
+        f"{draw_arrows(arrows, colors)}</g></svg>"
+    )
+
+
+def _in_words(moment: Moment | None) -> str:
+    return "before the first step" if moment is None else str(moment)
+
+
+def _batch(
+    plan: LayoutPlan, moment: Moment | None, arrows: list[Arrow], colors: dict[str, str]
+) -> str:
+    """Return the row of samples; those that cross have the colour of the module they come from."""
+    count = plan.batch.global_batch_size
+    width = min(30.0, 640.0 / count)
+    crossing = {
+        sample: colors[arrow.crossing.source]
+        for arrow in arrows
+        for sample in range(arrow.crossing.start, arrow.crossing.stop)
+    }
+    numbers = {} if moment is None else {step.microbatch for step in moment.tick.steps.values()}
+    named = ", ".join(str(number) for number in sorted(n for n in numbers if n is not None))
+    words = f"global batch of {count} samples" + (f" · micro-batch {named}" if named else "")
+    cells = []
+    for sample in range(count):
+        x = 1 + sample * width
+        color = crossing.get(sample)
+        fill = f' style="fill:{color}"' if color else ""
+        cells.append(
+            f'<rect class="sample{" crosses" if color else ""}" x="{x:.1f}" y="22" '
+            f'width="{width - 3 if width > 6 else width:.1f}" height="22" rx="3"{fill}/>'
+        )
+        if count <= MOST_NUMBERED:
+            place = f'x="{x + (width - 3) / 2:.1f}" y="37" text-anchor="middle"'
+            cells.append(
+                f'<text class="number{" crosses" if color else ""}" {place}>{sample}</text>'
+            )
+    return f'<text class="muted" x="1" y="13">{escape(words)}</text>{"".join(cells)}'
+
+
+def _box(
+    plan: LayoutPlan, box: Box, moment: Moment | None, following: PlannedStep, color: str
+) -> str:
+    step = None if moment is None else moment.tick.steps.get(box.rank)
+    did = moment is not None and moment.records[box.rank].did is not None
+    acts = step is not None and did and step.module in (None, box.module)
+    if acts and step is not None:
+        words = _short(step)
+    elif plan.deployment_mode == "heterogeneous":
+        words = f"waits for {_short(following)}"
+    else:
+        words = ""
+    place = plan.modules[box.module].coordinates(box.rank)
+    sizes = plan.modules[box.module]
+    where = [f"tp {place['tp']}"] if sizes.tensor_parallel > 1 else []
+    where += [f"dp {place['dp']}"] if sizes.data_parallel > 1 else []
+    edge = f' style="stroke:{color}"' if acts else ""
+    return (
+        f'<g class="rank{" acts" if acts else ""}" data-rank="{box.rank}" '
+        f'transform="translate({box.x:.1f} {box.y:.1f})">'
+        f'<rect class="box" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"{edge}/>'
+        f'<text class="name" x="10" y="17">rank {box.rank}</text>'
+        f'<text class="muted" x="{BOX_WIDTH - 10}" y="17" text-anchor="end">'
+        f"{' · '.join(where)}</text>"
+        f"{_slice(plan, box, color)}"
+        f'<text class="action" x="10" y="47">{escape(words)}</text></g>'
+    )
+
+
+def _short(step: PlannedStep) -> str:
+    return step.name if step.microbatch is None else f"{step.name} · {step.microbatch}"
+
+
+def _slice(plan: LayoutPlan, box: Box, color: str) -> str:
+    """Return the rank's slice of the global batch as a strip."""
+    start, stop = plan.batch.modules[box.module].samples[box.rank]
+    count = plan.batch.global_batch_size
+    width = STRIP / count
+    gap = 1.5 if width > 5 else 0.0
+    if gap:
+        cells = "".join(
+            f'<rect class="cell" x="{10 + n * width:.1f}" y="24" width="{width - gap:.1f}" '
+            f'height="8" rx="1.5"' + (f' style="fill:{color}"/>' if start <= n < stop else "/>")
+            for n in range(count)
+        )
+        return cells
+    return (
+        f'<rect class="cell" x="10" y="24" width="{STRIP}" height="8" rx="1.5"/>'
+        f'<rect x="{10 + start * width:.1f}" y="24" width="{(stop - start) * width:.1f}" '
+        f'height="8" rx="1.5" style="fill:{color}"/>'
+    )

@@ -1,0 +1,85 @@
+"""Where the ranks stand in the picture of a step: a column per module or stage, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mimokit.config.topology import topological_order
+from mimokit.plan.types import LayoutPlan
+
+BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 196, 54, 8
+GUTTER = 124
+TOP, HEADING = 8, 24
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rank in its place.
+
+    Attributes:
+        rank: of the world.
+        module: that it works for here; ranks that modules share have a place for each.
+        x: left edge.
+        y: top edge.
+    """
+
+    rank: int
+    module: str
+    x: float
+    y: float
+
+    @property
+    def middle(self) -> float:
+        """Where arrows begin and end."""
+        return self.y + BOX_HEIGHT / 2
+
+
+@dataclass(frozen=True)
+class Places:
+    """All boxes of a layout.
+
+    Attributes:
+        boxes: (module, rank) -> its box.
+        headings: (text, module, x, y) above the ranks of a module or stage.
+        width: of the picture.
+        height: of the picture.
+    """
+
+    boxes: Mapping[tuple[str, int], Box]
+    headings: tuple[tuple[str, str, float, float], ...]
+    width: float
+    height: float
+
+
+def places_of(plan: LayoutPlan) -> Places:
+    """Lay the ranks out: what feeds stands left of what is fed."""
+    boxes: dict[tuple[str, int], Box] = {}
+    headings = []
+    width = height = 0.0
+    for number, column in enumerate(_columns(plan)):
+        x, y = 1.0 + number * (BOX_WIDTH + GUTTER), float(TOP)
+        for module, stage, ranks in column:
+            several = plan.modules[module].pipeline_parallel > 1
+            headings.append((f"{module} · stage {stage}" if several else module, module, x, y + 14))
+            y += HEADING
+            for rank in ranks:
+                boxes[module, rank] = Box(rank, module, x, y)
+                y += BOX_HEIGHT + BOX_GAP
+            y += BOX_GAP
+        width, height = max(width, x + BOX_WIDTH + 1), max(height, y)
+    return Places(boxes, tuple(headings), width, height)
+
+
+def _columns(plan: LayoutPlan) -> list[list[tuple[str, int, range]]]:
+    """Return columns of (module, stage, ranks)."""
+    if plan.pipeline is not None and plan.deployment_mode == "heterogeneous":
+        columns: dict[int, list[tuple[str, int, range]]] = {}
+        for stage, ranks in zip(plan.pipeline.graph.stages, plan.pipeline.ranks, strict=True):
+            columns.setdefault(stage.position, []).append((stage.module, stage.place, ranks))
+        return [columns[position] for position in sorted(columns)]
+    order = topological_order(plan.topology)
+    language = plan.llm_module_name
+    encoders = [(name, 0, plan.modules[name].ranks) for name in order if name != language]
+    last = [(language, 0, plan.modules[language].ranks)]
+    return [encoders, last] if encoders else [last]

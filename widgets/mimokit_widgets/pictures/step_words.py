@@ -1,0 +1,120 @@
+"""What is told beside the picture of a step, as HTML: heading, code, and the crossings checked."""
+
+from __future__ import annotations
+
+from html import escape
+
+from mimokit.experiment import Moment, Stepper
+from mimokit.plan.stepping import Crossing, Difference, Piece
+from mimokit_widgets.pictures.step_arrows import sample_text
+
+MOST_ROWS = 12
+
+
+def heading_html(stepper: Stepper) -> str:
+    """Return where the stepper stands and what the ranks did, in words."""
+    moment, clock = stepper.now, stepper.clock
+    if moment is None:
+        return (
+            f"<p><b>Before the first step</b> <span class='muted'>{len(clock)} ticks make an "
+            "optimizer step</span></p>"
+        )
+    tick = moment.number % len(clock) + 1
+    place = f"iteration {moment.iteration} · tick {tick} of {len(clock)} · plan's clock"
+    did = dict.fromkeys(str(moment.records[rank].did) for rank in moment.acted)
+    loss = f" <b>loss {moment.result['loss']:.6g}</b>" if moment.result else ""
+    words = " · ".join(did) or "nobody had anything to do"
+    return (
+        f"<p><b>Step {moment.number}</b> <span class='muted'>{place} {moment.tick.time:g}</span>"
+        f"{loss}<br>{escape(words)}</p>"
+    )
+
+
+def code_html(moment: Moment | None) -> str:
+    """Return the code that the ranks did, each once."""
+    if moment is None:
+        return ""
+    blocks = dict.fromkeys(moment.records[rank].code for rank in moment.acted)
+    return "".join(_block(code) for code in blocks if code)
+
+
+def _block(code: str) -> str:
+    place, _, text = code.partition("\n")
+    return f"<div class='code'><span>{escape(place)}</span><pre>{escape(text)}</pre></div>"
+
+
+def crossings_html(stepper: Stepper) -> str:
+    """Return the crossings of a step as a table; what differs from the plan is red and first."""
+    moment = stepper.now
+    if moment is None or not (moment.pieces or moment.differences):
+        return ""
+    wrong: dict[Crossing, list[Difference]] = {}
+    for difference in moment.differences:
+        wrong.setdefault(difference.crossing, []).append(difference)
+    pieces: dict[Crossing, Piece] = {}
+    for piece in moment.pieces:
+        if piece.crossing not in pieces or not piece.sent:
+            pieces[piece.crossing] = piece
+    for crossing in wrong:
+        pieces.setdefault(crossing, Piece(crossing, True, (), 0, ()))
+    ordered = sorted(pieces.values(), key=lambda piece: piece.crossing not in wrong)
+    rows = [_row(piece, wrong.get(piece.crossing, [])) for piece in ordered[:MOST_ROWS]]
+    more = len(ordered) - MOST_ROWS
+    rest = f"<p class='muted'>and {more} more</p>" if more > 0 else ""
+    return (
+        "<table class='crossings'><thead><tr><th>from</th><th>to</th><th>samples</th>"
+        "<th>shape</th><th>bytes</th><th>against the plan</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>{rest}{_reasons(stepper, moment)}"
+    )
+
+
+def _reasons(stepper: Stepper, moment: Moment) -> str:
+    """Return why the plan carries it this way, between modules on ranks of their own."""
+    crossed = {(c.source, c.destination, c.backward) for c in (p.crossing for p in moment.pieces)}
+    reasons = [
+        (bridge.backward if backward else bridge.forward).reason
+        for bridge in stepper.plan.disjoint_bridges
+        for backward in (False, True)
+        if (bridge.source, bridge.destination, backward) in crossed
+    ]
+    return "".join(f"<p class='muted'>{escape(reason)}</p>" for reason in reasons)
+
+
+def _row(piece: Piece, wrong: list[Difference]) -> str:
+    crossing = piece.crossing
+    ends = [crossing.source, crossing.destination]
+    giver, taker = reversed(ends) if crossing.backward else ends
+    if wrong:
+        told = "<br>".join(
+            f"planned: {escape(one.planned)}<br>happened: {escape(one.happened)}" for one in wrong
+        )
+    else:
+        told = "as planned" if not piece.sent else "as planned, on its way"
+    cells = (
+        f"rank {crossing.source_rank} <span class='muted'>{escape(giver)}</span>",
+        f"rank {crossing.destination_rank} <span class='muted'>{escape(taker)}</span>",
+        sample_text(crossing.start, crossing.stop) if crossing.stop > crossing.start else "—",
+        " × ".join(map(str, piece.shape)) or "—",
+        f"{piece.bytes:,}",
+        told,
+    )
+    kind = " class='wrong'" if wrong else ""
+    return f"<tr{kind}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def tensors_html(stepper: Stepper, rank: int | None) -> str:
+    """Return what a rank held after the step, as a table."""
+    if rank is None or stepper.now is None or rank not in stepper.now.records:
+        return ""
+    rows = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{' × '.join(map(str, facts.shape)) or '—'}"
+        f"</td><td>{escape(facts.dtype)}</td></tr>"
+        for name, facts in stepper.now.records[rank].tensors.items()
+    )
+    if not rows:
+        return f"<p class='muted'>Rank {rank} held no tensors between its steps here.</p>"
+    return (
+        f"<p><b>Rank {rank}</b> <span class='muted'>holds; "
+        f"<code>stepper.inspect({rank}, name)</code> returns one</span></p>"
+        f"<table class='crossings'><tbody>{rows}</tbody></table>"
+    )
