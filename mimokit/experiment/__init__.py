@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from mimokit.engine.evaluations import Evaluations
     from mimokit.experiment.calibration import calibrate
     from mimokit.experiment.run import TrainingResult, TrainingRun, train
+    from mimokit.experiment.stepping import Moment, Stepper, SteppingError
     from mimokit.experiment.verification import VerificationReport, verify
 
 __all__ = [
     "Evaluations",
+    "Moment",
+    "Stepper",
+    "SteppingError",
     "TrainingResult",
     "TrainingRun",
     "VerificationReport",
@@ -26,6 +30,9 @@ __all__ = [
 
 _HOME = {
     "Evaluations": "mimokit.engine.evaluations",
+    "Moment": "mimokit.experiment.stepping",
+    "Stepper": "mimokit.experiment.stepping",
+    "SteppingError": "mimokit.experiment.stepping",
     "TrainingResult": "mimokit.experiment.run",
     "TrainingRun": "mimokit.experiment.run",
     "VerificationReport": "mimokit.experiment.verification",

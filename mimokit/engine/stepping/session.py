@@ -1,0 +1,223 @@
+"""A training step that stands still between its steps, on one rank."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import ExperimentConfig
+from mimokit.engine.data.sources import DataSource
+from mimokit.engine.stepping.lines import code_to_come
+from mimokit.engine.stepping.reach import executor_of, tensors_of
+from mimokit.engine.stepping.records import StepRecord, TensorFacts
+from mimokit.engine.stepping.watch import Watcher
+from mimokit.engine.steps import Schedule, Step
+from mimokit.engine.training import StepResult, prepare, training_step
+from mimokit.plan.stepping import PlannedStep, clock_of
+from mimokit.plan.types import LayoutPlan
+
+
+class StepFailedError(RuntimeError):
+    """A step raised; the message says which and what."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A copy of a tensor, and what it is a copy of."""
+
+    copy: torch.Tensor
+    original: weakref.ref[torch.Tensor]
+    version: int
+
+
+class RankSession:
+    """The model of a rank and the step it stands in.
+
+    Args:
+        plan: the layout.
+        config: model, data, runtime.
+        source: gives the data.
+        keep: of how many ticks copies of the tensors are kept.
+    """
+
+    def __init__(
+        self, plan: LayoutPlan, config: ExperimentConfig, source: DataSource, keep: int
+    ) -> None:
+        """Build model, optimizer and data. Collective."""
+        self.state = prepare(plan, config, source)
+        self.clock = clock_of(plan)
+        self._rank = dist.get_rank()
+        self._world = dist.group.WORLD
+        self._watcher = Watcher(self.state.layout)
+        self._keep = keep
+        self._kept: OrderedDict[int, dict[str, _Kept]] = OrderedDict()
+        self._schedule: Schedule[StepResult] = training_step(self.state)
+        self._pending: Step | None = None
+
+    @property
+    def intact(self) -> bool:
+        """Whether the world is still the one that the model was built in."""
+        return dist.is_initialized() and dist.group.WORLD is self._world
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return what the suspended step holds, by name."""
+        return tensors_of(self._schedule)
+
+    def advance(self, first: int, count: int) -> list[StepRecord]:
+        """Do this rank's part of `count` ticks, of which `first` is the first.
+
+        Raises:
+            StepFailedError: a step raised, or is not the one that the plan says.
+        """
+        return [self._tick(number) for number in range(first, first + count)]
+
+    def _tick(self, number: int) -> StepRecord:
+        planned = self.clock[number % len(self.clock)].steps.get(self._rank)
+        if number % len(self.clock) == 0:
+            self._schedule = training_step(self.state)
+            self._pending = next(self._schedule)
+        if planned is None or not self._is_next(planned):
+            return StepRecord(
+                number, self._rank, None, self._then(), tensors=self._remember(number)
+            )
+        return self._do(number, planned)
+
+    def _is_next(self, planned: PlannedStep) -> bool:
+        """Whether a planned step is the one to do; a rank passes over what it has nothing for.
+
+        Raises:
+            StepFailedError: this rank is to do something that the plan does not have there.
+        """
+        pending = self._pending
+        if pending is not None and _same(planned, pending):
+            return True
+        language = self.state.layout.language_module_name
+        if planned.action is None and planned.module not in (None, language):
+            return False
+        words = "nothing more" if pending is None else str(_in_words(pending))
+        raise StepFailedError(f"the plan says {planned}, but the rank is about to do {words}")
+
+    def _do(self, number: int, planned: PlannedStep) -> StepRecord:
+        watcher, code = self._watcher, code_to_come(self._schedule)
+        watcher.microbatch = planned.microbatch
+        watcher.executor = executor_of(self._schedule)
+        result: dict[str, float] = {}
+        begin = time.perf_counter()
+        try:
+            self._pending = next(self._schedule)
+        except StopIteration as end:
+            self._pending = None
+            result = _figures(end.value)
+        except Exception as error:
+            raise StepFailedError(
+                f"{type(error).__name__} in the step {planned}: {error}"
+            ) from error
+        seconds = time.perf_counter() - begin
+        pieces = watcher.take()
+        return StepRecord(
+            number=number,
+            rank=self._rank,
+            did=str(planned),
+            then=self._then(),
+            seconds=seconds,
+            code=pieces[0].code if pieces else code,
+            pieces=pieces,
+            tensors=self._remember(number),
+            result=result,
+        )
+
+    def _then(self) -> str:
+        return "" if self._pending is None else str(_in_words(self._pending))
+
+    def _remember(self, number: int) -> dict[str, TensorFacts]:
+        """Copy what is held; what has not changed since the tick before is not copied again."""
+        before = next(reversed(self._kept.values()), {})
+        now = {name: _copy(tensor, before.get(name)) for name, tensor in self.tensors().items()}
+        self._kept[number] = now
+        while len(self._kept) > self._keep:
+            self._kept.popitem(last=False)
+        return {
+            name: TensorFacts(tuple(kept.copy.shape), str(kept.copy.dtype).removeprefix("torch."))
+            for name, kept in now.items()
+        }
+
+    def inspect(self, number: int, name: str) -> Any:
+        """Return a tensor as it was after a tick, as a numpy array; None where it is not kept."""
+        kept = self._kept.get(number, {}).get(name)
+        if kept is None:
+            return None
+        tensor = kept.copy
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self._schedule.close()
+        self._kept.clear()
+        for module, _ in self.state.modules:
+            module.release()
+
+
+def _same(planned: PlannedStep, step: Step) -> bool:
+    wanted = (planned.name, planned.module, planned.microbatch)
+    return wanted == (step.name, step.module, step.microbatch)
+
+
+def _in_words(step: Step) -> PlannedStep:
+    return PlannedStep(step.name, step.module, step.microbatch)
+
+
+def _copy(tensor: torch.Tensor, before: _Kept | None) -> _Kept:
+    version = tensor._version
+    if before is not None and before.original() is tensor and before.version == version:
+        return before
+    return _Kept(tensor.detach().to("cpu", copy=True), weakref.ref(tensor), version)
+
+
+def _figures(result: StepResult) -> dict[str, float]:
+    return {
+        "loss": result.loss,
+        "grad_norm": result.grad_norm,
+        "num_tokens": float(result.num_tokens),
+    }
+
+
+_open: dict[str, RankSession] = {}
+"""The session that is open on this rank, if any, by its name."""
+
+
+def open_session(
+    name: str, plan: LayoutPlan, config: ExperimentConfig, source: DataSource, keep: int
+) -> None:
+    """Open a session in place of the one before. Collective."""
+    close_session()
+    _open[name] = RankSession(plan, config, source, keep)
+
+
+def close_session(name: str | None = None) -> None:
+    """Let go of the open session, if there is one and it is the named one."""
+    for each in [each for each in _open if name in (None, each)]:
+        _open.pop(each).close()
+
+
+def session_of(name: str) -> RankSession | None:
+    """Return the named session; None if it is no longer open, or its world is gone."""
+    session = _open.get(name)
+    return session if session is not None and session.intact else None
+
+
+def current() -> RankSession:
+    """Return the open session.
+
+    Raises:
+        RuntimeError: there is none on this rank, or its world is gone.
+    """
+    for session in _open.values():
+        if session.intact:
+            return session
+    raise RuntimeError("No stepper is open on this rank, or its world has been formed anew.")

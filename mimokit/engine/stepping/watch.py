@@ -1,0 +1,199 @@
+"""Notes what this rank hands over and takes while it does a step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine import bridge as bridges
+from mimokit.engine.bridge import ColocatedBridgeCommunicator
+from mimokit.engine.modes import Layout
+from mimokit.engine.pipeline import messages
+from mimokit.engine.pipeline.executor import StageExecutor
+from mimokit.engine.pipeline.messages import Message
+from mimokit.engine.pipeline.model import HeterogeneousModel
+from mimokit.engine.stepping.lines import calling_line
+from mimokit.plan.schedule import Action
+from mimokit.plan.stepping import Crossing, Piece
+from mimokit.plan.stepping.crossings import colocated_crossings, edge_crossings
+
+_HIDDEN = (__file__, str(Path(messages.__file__)), str(Path(bridges.__file__)))
+
+
+class Watcher:
+    """Collects the pieces that cross; `executor` names what a sender holds.
+
+    Attributes:
+        pieces: since they were last taken.
+        microbatch: of the step that is being done.
+        executor: of the step that is being done, None where there is none.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.pieces: list[Piece] = []
+        self.microbatch: int | None = None
+        self.executor: StageExecutor | None = None
+        self._layout = layout
+        self._rank = dist.get_rank()
+        if isinstance(layout, HeterogeneousModel):
+            layout.mailbox.listeners.append(self._on_message)
+        else:
+            for bridge in layout.bridges.values():
+                bridge.listeners.append(_BridgeWatch(self, bridge))
+
+    def take(self) -> tuple[Piece, ...]:
+        """Return the pieces and begin anew."""
+        taken, self.pieces = tuple(self.pieces), []
+        return taken
+
+    def _on_message(self, message: Message) -> None:
+        layout = cast(HeterogeneousModel, self._layout)
+        rows, *others = message.tensors
+        counts = others[0].tolist() if others else []
+        crossing = self._crossing(layout, message)
+        self.pieces.append(
+            Piece(
+                crossing=crossing,
+                sent=message.sent,
+                shape=tuple(rows.shape),
+                bytes=rows.nbytes,
+                prints=prints_of(rows, counts),
+                held=self._held(layout, message, crossing) if message.sent else None,
+                code=calling_line(*_HIDDEN),
+            )
+        )
+
+    def _crossing(self, layout: HeterogeneousModel, message: Message) -> Crossing:
+        """Say which planned crossing a message is; one of no samples where there is none."""
+        tag, pipeline = message.tag, layout.pipeline
+        kind = "send-backward" if tag.direction else "send-forward"
+        edge = pipeline.graph.edges[tag.edge]
+        action = Action(kind, edge.source, tag.microbatch, tag.edge)  # type: ignore[arg-type]
+        ends = (self._rank, message.peer) if message.sent else (message.peer, self._rank)
+        for crossing, split in edge_crossings(layout.plan, pipeline, action):
+            if (crossing.source_rank, crossing.destination_rank, split) == (*ends, tag.split):
+                return crossing
+        source, destination = (
+            pipeline.graph.stages[end].module for end in (edge.source, edge.destination)
+        )
+        return Crossing(source, destination, bool(tag.direction), tag.microbatch, *ends, 0, 0)
+
+    def _held(
+        self, layout: HeterogeneousModel, message: Message, crossing: Crossing
+    ) -> tuple[str, ...] | None:
+        """Return the fingerprints of what this rank holds for the samples of a crossing."""
+        held = self.executor._held.get(crossing.microbatch) if self.executor is not None else None
+        if held is None:
+            return None
+        if crossing.backward:
+            edge = message.tag.edge
+            tensor, counts = held.given.hidden[edge].grad, held.given.counts[edge]
+        else:
+            assert held.output is not None
+            tensor, counts = held.output.tensor, held.output.counts
+        assert tensor is not None
+        first, last = layout.plan.batch.modules[layout.stage.name].samples[self._rank]
+        if len(counts) != last - first:
+            return prints_of(tensor, ())
+        return prints_of(tensor, counts)[crossing.start - first : crossing.stop - first]
+
+
+class _BridgeWatch:
+    """Told of the calls of one bridge between modules on the same ranks."""
+
+    def __init__(self, watcher: Watcher, bridge: ColocatedBridgeCommunicator) -> None:
+        self._watcher = watcher
+        self._bridge = bridge
+
+    def __call__(self, embeddings: torch.Tensor, rows: Sequence[int], result: torch.Tensor) -> None:
+        """Note the forward crossing, and be told of the backward one."""
+        code = calling_line(*_HIDDEN)
+        self._note(embeddings, result, rows, backward=False, code=code)
+        if self._bridge.plan.direction == "equal" or not embeddings.requires_grad:
+            return
+        given: list[torch.Tensor] = []
+        result.register_hook(given.append)  # type: ignore[no-untyped-call]
+        embeddings.register_hook(self._backward(given, list(rows)))  # type: ignore[no-untyped-call]
+
+    def _backward(
+        self, given: list[torch.Tensor], rows: list[int]
+    ) -> Callable[[torch.Tensor], None]:
+        def note(taken: torch.Tensor) -> None:
+            self._note(given.pop(), taken, rows, backward=True, code=calling_line(*_HIDDEN))
+
+        return note
+
+    def _note(
+        self,
+        given: torch.Tensor,
+        taken: torch.Tensor,
+        rows: Sequence[int],
+        *,
+        backward: bool,
+        code: str,
+    ) -> None:
+        watcher, plan = self._watcher, self._watcher._layout.plan
+        assert watcher.microbatch is not None
+        rank = watcher._rank
+        module = self._bridge.plan.destination if backward else self._bridge.plan.source
+        other = self._bridge.plan.source if backward else self._bridge.plan.destination
+        before = _by_sample(given, self._held_by(module), rows, self._base())
+        after = _by_sample(taken, self._held_by(other), rows, self._base())
+        for crossing in colocated_crossings(plan, self._bridge.plan, backward, watcher.microbatch):
+            for sent, end, parts in (
+                (True, crossing.source_rank, before),
+                (False, crossing.destination_rank, after),
+            ):
+                if end == rank:
+                    samples = range(crossing.start, crossing.stop)
+                    watcher.pieces.append(_piece(crossing, sent, parts, samples, code))
+
+    def _held_by(self, module: str) -> range:
+        return range(*self._watcher._layout.plan.batch.modules[module].samples[self._watcher._rank])
+
+    def _base(self) -> int:
+        """Return the first sample that the gather group holds together."""
+        plan = self._bridge.plan
+        return min(self._held_by(plan.source).start, self._held_by(plan.destination).start)
+
+
+def _by_sample(
+    rows: torch.Tensor, samples: range, rows_per_sample: Sequence[int], base: int
+) -> dict[int, torch.Tensor]:
+    """Cut the rows of some samples; the counts are those of the samples from `base` on."""
+    counts = list(rows_per_sample)[samples.start - base : samples.stop - base]
+    if sum(counts) != len(rows):
+        return dict.fromkeys(samples, rows)
+    return dict(zip(samples, torch.split(rows.detach(), counts), strict=True))
+
+
+def _piece(
+    crossing: Crossing, sent: bool, parts: dict[int, torch.Tensor], samples: range, code: str
+) -> Piece:
+    mine = [parts[sample] for sample in samples]
+    return Piece(
+        crossing=crossing,
+        sent=sent,
+        shape=(sum(len(part) for part in mine), *mine[0].shape[1:]),
+        bytes=sum(part.nbytes for part in mine),
+        prints=tuple(print_of(part) for part in mine),
+        code=code,
+    )
+
+
+def prints_of(tensor: torch.Tensor, counts: Sequence[int]) -> tuple[str, ...]:
+    """Return one fingerprint per sample where the rows are known to be its, else one of all."""
+    if not counts or tensor.dim() == 0 or sum(counts) != len(tensor):
+        return (print_of(tensor),)
+    return tuple(print_of(part) for part in torch.split(tensor.detach(), list(counts)))
+
+
+def print_of(tensor: torch.Tensor) -> str:
+    """Return a fingerprint of the bits of a tensor."""
+    bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.blake2b(bits.numpy().tobytes(), digest_size=8).hexdigest()

@@ -1,0 +1,451 @@
+"""Step through training: all ranks do one step of the plan, stand still, and can be looked into."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mimokit.cluster import ClusterError, EngineCluster
+from mimokit.config import check_runnable
+from mimokit.experiment import stepping_ranks
+from mimokit.experiment.prepare import Config, prepared
+from mimokit.plan import plan as make_plan
+from mimokit.plan.stepping import (
+    Crossing,
+    Difference,
+    Piece,
+    PlannedStep,
+    Tick,
+    clock_of,
+    differences,
+    planned_crossings,
+)
+
+if TYPE_CHECKING:
+    from mimokit.engine.data.sources import DataSource
+    from mimokit.engine.stepping.records import StepRecord
+
+KEEP = 256
+
+
+class SteppingError(RuntimeError):
+    """What was asked of a stepper cannot be done; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What all ranks did at one tick.
+
+    Attributes:
+        number: of the tick, counted from the opening of the stepper.
+        iteration: the optimizer step that it belongs to.
+        tick: as planned.
+        records: rank -> what it tells.
+        differences: what crossed otherwise than planned.
+    """
+
+    number: int
+    iteration: int
+    tick: Tick
+    records: Mapping[int, StepRecord]
+    differences: tuple[Difference, ...]
+
+    @property
+    def acted(self) -> tuple[int, ...]:
+        """The ranks that did something."""
+        return tuple(rank for rank, record in self.records.items() if record.did is not None)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All that was handed over or taken."""
+        return tuple(piece for record in self.records.values() for piece in record.pieces)
+
+    @property
+    def result(self) -> Mapping[str, float]:
+        """Loss, grad_norm and num_tokens at the end of an optimizer step, else empty."""
+        return next((record.result for record in self.records.values() if record.result), {})
+
+    def __str__(self) -> str:
+        steps: dict[str, list[str]] = {}
+        for rank in self.acted:
+            steps.setdefault(str(self.records[rank].did), []).append(str(rank))
+        did = "; ".join(f"{step} (rank {', '.join(ranks)})" for step, ranks in steps.items())
+        loss = f"; loss {self.result['loss']:.6g}" if self.result else ""
+        wrong = "".join(f"\n{difference}" for difference in self.differences)
+        return f"step {self.number}: {did or 'nobody had anything to do'}{loss}{wrong}"
+
+    __repr__ = __str__
+
+
+class Stepper:
+    """Goes through training tick by tick; `mimokit_widgets.StepperView(stepper)` shows it.
+
+    All ranks advance by the plan's clock: at a tick every rank does one step of its schedule or
+    stands still, and nobody is made to wait for a rank that does. What crosses is checked against
+    the plan as it happens. Between two steps the ranks are idle: `cluster.run` and `%%px` work on
+    them, with the tensors in reach by `mimokit.engine.stepping.live()`.
+
+    Opening a stepper takes the place of the one that was open on the cluster before.
+
+    Attributes:
+        config: the finalized config.
+        plan: the layout.
+        clock: the ticks of one optimizer step.
+    """
+
+    def __init__(
+        self,
+        cluster: EngineCluster,
+        config: Config,
+        data: DataSource | None = None,
+        *,
+        keep: int = KEEP,
+    ) -> None:
+        """Build the model on the ranks.
+
+        Args:
+            cluster: with at least as many engines as the layout has ranks.
+            config: a config, or the path of one.
+            data: gives the data, as for `train`.
+            keep: of how many ticks the ranks keep copies of their tensors, for `inspect`.
+
+        Raises:
+            ConfigError: if the config is wrong or cannot run yet.
+            ClusterError: if the cluster has too few engines, or a rank fails.
+            ValueError: if nothing is to be kept.
+        """
+        if keep < 1:
+            raise ValueError(f"keep is {keep}; at least one tick must be kept")
+        self.config = prepared(config)
+        check_runnable(self.config)
+        self.plan = make_plan(self.config)
+        self.clock = clock_of(self.plan)
+        self._cluster = cluster
+        self._taken: list[Moment] = []
+        self._position = -1
+        self._sent: dict[Crossing, Piece] = {}
+        self._ended: str | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self._name = uuid.uuid4().hex
+        self._run(stepping_ranks.open_rank, self.plan, self.config, data, keep)
+
+    # Where it stands.
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """All steps taken so far."""
+        return tuple(self._taken)
+
+    @property
+    def now(self) -> Moment | None:
+        """The step that is looked at, None before the first."""
+        return self._taken[self._position] if self._position >= 0 else None
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Everything that crossed otherwise than planned, so far."""
+        return tuple(one for moment in self._taken for one in moment.differences)
+
+    @property
+    def ended(self) -> str | None:
+        """Why no further step can be taken, None while one can."""
+        return self._ended
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call back whenever another step is looked at."""
+        self._listeners.append(callback)
+
+    # Going on and back.
+
+    def next(self, n: int = 1) -> Moment:
+        """Go n steps on, through those already taken first, and return the last.
+
+        Raises:
+            ValueError: n is less than 1.
+            SteppingError: the stepper has ended.
+            RankError: a rank raised; names the rank and the step.
+            RankDied: the process of a rank died.
+        """
+        if n < 1:
+            raise ValueError(f"next goes at least 1 step on, not {n}; back goes the other way")
+        self._go_to(self._position + n)
+        return self._taken[self._position]
+
+    def back(self, n: int = 1) -> Moment:
+        """Look n steps back, at what was recorded; nothing is undone on the ranks.
+
+        Raises:
+            SteppingError: fewer steps were taken.
+        """
+        if not 0 < n <= self._position:
+            raise SteppingError(
+                f"There are {max(self._position, 0)} steps before the one that is looked at; "
+                f"going {n} back is not possible."
+            )
+        return self.look_at(self._position - n)
+
+    def look_at(self, number: int) -> Moment:
+        """Look at a step that was taken.
+
+        Raises:
+            SteppingError: it was not.
+        """
+        if not 0 <= number < len(self._taken):
+            taken = f"0 to {len(self._taken) - 1}" if self._taken else "none"
+            raise SteppingError(f"Step {number} was not taken; the steps taken are {taken}.")
+        self._position = number
+        self._changed()
+        return self._taken[number]
+
+    def run_until(
+        self,
+        *,
+        rank: int | None = None,
+        action: str | None = None,
+        microbatch: int | None = None,
+        module: str | None = None,
+    ) -> Moment:
+        """Go on until the next step that fits has been done, and return it.
+
+        Args:
+            rank: who does it; anybody by default.
+            action: what it is called: "forward", "gather", "send-backward", "optimizer", ….
+            microbatch: of which micro-batch.
+            module: for which module.
+
+        Raises:
+            SteppingError: no step of an optimizer step fits.
+        """
+        start = self._position + 1
+        for number in range(start, start + len(self.clock)):
+            steps = self._tick(number).steps
+            chosen = steps.values() if rank is None else [steps[rank]] if rank in steps else []
+            if any(_fits(step, action, microbatch, module) for step in chosen):
+                return self.next(number - self._position)
+        raise SteppingError(self._nothing_fits(rank, action, microbatch, module))
+
+    def run_until_crossing(self) -> Moment:
+        """Go on until something has crossed between ranks, at most one optimizer step far.
+
+        Raises:
+            SteppingError: the layout has nothing cross.
+        """
+        start = self._position + 1
+        for number in range(start, start + len(self.clock)):
+            if planned_crossings(self.plan, self._tick(number)):
+                return self.next(number - self._position)
+        raise SteppingError("Nothing crosses between the ranks of this layout, step by step.")
+
+    # Looking inside.
+
+    def next_step(self, rank: int) -> PlannedStep:
+        """Return what the plan has a rank do next."""
+        return self._next_of(rank)[1]
+
+    def state(self) -> pd.DataFrame:
+        """Return what every rank just did, what it does next and what it waits for.
+
+        Columns: rank, modules, samples (of the global batch), did, seconds, next, at (the tick at
+        which the plan has it do that), waits_for.
+        """
+        return pd.DataFrame([self._row(rank) for rank in range(self.plan.world_size)])
+
+    def tensors(self, rank: int) -> pd.DataFrame:
+        """Return the tensors that a rank held after the step that is looked at.
+
+        Columns: name, shape, dtype; `inspect` takes the names.
+        """
+        facts = self._record(rank).tensors
+        rows = [{"name": name, "shape": f.shape, "dtype": f.dtype} for name, f in facts.items()]
+        return pd.DataFrame(rows, columns=["name", "shape", "dtype"])
+
+    def inspect(self, rank: int, name: str) -> NDArray[np.generic]:
+        """Return a tensor as the rank held it after the step that is looked at.
+
+        A copy as a numpy array, bfloat16 as float32.
+
+        Raises:
+            SteppingError: the rank held nothing of that name, or its copy is no longer kept.
+        """
+        record = self._record(rank)
+        if name not in record.tensors:
+            close = difflib.get_close_matches(name, record.tensors, 3, 0.3) or record.tensors
+            held = ", ".join(list(close)[:3])
+            hint = f"held for example {held}" if held else "held no tensors then"
+            raise SteppingError(f"Rank {rank} held no {name!r} after step {record.number}; {hint}.")
+        ((values,),) = self._told(stepping_ranks.inspect_rank, record.number, name, ranks=[rank])
+        if values is None:
+            raise SteppingError(
+                f"Rank {rank} no longer keeps its tensors of step {record.number}; open the "
+                f"stepper with a larger keep."
+            )
+        return np.asarray(values)
+
+    def close(self) -> None:
+        """Let go of the model on the ranks; may be called again."""
+        if self._ended is None:
+            with contextlib.suppress(ClusterError):
+                self._run(stepping_ranks.close_rank)
+            self._ended = "it was closed"
+
+    def __enter__(self) -> Stepper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        now = self.now if self.now is not None else "before step 0"
+        return (
+            f"<Stepper of {self.plan.world_size} ranks, {len(self.clock)} ticks per iteration; "
+            f"{now}>"
+        )
+
+    # How it does it.
+
+    def _tick(self, number: int) -> Tick:
+        return self.clock[number % len(self.clock)]
+
+    def _go_to(self, number: int) -> None:
+        missing = number + 1 - len(self._taken)
+        if missing > 0:
+            first = len(self._taken)
+            by_rank = self._told(stepping_ranks.advance_rank, first, missing)
+            for records in zip(*by_rank, strict=True):
+                self._taken.append(self._moment(records))
+        self._position = number
+        self._changed()
+
+    def _moment(self, records: tuple[StepRecord, ...]) -> Moment:
+        number = records[0].number
+        tick = self._tick(number)
+        told = {record.rank: record for record in records}
+        did = {rank: step for rank, step in tick.steps.items() if told[rank].did is not None}
+        pieces = [piece for record in records for piece in record.pieces]
+        self._sent.update({piece.crossing: piece for piece in pieces if piece.sent})
+        planned = planned_crossings(self.plan, Tick(tick.time, did))
+        found = differences(planned, pieces, self._sent)
+        for piece in pieces:
+            if not piece.sent:
+                self._sent.pop(piece.crossing, None)
+        return Moment(number, number // len(self.clock), tick, told, found)
+
+    def _told(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+        """Run a function on ranks that hold the model, and return what they tell."""
+        told = self._run(function, *args, **options)
+        if any(one is None for one in told):
+            self._ended = (
+                "the ranks no longer hold its model, for another stepper was opened or their "
+                "world has been formed anew"
+            )
+            self._check_open()
+        return told
+
+    def _run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+        self._check_open()
+        size = self.plan.world_size
+        try:
+            return self._cluster.run(function, self._name, *args, world_size=size, **options)
+        except KeyboardInterrupt:
+            self._ended = "it was interrupted within a step"
+            raise
+        except ClusterError as error:
+            self._ended = str(error).strip().splitlines()[0]
+            raise
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise SteppingError(f"This stepper has ended: {self._ended}; open a new one.")
+
+    def _record(self, rank: int) -> StepRecord:
+        moment = self.now
+        if moment is None:
+            raise SteppingError("No step has been taken yet; next() takes the first.")
+        if rank not in moment.records:
+            last = len(moment.records) - 1
+            raise SteppingError(f"There is no rank {rank}; the ranks are 0 to {last}.")
+        return moment.records[rank]
+
+    def _row(self, rank: int) -> dict[str, Any]:
+        record = self.now.records[rank] if self.now is not None else None
+        place, step = self._next_of(rank)
+        modules = [name for name, ranks in self.plan.modules.items() if rank in ranks.ranks]
+        samples = [self.plan.batch.modules[name].samples[rank] for name in modules]
+        return {
+            "rank": rank,
+            "modules": ", ".join(modules),
+            "samples": ", ".join(map(_range_text, samples)),
+            "did": (record.did if record is not None else None) or "—",
+            "seconds": record.seconds if record is not None else 0.0,
+            "next": str(step),
+            "at": place,
+            "waits_for": self._waits_for(rank, place, step),
+        }
+
+    def _next_of(self, rank: int) -> tuple[int, PlannedStep]:
+        """Return the tick at which a rank does its next step, and the step."""
+        number = self._position + 1
+        while rank not in self._tick(number).steps:
+            number += 1
+        return number, self._tick(number).steps[rank]
+
+    def _waits_for(self, rank: int, place: int, step: PlannedStep) -> str:
+        if place == self._position + 1:
+            return "nobody"
+        givers = sorted(
+            {
+                crossing.source_rank
+                for crossing, sent in planned_crossings(self.plan, Tick(0.0, {rank: step}))
+                if not sent
+            }
+        )
+        if givers:
+            return "rank " + ", ".join(map(str, givers))
+        others = sorted(set(self._tick(self._position + 1).steps))
+        return "the plan's clock, rank " + ", ".join(map(str, others))
+
+    def _nothing_fits(
+        self, rank: int | None, action: str | None, microbatch: int | None, module: str | None
+    ) -> str:
+        asked = {"rank": rank, "action": action, "microbatch": microbatch, "module": module}
+        words = ", ".join(f"{name}={value!r}" for name, value in asked.items() if value is not None)
+        steps = [
+            step
+            for tick in self.clock
+            for doer, step in tick.steps.items()
+            if rank is None or doer == rank
+        ]
+        names = ", ".join(dict.fromkeys(step.name for step in steps)) or "nothing"
+        who = "the ranks do" if rank is None else f"rank {rank} does"
+        count = self.plan.batch.num_microbatches
+        return (
+            f"No step of an iteration fits {words or 'nothing'}: {who} {names}, "
+            f"for micro-batches 0 to {count - 1}."
+        )
+
+    def _changed(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+def _fits(
+    step: PlannedStep, action: str | None, microbatch: int | None, module: str | None
+) -> bool:
+    return (
+        action in (None, step.name)
+        and microbatch in (None, step.microbatch)
+        and module in (None, step.module)
+    )
+
+
+def _range_text(samples: tuple[int, int]) -> str:
+    start, stop = samples
+    return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"

@@ -1,0 +1,279 @@
+"""Stepping through training: what is done, held, checked and refused."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from mimokit.cluster import RankDied, RankError
+from mimokit.config import ConfigError
+from mimokit.experiment import Stepper, SteppingError, train
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+
+LAYOUTS = {
+    "homogeneous": digits_config((2, 2), (2, 2), 2),
+    "fan_in": digits_config((1, 8), (4, 2)),
+    "fan_out": digits_config((4, 2), (1, 8), 2),
+    "apart_fan_in": apart_config((1, 1, 4), (2, 1, 2), 2),
+    "apart_fan_out": apart_config((2, 1, 1), (1, 2, 2), 3),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_path, name):
+    config = LAYOUTS[name]
+    trained = train(cluster, config, directory=tmp_path).result().steps
+    losses = trained[trained["rank"] == 0]["loss"].tolist()
+    with Stepper(cluster, config) as stepper:
+        stepped = [stepper.run_until(action="report").result["loss"] for _ in losses]
+        assert stepped == losses
+        assert stepper.differences == ()
+        crossed = [piece for moment in stepper.moments for piece in moment.pieces]
+        assert bool(crossed) is (name != "homogeneous")
+
+
+def test_one_step_moves_a_consistent_set_of_ranks(cluster):
+    config = LAYOUTS["apart_fan_in"]
+    with Stepper(cluster, config) as stepper:
+        moment = stepper.run_until(rank=5, action="receive-forward", microbatch=0)
+        assert {moment.records[rank].did for rank in range(4)} == {
+            "send-forward of images for micro-batch 0"
+        }
+        received = [p for p in moment.pieces if not p.sent]
+        assert {(p.crossing.source_rank, p.crossing.destination_rank) for p in received}
+        assert all("routes.py:" in piece.code for piece in moment.pieces)
+        table = stepper.state()
+        assert table["rank"].tolist() == list(range(8))
+        assert table["samples"].tolist()[:5] == ["0–1", "2–3", "4–5", "6–7", "0–3"]
+        stepper.next()
+        waiting = stepper.run_until(rank=0, action="send-forward", microbatch=1)
+        row = stepper.state().set_index("rank").loc[0]
+        assert row["next"] == "receive-backward of images for micro-batch 0"
+        assert row["at"] == waiting.number + 1
+
+
+def test_the_table_says_whom_a_rank_waits_for(cluster):
+    with Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper:
+        stepper.run_until(rank=0, action="backward", microbatch=0)
+        table = stepper.state().set_index("rank")
+        assert table.loc[0, "waits_for"].startswith("rank ")
+        assert table.loc[4, "waits_for"] == "nobody"
+
+
+def test_tensors_are_inspected_now_and_as_they_were(cluster):
+    config = LAYOUTS["fan_in"]
+    with Stepper(cluster, config) as stepper:
+        stepper.run_until(action="gather")
+        own, gathered = "boundaries.images.encoder_output", "boundaries.images.bridge_output"
+        pieces = [stepper.inspect(rank, own) for rank in range(4)]
+        for rank in range(4):
+            assert np.array_equal(stepper.inspect(rank, gathered), np.concatenate(pieces))
+        assert gathered in stepper.tensors(0)["name"].tolist()
+        before = stepper.run_until(rank=0, action="scatter", module="images").number
+        gradient = stepper.inspect(2, "boundaries.images.bridge_input.grad")
+        stepper.next(3)
+        with pytest.raises(SteppingError, match="held no 'boundaries"):
+            stepper.inspect(2, gathered)
+        assert stepper.back(3).number == before
+        assert np.array_equal(stepper.inspect(2, "boundaries.images.bridge_input.grad"), gradient)
+        # Forward again through what was recorded; the ranks do nothing twice.
+        taken = len(stepper.moments)
+        assert stepper.next(2).number == before + 2
+        assert len(stepper.moments) == taken
+
+
+def test_between_two_steps_the_ranks_are_idle_and_in_reach(cluster):
+    with Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper:
+        stepper.run_until(rank=4, action="forward", microbatch=0)
+        norms = cluster.run(_live_norm, ranks=[4, 5], world_size=8)
+        for rank, norm in zip((4, 5), norms, strict=True):
+            held = stepper.inspect(rank, "microbatch.0.output.tensor")
+            assert norm == pytest.approx(float(np.linalg.norm(held)), rel=1e-5)
+        assert stepper.next(3).differences == ()
+
+
+def _live_norm():
+    from mimokit.engine.stepping import live
+
+    return float(live()["microbatch.0.output.tensor"].norm())
+
+
+def test_tensors_that_are_no_longer_kept_are_named_so(cluster):
+    with Stepper(cluster, LAYOUTS["fan_in"], keep=2) as stepper:
+        stepper.next(5)
+        stepper.look_at(1)
+        with pytest.raises(SteppingError, match="open the stepper with a larger keep"):
+            stepper.inspect(0, "loaded.input_ids")
+
+
+# What differs is found as it happens.
+
+
+def test_rows_of_the_wrong_samples_are_found(cluster):
+    cluster.run(_send_reversed_rows, world_size=8)
+    try:
+        with Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper:
+            moment = stepper.run_until(action="receive-forward", microbatch=0)
+            told = str(moment.differences[0])
+            assert "what rank 0 holds for" in told
+            assert "handed over other rows" in told
+            assert {d.crossing.source_rank for d in moment.differences} == {0, 1, 2, 3}
+    finally:
+        cluster.run(_send_right_rows, world_size=8)
+
+
+def _send_reversed_rows():
+    from mimokit.engine.pipeline.routes import RouteCommunicator
+
+    kept = RouteCommunicator.send
+    RouteCommunicator.kept_send = kept
+
+    def send(self, rows, rows_per_sample, microbatch):
+        kept(self, rows.flip(0), rows_per_sample, microbatch)
+
+    RouteCommunicator.send = send
+
+
+def _send_right_rows():
+    from mimokit.engine.pipeline.routes import RouteCommunicator
+
+    RouteCommunicator.send = RouteCommunicator.kept_send
+
+
+def test_pieces_gathered_in_the_wrong_order_are_found(cluster):
+    cluster.run(_gather_backwards, world_size=8)
+    try:
+        with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
+            moment = stepper.run_until(action="gather")
+            assert {d.crossing.destination_rank for d in moment.differences} == set(range(8))
+            assert "what rank 0 gave for sample 0" in str(moment.differences[0])
+    finally:
+        cluster.run(_gather_in_order, world_size=8)
+
+
+def _gather_backwards():
+    from mimokit.engine import bridge
+
+    bridge.kept_gather = bridge.gather_uneven
+
+    def gather(piece, sizes, group):
+        whole = bridge.kept_gather(piece, sizes, group)
+        return whole.flip(0)
+
+    bridge.gather_uneven = gather
+
+
+def _gather_in_order():
+    from mimokit.engine import bridge
+
+    bridge.gather_uneven = bridge.kept_gather
+
+
+# What goes wrong is one sentence, and the next cell works.
+
+
+def test_a_rank_that_raises_is_named_with_its_step(cluster):
+    cluster.run(_raise_in_backward, world_size=8)
+    stepper = Stepper(cluster, LAYOUTS["apart_fan_in"])
+    begun = time.monotonic()
+    try:
+        with pytest.raises(RankError) as caught:
+            stepper.next(len(stepper.clock))
+        assert time.monotonic() - begun < 15
+    finally:
+        cluster.run(_do_not_raise, world_size=8)
+    first = str(caught.value).splitlines()[0]
+    assert "rank 2 raised StepFailedError: ArithmeticError in the step backward of images" in first
+    assert "for micro-batch 0: planted" in first
+    with pytest.raises(SteppingError, match="This stepper has ended: rank 2 raised"):
+        stepper.next()
+    with Stepper(cluster, LAYOUTS["apart_fan_in"]) as again:
+        assert again.next(5).differences == ()
+
+
+def _raise_in_backward():
+    import torch.distributed as dist
+
+    from mimokit.engine.pipeline.executor import StageExecutor
+
+    kept = StageExecutor._backward
+    StageExecutor.kept_backward = kept
+
+    def backward(self, action):
+        if dist.get_rank() == 2:
+            raise ArithmeticError("planted")
+        kept(self, action)
+
+    StageExecutor._backward = backward
+
+
+def _do_not_raise():
+    from mimokit.engine.pipeline.executor import StageExecutor
+
+    if hasattr(StageExecutor, "kept_backward"):
+        StageExecutor._backward = StageExecutor.kept_backward
+
+
+def test_an_engine_that_dies_between_two_steps_ends_the_stepper(cluster):
+    import os
+    import signal
+
+    stepper = Stepper(cluster, LAYOUTS["fan_in"])
+    stepper.next(2)
+    os.kill(cluster.pids[3], signal.SIGKILL)
+    # Which of the two it is depends on whether the cluster has heard of the death yet.
+    with pytest.raises((SteppingError, RankDied), match="no longer hold its model|rank 3"):
+        stepper.next(3)
+    with pytest.raises(SteppingError, match="open a new one"):
+        stepper.next()
+    assert stepper.look_at(1).number == 1
+    with Stepper(cluster, LAYOUTS["fan_in"]) as again:
+        assert again.next(4).differences == ()
+
+
+def test_a_world_formed_anew_ends_the_stepper(cluster):
+    stepper = Stepper(cluster, LAYOUTS["fan_in"])
+    stepper.next()
+    cluster.form_world(8)
+    with pytest.raises(SteppingError, match="world has been formed anew; open a new one"):
+        stepper.next()
+
+
+def test_another_stepper_takes_the_place_of_the_one_before(cluster):
+    first = Stepper(cluster, LAYOUTS["fan_in"])
+    first.next()
+    with Stepper(cluster, LAYOUTS["fan_in"]) as second:
+        with pytest.raises(SteppingError, match="another stepper was opened"):
+            first.next()
+        assert second.next(3).number == 2
+
+
+def test_steps_that_are_not_in_the_plan_are_refused(cluster):
+    with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
+        with pytest.raises(SteppingError, match="No step has been taken yet"):
+            stepper.tensors(0)
+        with pytest.raises(SteppingError, match="rank=1, action='send': rank 1 does load, slice"):
+            stepper.run_until(rank=1, action="send")
+        with pytest.raises(SteppingError, match="for micro-batches 0 to 0"):
+            stepper.run_until(microbatch=7)
+        with pytest.raises(ValueError, match="not 0"):
+            stepper.next(0)
+        stepper.next(2)
+        with pytest.raises(SteppingError, match="going 2 back is not possible"):
+            stepper.back(2)
+        with pytest.raises(SteppingError, match="There is no rank 8; the ranks are 0 to 7"):
+            stepper.tensors(8)
+    with pytest.raises(SteppingError, match="it was closed"):
+        stepper.next()
+
+
+def test_a_refused_config_leaves_the_cluster_alone(cluster):
+    wrong = LAYOUTS["fan_in"].model_copy(deep=True)
+    wrong.model.get_parallelism("images").data_parallel = 3
+    with pytest.raises(ConfigError, match="images"):
+        Stepper(cluster, wrong)
+    with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
+        assert stepper.next().number == 0
