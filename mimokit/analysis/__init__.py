@@ -10,6 +10,18 @@ from mimokit.analysis.phases import (
 )
 from mimokit.analysis.samples import samples_to_evaluations, samples_to_steps
 from mimokit.analysis.summary import per_iteration, summarize, without_warmup
+from mimokit.analysis.trace_file import (
+    TraceFileError,
+    read_trace,
+    samples_to_trace,
+    write_trace,
+)
+from mimokit.analysis.trace_times import (
+    bubbles,
+    planned_steps,
+    simulate_as_measured,
+    traced_iteration,
+)
 
 __all__ = [
     "COMMUNICATION",
@@ -17,12 +29,20 @@ __all__ = [
     "REMAINDER",
     "RunFolderError",
     "RunTables",
+    "TraceFileError",
+    "bubbles",
     "module_names",
     "per_iteration",
     "phase_times",
+    "planned_steps",
     "read_run",
+    "read_trace",
     "samples_to_evaluations",
     "samples_to_steps",
+    "samples_to_trace",
+    "simulate_as_measured",
     "summarize",
+    "traced_iteration",
     "without_warmup",
+    "write_trace",
 ]

@@ -6,7 +6,7 @@ generator; a tracer or a debugger looks at the steps on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -41,3 +41,15 @@ def exhaust(schedule: Schedule[Result], observe: Observer | None = None) -> Resu
             return end.value  # type: ignore[no-any-return]
         if observe is not None:
             observe(step)
+
+
+def observed_by(observers: Sequence[Observer]) -> Observer | None:
+    """Return one observer for several, None for none."""
+    if len(observers) < 2:
+        return observers[0] if observers else None
+
+    def observe(step: Step) -> None:
+        for observer in observers:
+            observer(step)
+
+    return observe

@@ -30,7 +30,8 @@ from mimokit.engine.monitor import PerformanceMonitor, create_performance_monito
 from mimokit.engine.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
 from mimokit.engine.profiling import profiler
 from mimokit.engine.schedule import MicrobatchLoss
-from mimokit.engine.steps import Schedule, Step, exhaust
+from mimokit.engine.steps import Schedule, Step, exhaust, observed_by
+from mimokit.engine.trace.tracer import Tracer
 from mimokit.plan.types import LayoutPlan
 
 Emit = Callable[[dict[str, Any]], None]
@@ -174,6 +175,7 @@ def train_on_rank(
     should_stop: ShouldStop,
     source: DataSource = default_data,
     evaluations: Evaluations | None = None,
+    trace: bool = False,
 ) -> list[dict[str, Any]]:
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
@@ -184,9 +186,11 @@ def train_on_rank(
         should_stop: asked once per iteration; all ranks stop after the same one.
         source: gives the data.
         evaluations: when to test; by default once at the end.
+        trace: time every step of the schedule and stream a sample of kind "trace" as well.
     """
     with prepared(plan, config, source) as state:
-        return _train(state, config, emit, should_stop, evaluations or Evaluations())
+        tracer = Tracer.aligned(emit) if trace else None
+        return _train(state, config, emit, should_stop, evaluations or Evaluations(), tracer)
 
 
 def _train(
@@ -195,6 +199,7 @@ def _train(
     emit: Emit,
     should_stop: ShouldStop,
     evaluations: Evaluations,
+    tracer: Tracer | None,
 ) -> list[dict[str, Any]]:
     monitor = create_performance_monitor(
         config.model, config.runtime, state.layout.module_to_grid_map
@@ -202,7 +207,7 @@ def _train(
     iteration = 0
     with profiler(config.runtime) as profile:
         for iteration in range(config.runtime.num_iterations):
-            result = _iterate(state, monitor, iteration, emit, should_stop())
+            result = _iterate(state, monitor, tracer, iteration, emit, should_stop())
             profile.step(iteration, result.loss)
             if result.stop:
                 break
@@ -219,16 +224,19 @@ def _train(
 def _iterate(
     state: TrainingState,
     monitor: PerformanceMonitor | None,
+    tracer: Tracer | None,
     iteration: int,
     emit: Emit,
     stop: bool,
 ) -> StepResult:
-    if monitor is None:
-        result = exhaust(training_step(state, stop))
-        sample: dict[str, Any] = {"iteration": iteration}
-    else:
+    if monitor is not None:
         monitor.start_step()
-        result = exhaust(training_step(state, stop), monitor.observe)
+    watching = [watcher.observe for watcher in (monitor, tracer) if watcher is not None]
+    result = exhaust(training_step(state, stop), observed_by(watching))
+    if tracer is not None:
+        tracer.end_iteration(iteration)
+    sample: dict[str, Any] = {"iteration": iteration}
+    if monitor is not None:
         data, plan = state.config.data, state.layout.plan
         samples = plan.batch.global_batch_size * data.num_microbatches
         sample = monitor.end_step(

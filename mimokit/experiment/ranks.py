@@ -24,13 +24,14 @@ def train_rank(
     config: ExperimentConfig,
     source: DataSource | None,
     evaluations: Evaluations | None,
+    trace: bool = False,
 ) -> None:
     """Train on this rank; its rows reach the caller as samples."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.training import train_on_rank
 
     train_on_rank(
-        plan, config, cluster.emit, cluster.should_stop, source or default_data, evaluations
+        plan, config, cluster.emit, cluster.should_stop, source or default_data, evaluations, trace
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit.analysis import samples_to_evaluations, samples_to_steps, write_trace
 from mimokit.cluster import ClusterRun, EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.engine.evaluations import Evaluations
@@ -41,7 +41,7 @@ class TrainingResult:
         steps: one row per rank and iteration.
         evaluations: one row per test on held-out samples.
         directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
-            metrics_by_rank.csv, evaluations.csv.
+            metrics_by_rank.csv, evaluations.csv, and trace.json of a traced run.
     """
 
     steps: pd.DataFrame
@@ -147,6 +147,8 @@ class TrainingRun:
         if rows:
             write_metrics(self.directory, rows)
         evaluations.to_csv(self.directory / "evaluations.csv", index=False)
+        if any(sample["kind"] == "trace" for sample in samples):
+            write_trace(self.directory / "trace.json", samples, self.plan)
         self.config.save(self.directory / "config.yaml")
         self._write_info()
 
@@ -180,6 +182,7 @@ def train(
     *,
     evaluations: Evaluations | None = None,
     directory: str | Path | None = None,
+    trace: bool = False,
 ) -> TrainingRun:
     """Start training a layout and return at once.
 
@@ -191,6 +194,8 @@ def train(
         evaluations: when and on how much to test.
         directory: for the results; `runtime.metrics_output_dir`, else a folder of its own
             under `runs/`.
+        trace: time every step of the schedule on all ranks, into `trace.json`; opens in Perfetto,
+            and `mimokit.analysis.read_trace` reads it.
 
     Raises:
         ConfigError: if the config is wrong or cannot run yet.
@@ -206,7 +211,7 @@ def train(
         update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
     )
     run = cluster.submit(
-        ranks.train_rank, plan, remote, data, evaluations, world_size=plan.world_size
+        ranks.train_rank, plan, remote, data, evaluations, trace, world_size=plan.world_size
     )
     return TrainingRun(run, ready, plan, folder)
 

@@ -1,0 +1,138 @@
+"""The trace of a run as a file that Chrome and Perfetto open, and as a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mimokit.plan.types import LayoutPlan
+
+TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
+"""Columns of a trace table: times in seconds on the clock of rank 0, 0 where the trace begins;
+module and microbatch are missing where a step has none."""
+_MICROSECONDS = 1e6
+CATEGORIES = {
+    "load": "data",
+    "slice": "data",
+    "forward": "compute",
+    "loss": "compute",
+    "backward": "compute",
+    "optimizer": "optimizer",
+}
+
+
+class TraceFileError(ValueError):
+    """A trace that cannot be read; the message is one sentence."""
+
+
+def samples_to_trace(samples: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the traced steps of all ranks, sorted by start and rank."""
+    rows = [
+        (sample["rank"], sample["iteration"], *event)
+        for sample in samples
+        if sample.get("kind") == "trace"
+        for event in sample["events"]
+    ]
+    table = _table(rows)
+    if len(table):
+        begin = table["start"].min()
+        table[["start", "stop"]] -= begin
+    return table
+
+
+def write_trace(file: str | Path, samples: Iterable[Mapping[str, Any]], plan: LayoutPlan) -> None:
+    """Write the trace of a run as Chrome trace events, one process per rank."""
+    traced = [sample for sample in samples if sample.get("kind") == "trace"]
+    table = samples_to_trace(traced)
+    content = {
+        "traceEvents": [*_names(plan), *_events(table)],
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "clock": "rank 0",
+            "clock_offset_seconds": {str(s["rank"]): s["clock_offset"] for s in traced},
+            "clock_error_seconds": {str(s["rank"]): s["clock_error"] for s in traced},
+        },
+    }
+    Path(file).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def _names(plan: LayoutPlan) -> Iterator[dict[str, Any]]:
+    for rank in range(plan.world_size):
+        modules = [name for name, ranks in plan.modules.items() if rank in ranks.ranks]
+        yield _metadata("process_name", rank, {"name": f"rank {rank}: {', '.join(modules)}"})
+        yield _metadata("process_sort_index", rank, {"sort_index": rank})
+        yield _metadata("thread_name", rank, {"name": "schedule"})
+
+
+def _metadata(name: str, rank: int, values: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": rank, "tid": 0, "args": values}
+
+
+def _events(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for row in table.to_dict("records"):
+        module, microbatch = row["module"], row["microbatch"]
+        arguments: dict[str, Any] = {"step": row["name"], "iteration": int(row["iteration"])}
+        if not pd.isna(module):
+            arguments["module"] = module
+        if not pd.isna(microbatch):
+            arguments["microbatch"] = int(microbatch)
+        yield {
+            "ph": "X",
+            "name": row["name"] if pd.isna(module) else f"{row['name']} {module}",
+            "cat": CATEGORIES.get(row["name"], "communication"),
+            "pid": int(row["rank"]),
+            "tid": 0,
+            "ts": row["start"] * _MICROSECONDS,
+            "dur": (row["stop"] - row["start"]) * _MICROSECONDS,
+            "args": arguments,
+        }
+
+
+def read_trace(path: str | Path) -> pd.DataFrame:
+    """Read the trace of a run: its folder, or the file itself.
+
+    Returns:
+        A table with TRACE_COLUMNS; `attrs["clock_error"]` is the largest error of a rank's clock,
+        in seconds.
+
+    Raises:
+        TraceFileError: there is no trace, or it is not one of mimokit.
+    """
+    file = Path(path) / "trace.json" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise TraceFileError(f"There is no trace at {file}; train(..., trace=True) writes one.")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        rows = [_row(event) for event in content["traceEvents"] if event["ph"] == "X"]
+        errors = content["otherData"]["clock_error_seconds"].values()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TraceFileError(
+            f"The file {file} is not a trace of mimokit ({type(error).__name__}: {error})."
+        ) from None
+    table = _table(rows)
+    table.attrs["clock_error"] = max(errors, default=0.0)
+    return table
+
+
+def _row(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    given = event["args"]
+    start = event["ts"] / _MICROSECONDS
+    return (
+        event["pid"],
+        given["iteration"],
+        given["step"],
+        given.get("module"),
+        given.get("microbatch"),
+        start,
+        start + event["dur"] / _MICROSECONDS,
+    )
+
+
+def _table(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    table = pd.DataFrame(rows, columns=list(TRACE_COLUMNS))
+    table["microbatch"] = table["microbatch"].astype("Int64")
+    return table.sort_values(["start", "rank"], kind="stable", ignore_index=True)

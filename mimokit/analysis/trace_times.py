@@ -1,0 +1,160 @@
+"""A trace against the plan: what stages took, when they idled, and when the plan has them work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from mimokit.plan.pipeline import PipelinePlan
+from mimokit.plan.schedule import Timeline, simulate
+from mimokit.plan.types import LayoutPlan
+
+WORK = {
+    "load": "forward",
+    "slice": "forward",
+    "forward": "forward",
+    "loss": "forward",
+    "send-forward": "forward",
+    "backward": "backward",
+    "send-backward": "backward",
+}
+"""What a rank is busy with. Reading and handing over count with the computation that they belong
+to; the plan's clock has no time of its own for them."""
+
+
+def traced_iteration(trace: pd.DataFrame, iteration: int | None = None) -> pd.DataFrame:
+    """Return the steps of one iteration, its first at time 0.
+
+    Args:
+        trace: from `read_trace` or `samples_to_trace`.
+        iteration: which; None: the one of median length, the first left out where there are more.
+
+    Raises:
+        ValueError: it was not traced.
+    """
+    traced = sorted(set(trace["iteration"]))
+    if iteration is None and traced:
+        iteration = _median_iteration(trace, traced[1:] or traced)
+    if iteration not in traced:
+        raise ValueError(f"Iteration {iteration} was not traced; traced are {traced or 'none'}.")
+    chosen = trace[trace["iteration"] == iteration].reset_index(drop=True)
+    chosen[["start", "stop"]] -= chosen["start"].min()
+    return chosen
+
+
+def _median_iteration(trace: pd.DataFrame, among: list[int]) -> int:
+    per = trace[trace["iteration"].isin(among)].groupby("iteration")
+    length = (per["stop"].max() - per["start"].min()).sort_values()
+    return int(length.index[(len(length) - 1) // 2])
+
+
+def busy_times(trace: pd.DataFrame) -> pd.DataFrame:
+    """Return what every rank was busy: rank, iteration, work (forward, backward), microbatch,
+    seconds."""
+    busy = trace.assign(work=trace["name"].map(WORK), seconds=trace["stop"] - trace["start"])
+    busy = busy.dropna(subset=["work", "microbatch"])
+    keys = ["rank", "iteration", "work", "microbatch"]
+    return busy.groupby(keys)["seconds"].sum().reset_index()
+
+
+def simulate_as_measured(trace: pd.DataFrame, plan: LayoutPlan) -> Timeline:
+    """Return the plan on a clock that has the measured times.
+
+    A stage takes for every forward (and backward) the median over its ranks, micro-batches and
+    iterations, the first iteration left out where there are more; messages take no time. What the
+    measured timeline has beyond this one is waiting that the plan does not explain.
+
+    Raises:
+        ValueError: the layout has no pipeline, or a stage was not traced.
+    """
+    pipeline = _pipeline(plan)
+    iterations = sorted(set(trace["iteration"]))
+    settled = trace[trace["iteration"].isin(iterations[1:] or iterations)]
+    medians = busy_times(settled)
+    times = {
+        work: [_median(medians, list(ranks), work) for ranks in pipeline.ranks]
+        for work in ("forward", "backward")
+    }
+    return simulate(pipeline.schedule, times["forward"], times["backward"])
+
+
+def _pipeline(plan: LayoutPlan) -> PipelinePlan:
+    if plan.pipeline is None:
+        raise ValueError(
+            f"The layout is {plan.deployment_mode} and has no pipeline: no timeline is planned."
+        )
+    return plan.pipeline
+
+
+def _median(busy: pd.DataFrame, ranks: list[int], work: str) -> float:
+    chosen = busy[busy["rank"].isin(ranks) & (busy["work"] == work)]["seconds"]
+    if chosen.empty and work == "forward":
+        raise ValueError(f"The trace holds no forward of the ranks {ranks}.")
+    return 0.0 if chosen.empty else float(chosen.median())
+
+
+def planned_steps(timeline: Timeline, plan: LayoutPlan) -> pd.DataFrame:
+    """Return the forwards and backwards of a simulated timeline, by rank.
+
+    Columns: rank, name, module, microbatch, start, stop.
+    """
+    names = ["rank", "name", "module", "microbatch", "start", "stop"]
+    return pd.DataFrame(_planned_rows(timeline, _pipeline(plan)), columns=names)
+
+
+def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[object, ...]]:
+    for stage, ranks in zip(pipeline.graph.stages, pipeline.ranks, strict=True):
+        for interval in timeline.intervals(stage.index):
+            action = interval.action
+            if action.kind in ("forward", "backward"):
+                for rank in ranks:
+                    yield (
+                        *(rank, action.kind, stage.module, action.microbatch),
+                        *(interval.start, interval.stop),
+                    )
+
+
+def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
+    """Return which share of the pipeline every rank idled, measured and planned.
+
+    The pipeline lasts from the first to the last work of any rank in an iteration; a rank idles
+    while it does not work, see WORK. Measured is the median over the iterations, the first left
+    out where there are more. Planned is that of `simulate_as_measured`, and of the plan's own
+    clock (a forward takes 1, a backward 2).
+
+    Columns: rank, module, stage, measured, planned, on_plans_clock.
+
+    Raises:
+        ValueError: the layout has no pipeline.
+    """
+    pipeline = _pipeline(plan)
+    timeline, own = simulate_as_measured(trace, plan), pipeline.timeline()
+    measured = _measured_bubbles(trace)
+    rows = [
+        {
+            "rank": rank,
+            "module": stage.module,
+            "stage": stage.place,
+            "measured": measured.get(rank, np.nan),
+            "planned": timeline.bubble[stage.index],
+            "on_plans_clock": own.bubble[stage.index],
+        }
+        for rank, stage in pipeline.by_rank()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _measured_bubbles(trace: pd.DataFrame) -> dict[int, float]:
+    iterations = sorted(set(trace["iteration"]))
+    found = []
+    for iteration in iterations[1:] or iterations:
+        steps = trace[trace["iteration"] == iteration]
+        steps = steps[steps["name"].isin(WORK)]
+        span = steps["stop"].max() - steps["start"].min()
+        busy = (steps["stop"] - steps["start"]).groupby(steps["rank"]).sum()
+        found.append(1.0 - busy / span)
+    return {
+        int(rank): float(share) for rank, share in pd.concat(found, axis=1).median(axis=1).items()
+    }
