@@ -7,9 +7,12 @@ to the next one only. Numbers are fp32, as mimokit's engine moves them.
 |---|---|---|
 | bridge | outputs of one module on their way to the next, gradients back | the plan's transfers |
 | pipeline | activations to the next stage, gradients back | samples x tokens x hidden / CP, twice |
-| tensor | 4 all-reduces per layer and micro-batch | each 2 (t - 1) / t of the activations |
+| tensor | 4 all-reduces per layer and micro-batch, half of them backward | each 2 (t - 1) / t of |
+| | | the activations |
 | context | keys and values round the ring, and with their gradients back | 6 (c - 1) x their size |
 | data | all-reduce of the gradients | 2 (d - 1) / d of the rank's parameters |
+
+Frozen modules reduce no gradients; where none passes, nothing is sent backward.
 """
 
 from __future__ import annotations
@@ -138,6 +141,8 @@ def _colocated(bridge: ColocatedBridge, count: int) -> Iterator[Flow]:
 
 def _disjoint(bridge: DisjointBridge, count: int) -> Iterator[Flow]:
     for route in (bridge.forward, bridge.backward):
+        if not route.transfers:
+            continue  # no gradient crosses to what is frozen
         rows = np.array([_columns(transfer) for transfer in route.transfers], dtype=np.int64)
         samples = rows[:, 3] - rows[:, 2]
         per_sample = route.bytes_between / max(1, int(samples.sum()))
@@ -178,26 +183,29 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
         samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
         whole = samples * tokens / ranks.context_parallel * architecture.hidden_size
         layers = architecture.num_layers / ranks.pipeline_parallel
-        yield from _inside(ranks, whole * BYTES_PER_NUMBER, layers)
-        if name in nets:
+        backward = config.model.has_backward(name)
+        yield from _inside(ranks, whole * BYTES_PER_NUMBER, layers, backward=backward)
+        if name in nets and not config.model.is_frozen(name):
             yield from _gradients(nets[name], ranks)
 
 
-def _inside(ranks: RankMap, activation: float, layers: float) -> Iterator[Flow]:
+def _inside(ranks: RankMap, activation: float, layers: float, *, backward: bool) -> Iterator[Flow]:
     """Yield what a module's ranks send each other; an activation is that of a whole step."""
     tensor, context = ranks.tensor_parallel, ranks.context_parallel
     if tensor > 1:
         share = 2 * (tensor - 1) / tensor
-        yield _ring("tensor", ranks.group_array("tp"), 4 * layers * share * activation)
+        count = (4 if backward else 2) * layers
+        yield _ring("tensor", ranks.group_array("tp"), count * share * activation)
     if context > 1:
         keys_and_values = 2 * activation / tensor
-        sent = 3 * (context - 1) * layers * keys_and_values
+        sent = (3 if backward else 1) * (context - 1) * layers * keys_and_values
         yield _ring("context", ranks.group_array("cp"), sent)
     if ranks.pipeline_parallel > 1:
         stages = ranks.group_array("pp")
         here, there = stages[:, :-1].reshape(-1), stages[:, 1:].reshape(-1)
         yield _pairs("pipeline", here, there, activation)
-        yield _pairs("pipeline", there, here, activation)
+        if backward:
+            yield _pairs("pipeline", there, here, activation)
 
 
 def _gradients(module: Module, ranks: RankMap) -> Iterator[Flow]:

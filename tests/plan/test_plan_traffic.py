@@ -179,3 +179,21 @@ def test_a_single_rank_sends_nothing() -> None:
         name: ModuleParallelismConfig(data_parallel=1) for name in config.model.module_parallelisms
     }
     assert traffic(config, mimokit.plan(config)).flows == {}
+
+
+def test_what_is_frozen_reduces_no_gradients_and_is_sent_none() -> None:
+    sizes = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2}
+    config = heterogeneous(sizes, {"data_parallel": 2})
+    trained = traffic(config, mimokit.plan(config))
+    config.model.module_architectures["images"].frozen = True
+    frozen = traffic(config, mimokit.plan(config))
+    images = range(8)
+
+    def sent_by_images(found: Traffic, kind: str) -> float:
+        return sum(size for (rank, _), size in found_in(found, kind).items() if rank in images)
+
+    assert sent_by_images(frozen, "data") == 0 < sent_by_images(trained, "data")
+    for kind in ("tensor", "pipeline"):
+        assert sent_by_images(frozen, kind) == pytest.approx(sent_by_images(trained, kind) / 2)
+    back = [pair for pair in found_in(frozen, "bridge") if pair[0] not in images]
+    assert all(pair[1] not in images for pair in back)

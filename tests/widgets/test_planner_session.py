@@ -250,3 +250,34 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     for factor in left.split(" × "):
         product *= int(factor.split()[0])
     assert product == moved
+
+
+def test_a_frozen_module_is_said_and_followed() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    path = ["model", "module_architectures", "images", "frozen"]
+    driver.send("flag", path=path, on=True)
+    assert driver.sentences == []
+    assert driver.session.valid.config.model.frozen_modules == {"images"}
+    assert driver.screen.state["fields"]["modules"][0]["flags"]["frozen"]
+    assert not any(bridge.backward.transfers for bridge in driver.plan.disjoint_bridges)
+    driver.send("tab", name="batch")
+    driver.send("sample", sample=0, backward=True)
+    steps = driver.screen.walk["steps"]
+    assert steps[-1] == "no gradient crosses: nothing in images or before it is trained"
+    driver.send(
+        "flag", path=["model", "module_architectures", "language_module", "frozen"], on=True
+    )
+    assert "every module is frozen" in driver.sentences[0]
+
+
+def test_what_the_data_section_says_of_a_module_follows_its_name() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type("data.modality_seq_lengths.images", "288")
+    driver.send("rename", name="images", text="eyes")
+    assert driver.sentences == []
+    assert driver.session.valid.config.data.modality_seq_lengths == {"eyes": 288}
+    driver.type("data.modality_seq_lengths.eyes", "0")
+    assert driver.session.complaints[0].path == ("data", "modality_seq_lengths", "eyes")
+    driver.send("undo")
+    driver.send("remove", name="eyes")
+    assert "eyes" not in str(driver.session.draft.content)

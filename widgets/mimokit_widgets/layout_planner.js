@@ -159,7 +159,7 @@ class Planner {
     const taken = new Set();
     const those = (test) => all.filter((each) => test(each.path) && taken.add(each));
     for (const row of this.rows) {
-      row.mark(those((path) => path[0] === "model" && path.length > 2 && path[2] === row.name));
+      row.mark(those((path) => path.length > 2 && path[2] === row.name));
     }
     const ofWorld = (path) => path.length === 1 && ["world_size", "ranks_per_node"].includes(path[0]);
     this.markWith(this.worldComplaints, those(ofWorld), [this.worldSize, this.perNode]);

@@ -48,6 +48,8 @@ def _forward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterato
 
 def _backward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterator[str]:
     for name in reversed(tuple(replicas)):
+        if _without_gradient(plan, name):
+            continue
         yield (
             f"{name} computes its gradient on replica {replicas[name]:,} "
             f"({ranks_text(plan, name, replicas[name])})"
@@ -55,6 +57,12 @@ def _backward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterat
         for bridge in plan.bridges:
             if bridge.destination == name:
                 yield _crossing(plan, bridge, sample, backward=True)
+
+
+def _without_gradient(plan: LayoutPlan, name: str) -> bool:
+    """Return whether no gradient reaches a module: nothing in it or before it is trained."""
+    outgoing = [bridge for bridge in plan.disjoint_bridges if bridge.source == name]
+    return bool(outgoing) and not any(bridge.backward.transfers for bridge in outgoing)
 
 
 def _readers(plan: LayoutPlan, name: str, sample: int) -> str:
@@ -105,6 +113,8 @@ def _single(plan: LayoutPlan, module: str) -> bool:
 def _messages(bridge: DisjointBridge, sample: int, backward: bool) -> str:
     route = bridge.backward if backward else bridge.forward
     what = "its gradient" if backward else "the output"
+    if not route.transfers:
+        return f"no gradient crosses: nothing in {bridge.source} or before it is trained"
     found = [t for t in route.transfers if t.start <= sample < t.stop]
     pairs = ", ".join(f"{t.source_rank:,} → {t.destination_rank:,}" for t in found[:4])
     more = f" and {len(found) - 4:,} more" if len(found) > 4 else ""

@@ -15,6 +15,7 @@ from mimokit_widgets.planner.paths import (
     DATA_FIELDS,
     NETWORK_FIELDS,
     NETWORKS,
+    OF_DATA,
     SIZE_FIELDS,
     SIZES,
     TOKENS,
@@ -136,6 +137,8 @@ def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
             return (*SIZES, module, field)
         if field == "special_token_ids":
             return (*TOKENS, module)
+        if field in [path[-1] for path in OF_DATA]:
+            return ("data", field, module)
         if field == "topology":
             return ("model", "topology", module)
         if field in NETWORK_FIELDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,7 +11,15 @@ from typing import Any
 from mimokit.config import Fix
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.networks import network_fields
-from mimokit_widgets.planner.paths import Path, mapping_at, value_at
+from mimokit_widgets.planner.paths import (
+    NETWORKS,
+    OF_DATA,
+    SIZES,
+    TOKENS,
+    Path,
+    mapping_at,
+    value_at,
+)
 
 TEXT_FIELDS = ("name", "deployment_mode", "llm_module_name", "encoder_module_name")
 MOST_DIGITS = 40
@@ -141,9 +149,8 @@ def remove_module(draft: Draft, name: str) -> Draft:
     model = content.get("model")
     if not isinstance(model, dict):
         return draft
-    for section in ("module_parallelisms", "module_architectures", "special_token_ids", "topology"):
-        if isinstance(model.get(section), dict):
-            model[section].pop(name, None)
+    for section in _by_module(content):
+        section.pop(name, None)
     if isinstance(model.get("topology"), dict):
         model["topology"] = {
             source: [target for target in fed if target != name] if isinstance(fed, list) else fed
@@ -160,11 +167,10 @@ def rename_module(draft: Draft, old: str, new: str) -> Draft:
     model = content.get("model")
     if not isinstance(model, dict):
         return draft
-    for section in ("module_parallelisms", "module_architectures", "special_token_ids", "topology"):
-        if isinstance(model.get(section), dict):
-            model[section] = {
-                new if name == old else name: own for name, own in model[section].items()
-            }
+    for section in _by_module(content):
+        renamed = {new if name == old else name: own for name, own in section.items()}
+        section.clear()
+        section.update(renamed)
     for field in ("llm_module_name", "encoder_module_name"):
         if model.get(field) == old:
             model[field] = new
@@ -176,6 +182,14 @@ def rename_module(draft: Draft, old: str, new: str) -> Draft:
             for source, fed in model["topology"].items()
         }
     return draft.with_content(content)
+
+
+def _by_module(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield every mapping of which the keys are modules."""
+    for path in (SIZES, NETWORKS, TOKENS, ("model", "topology"), *OF_DATA):
+        found = value_at(content, path)
+        if isinstance(found, dict):
+            yield found
 
 
 def move_module(draft: Draft, name: str, by: int) -> Draft:

@@ -47,7 +47,8 @@ def network_fields(name: str, seq_length: int) -> dict[str, Any]:
     """
     model = load_model(name)
     if isinstance(model, LanguageModel):
-        return {**_stack(model.net), "seq_length": seq_length, "vocab_size": model.vocab}
+        tied = {"tied_embeddings": True} if model.tied else {}
+        return {**_stack(model.net), "seq_length": seq_length, "vocab_size": model.vocab, **tied}
     if isinstance(model, VisionEncoder):
         return {
             **_stack(model.net),
@@ -57,9 +58,16 @@ def network_fields(name: str, seq_length: int) -> dict[str, Any]:
             "patch_size": model.patch_size,
             "num_channels": model.channels,
             "merge_size": model.merge,
+            "class_token": model.class_token,
+            "num_registers": model.registers,
         }
     if isinstance(model, AudioEncoder):
-        return {**_stack(model.net), "seq_length": model.positions, "vocab_size": 0}
+        return {
+            **_stack(model.net),
+            "seq_length": model.positions,
+            "vocab_size": 0,
+            "mel_bins": model.mel_bins,
+        }
     raise ValueError(f"'{name}' is made of several modules; choose one of them.")
 
 

@@ -12,6 +12,9 @@ Path = tuple[str, ...]
 SIZES: Path = ("model", "module_parallelisms")
 NETWORKS: Path = ("model", "module_architectures")
 TOKENS: Path = ("model", "special_token_ids")
+LENGTHS: Path = ("data", "modality_seq_lengths")
+OF_DATA: tuple[Path, ...] = (LENGTHS, ("data", "modality_presence"))
+"""What the data section says per encoder."""
 
 SIZE_FIELDS = tuple(ModuleParallelismConfig.model_fields)
 NETWORK_FIELDS = tuple(ModuleArchitecture.model_fields)

@@ -28,6 +28,7 @@ from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
 from mimokit_widgets.planner.paths import (
     DATA_FIELDS,
+    LENGTHS,
     NETWORK_FIELDS,
     NETWORKS,
     SIZE_FIELDS,
@@ -46,6 +47,10 @@ TABS = {
     "pipeline": "Pipeline",
     "compare": "Compare",
 }
+
+
+FLAGS = ("frozen", "class_token", "tied_embeddings")
+"""What a network has or has not."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,8 @@ def _module(session: Session, name: str, color: str, fed: list[str]) -> dict[str
         "network": {each: _text(network.get(each)) for each in NETWORK_FIELDS},
         "kind": LANGUAGE if language else ENCODER,
         "token": _text(value_at(content, (*TOKENS, name))),
+        "length": _text(value_at(content, (*LENGTHS, name))),
+        "flags": {each: network.get(each) is True for each in FLAGS},
         "feeds": fed,
     }
 

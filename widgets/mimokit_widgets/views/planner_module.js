@@ -16,10 +16,17 @@ const NETWORK = [
   ["num_layers", "layers"], ["hidden_size", "hidden size"], ["num_attention_heads", "heads"],
   ["ffn_hidden_size", "ffn size"], ["seq_length", "longest sequence"], ["vocab_size", "vocabulary"],
   ["image_size", "image size"], ["patch_size", "patch size"], ["num_channels", "channels"],
-  ["merge_size", "merge size"],
+  ["merge_size", "merge size"], ["num_registers", "registers"], ["mel_bins", "mel bins"],
 ];
+const FLAGS = [
+  ["frozen", "frozen", "nothing in the module is trained"],
+  ["class_token", "class token", "a learned position before the patches"],
+  ["tied_embeddings", "tied embeddings", "the output layer is the token embedding"],
+];
+const OF_ENCODERS = ["image_size", "patch_size", "num_channels", "merge_size", "num_registers",
+  "mel_bins", "class_token"];
 const DEFAULTS = { ffn_hidden_size: "4 × hidden", num_channels: "1", merge_size: "1",
-  rank_offset: "0" };
+  num_registers: "0", rank_offset: "0" };
 
 export class ModuleRow {
   constructor(planner, module) {
@@ -69,10 +76,20 @@ export class ModuleRow {
     this.token = field({ label: "token id", name: `token id of ${name}`,
       path: ["model", "special_token_ids", name],
       hint: "the id that holds the place of the module's output among the tokens" });
+    this.length = field({ label: "tokens", name: `tokens per sample of ${name}`,
+      path: ["data", "modality_seq_lengths", name],
+      hint: "most tokens per sample of the module's output; empty: as many as image tokens" });
     this.feeds = element("div", { class: "feeds" });
+    this.flags = new Map(FLAGS.map(([key, label, hint]) => {
+      const box = element("input", { type: "checkbox", change: () => this.planner.send({
+        type: "flag", path: ["model", "module_architectures", name, key], on: box.checked }) });
+      return [key, { box, node: element("label", { title: hint }, box, label) }];
+    }));
     return element("div", { class: "network" },
       element("label", { class: "field wide" }, element("span", {}, "like"), this.published),
-      ...this.network.map(([, each]) => each.node), this.token.node, this.feeds);
+      ...this.network.map(([, each]) => each.node), this.token.node, this.length.node,
+      element("div", { class: "feeds" }, ...[...this.flags.values()].map(({ node }) => node)),
+      this.feeds);
   }
 
   toggle(open = this.below.hidden) {
@@ -97,11 +114,23 @@ export class ModuleRow {
         field.input.style.visibility = needed ? "" : "hidden";
       }
     }
-    for (const [key, field] of this.network) field.set(module.network[key]);
+    for (const [key, field] of this.network) {
+      field.set(module.network[key]);
+      field.node.hidden = module.language && OF_ENCODERS.includes(key)
+        && ["", DEFAULTS[key]].includes(module.network[key]);
+    }
+    for (const [key, { box, node }] of this.flags) {
+      box.checked = module.flags[key];
+      const apt = key === "tied_embeddings" ? module.language
+        : !module.language || !OF_ENCODERS.includes(key);
+      node.hidden = !apt && !box.checked;
+    }
     this.token.set(module.token);
+    this.length.set(module.length, this.planner.state.fields.data.image_seq_length);
     this.token.node.hidden = module.language && !module.token;
-    setText(this.where, [module.where, module.language ? "language module" : ""].filter(Boolean)
-      .join(" · "));
+    this.length.node.hidden = module.language && !module.length;
+    const roles = [module.where, module.language && "language module", module.flags.frozen && "frozen"];
+    setText(this.where, roles.filter(Boolean).join(" · "));
     this.updatePublished(module);
     this.updateFeeds(module, others);
   }
