@@ -9,6 +9,7 @@ Fixtures:
   `.screenshot("name", locator)`, which leaves a picture in `build/browser/`. No cell is run before
   `run_all()`. Cells import from `tests` as tests do.
 - `browser_page` is an empty page, for files: `browser_page.goto(path.as_uri())`.
+- `chromium_without_scripts` is an empty page that runs no JavaScript.
 - `lab` is the server: `lab.folder` is where its notebooks are, and the folder that they run in.
 - `network` lists requests that wanted to leave the machine. A test during which there was one
   fails; nothing is to be asked for.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.chromium import NoChromiumError, find_chromium
 from tests.browser.network import CUT_OFF, NetworkGuard
@@ -39,6 +40,9 @@ ARGUMENTS = (
 )
 VIEWPORT = {"width": 1400, "height": 1600}
 """Tall, since JupyterLab draws only the cells that are seen."""
+PATIENCE = 60_000
+"""Milliseconds until something that does not come is a failure; a busy machine is none."""
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="package")
@@ -73,7 +77,7 @@ def network() -> Iterator[NetworkGuard]:
 def context(chromium: Browser, network: NetworkGuard) -> Iterator[BrowserContext]:
     """A browser session without a past."""
     context = chromium.new_context(viewport=VIEWPORT, service_workers="block")
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE)
     network.watch(context)
     yield context
     context.close()
@@ -83,6 +87,15 @@ def context(chromium: Browser, network: NetworkGuard) -> Iterator[BrowserContext
 def browser_page(context: BrowserContext) -> Page:
     """An empty page."""
     return context.new_page()
+
+
+@pytest.fixture
+def chromium_without_scripts(chromium: Browser, network: NetworkGuard) -> Iterator[Page]:
+    """An empty page of a browser that runs no scripts, as the preview of a code host."""
+    context = chromium.new_context(viewport=VIEWPORT, java_script_enabled=False)
+    network.watch(context)
+    yield context.new_page()
+    context.close()
 
 
 @pytest.fixture

@@ -24,6 +24,11 @@ _KERNEL_ANSWERS = """() => {
   return kernel?.connectionStatus === "connected" && kernel.status === "idle";
 }"""
 
+_ERRORS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+  .flatMap((cell) => cell.outputs?.toJSON() ?? [])
+  .filter((output) => output.output_type === "error")
+  .map((output) => `${output.ename}: ${output.evalue}`)"""
+
 _RUN_IN_KERNEL = """async ([code, wanted]) => {
   const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
   const request = { code, silent: true, store_history: false, stop_on_error: false,
@@ -65,9 +70,25 @@ class NotebookPage:
         )
 
     def run_all(self) -> None:
-        """Run all cells and wait for the end of the last one."""
+        """Run all cells and wait for the end of the last one.
+
+        Raises:
+            AssertionError: if a cell raises; with what it raised.
+        """
         self.command("notebook:run-all-cells")
         self.wait_idle()
+        self.check_cells()
+
+    def start_all(self) -> None:
+        """Run all cells and do not wait."""
+        self.page.evaluate(
+            "() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
+        )
+
+    def check_cells(self) -> None:
+        """Raise AssertionError if a cell has raised."""
+        errors = self.page.evaluate(_ERRORS)
+        assert not errors, errors[0]
 
     def command(self, name: str, **arguments: Any) -> None:
         """Execute one of JupyterLab's commands and wait until it is done."""

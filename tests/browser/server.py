@@ -16,7 +16,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[2]
-SECONDS_TO_START = 60.0
+SECONDS_TO_START = 120.0
 OPTIONS = (
     "--no-browser",
     "--allow-root",
@@ -50,6 +50,7 @@ def running_lab(folder: Path) -> Iterator[LabServer]:
     """Start a JupyterLab, wait until it answers, and end it together with its kernels."""
     notebooks, runtime = folder / "notebooks", folder / "runtime"
     notebooks.mkdir(parents=True)
+    _refuse_news(folder / "config")
     log = folder / "lab.log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -64,6 +65,14 @@ def running_lab(folder: Path) -> Iterator[LabServer]:
     finally:
         process.terminate()
         process.wait(30)
+
+
+def _refuse_news(config: Path) -> None:
+    """Answer the question that a new JupyterLab asks, which would cover a corner of the page."""
+    settings = config / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    answers = {"fetchNews": "false", "checkForUpdates": False}
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(answers))
 
 
 def _environment(folder: Path) -> dict[str, str]:

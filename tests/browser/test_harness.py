@@ -71,6 +71,12 @@ def test_a_notebook_runs_and_is_asked_for_values(open_notebook: OpenNotebook) ->
     assert notebook.screenshot("harness").is_file()
 
 
+def test_a_cell_that_raises_fails_the_test(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("1 / 0")
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        notebook.run_all()
+
+
 def test_without_chromium_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,7 +71,7 @@ def test_it_runs_and_the_page_needs_no_network(executed: tuple[Any, str, str]) -
 
 
 def test_the_picture_of_the_run_stays(executed: tuple[Any, str, str]) -> None:
-    live = next(cell for cell in executed[0].cells if "LiveChart(run)" in cell.source)
+    live = next(cell for cell in executed[0].cells if "LiveMonitor(run)" in cell.source)
     pictures = [output for output in live.outputs if "image/svg+xml" in output.get("data", {})]
     assert len(pictures) == 1
     assert f"{ITERATIONS} iterations in " in pictures[0].data["text/plain"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from mimokit.cluster.errors import RunAborted
 from tests.charts.plans import plan
 
 
@@ -42,3 +43,6 @@ class FakeRun:
     def stop(self) -> None:
         self.stopped += 1
         self.done = True
+
+    def abort(self) -> None:
+        self.end(RunAborted("the run was aborted after 1.0 s"))

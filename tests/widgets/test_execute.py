@@ -37,12 +37,12 @@ def run(file: Path, output: Path) -> tuple[int, str]:
 LIVE = """
 import sys
 sys.path.insert(0, {root!r})
-from mimokit_widgets import LiveChart
+from mimokit_widgets import LiveMonitor
 from tests.charts.fakes import samples
 from tests.widgets.fake_run import FakeRun
 run = FakeRun()
-chart = LiveChart(run)
-chart
+monitor = LiveMonitor(run)
+monitor
 """
 
 
@@ -137,7 +137,7 @@ def test_text_comes_out_indented_whatever_way_it_arrives() -> None:
     assert lines[3].endswith("next")
 
 
-def test_progress_tells_only_of_live_charts() -> None:
+def test_progress_tells_only_of_live_monitors() -> None:
     progress = TrainingProgress()
     other = {"comm_id": "x", "data": {"state": {"_anywidget_id": "other"}}}
     progress.opened(other)

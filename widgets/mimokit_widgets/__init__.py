@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mimokit_widgets.batch_split import BatchSplit
     from mimokit_widgets.layout_planner import LayoutPlanner
-    from mimokit_widgets.live_chart import LiveChart
+    from mimokit_widgets.live_monitor import LiveMonitor
     from mimokit_widgets.rank_map import RankMap
     from mimokit_widgets.strips import show_strips
     from mimokit_widgets.traffic_map import TrafficMap
 
-__all__ = ["BatchSplit", "LayoutPlanner", "LiveChart", "RankMap", "TrafficMap", "show_strips"]
+__all__ = ["BatchSplit", "LayoutPlanner", "LiveMonitor", "RankMap", "TrafficMap", "show_strips"]
 
 _HOMES = {
     "BatchSplit": "batch_split",
     "LayoutPlanner": "layout_planner",
-    "LiveChart": "live_chart",
+    "LiveMonitor": "live_monitor",
     "RankMap": "rank_map",
     "TrafficMap": "traffic_map",
     "show_strips": "strips",

@@ -85,26 +85,26 @@ class Terminal:
 
 
 class TrainingProgress:
-    """Follows the messages of a live chart and says in a line how far the training is."""
+    """Follows the messages of a live monitor and says in a line how far the training is."""
 
     def __init__(self) -> None:
         self._total = 0
-        self._charts: set[str] = set()
+        self._monitors: set[str] = set()
         self._first: tuple[int, float] | None = None
         self._parts: dict[str, str] = {}
 
     def opened(self, content: Mapping[str, Any]) -> None:
-        """Note a widget that was opened, if it is a live chart."""
+        """Note a widget that was opened, if it is a live monitor."""
         state = content.get("data", {}).get("state", {})
-        if state.get("_anywidget_id") == "mimokit_widgets.live_chart.LiveChart":
-            self._charts.add(content["comm_id"])
+        if state.get("_anywidget_id") == "mimokit_widgets.live_monitor.LiveMonitor":
+            self._monitors.add(content["comm_id"])
             self._total = int(state["total_iterations"])
             self._first, self._parts = None, {}
 
     def line(self, content: Mapping[str, Any]) -> str | None:
-        """Return a line for a message of a live chart, None for any other."""
+        """Return a line for a message of a live monitor, None for any other."""
         message = content.get("data", {}).get("content", {})
-        if content.get("comm_id") not in self._charts or message.get("type") != "append":
+        if content.get("comm_id") not in self._monitors or message.get("type") != "append":
             return None
         for row in message["rows"]:
             self._read(row)

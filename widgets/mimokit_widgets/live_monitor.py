@@ -1,31 +1,49 @@
-"""`LiveChart`: a run's loss, speed and time per phase, moving while it trains."""
+"""`LiveMonitor`: a run's loss, speed, memory and time per phase, moving while it trains."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import anywidget
 import traitlets
-from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
 from mimokit.charts.palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
+from mimokit_widgets.end_of_cell import EndOfCell
 from mimokit_widgets.final_picture import final_picture
-from mimokit_widgets.live_rows import RowQueue, phase_names
+from mimokit_widgets.live_rows import RowQueue, further_columns, phase_names
+from mimokit_widgets.live_saved import STYLES, remembered
+from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
 
-SECONDS_BETWEEN_BATCHES = 0.12
+SECONDS_FOR_COMPANY = 0.02
+"""How long a row waits for others to travel with; ranks send theirs every 0.1 s."""
+SECONDS_BETWEEN_LOOKS = 0.25
 SECONDS_TO_DRAIN = 2.0
 SECONDS_FOR_THE_RESULT = 30.0
+SECONDS_TO_REMEMBER = (2.0, 10.0, 30.0)
+SECONDS_BETWEEN_MEMORIES = 60.0
+"""JupyterLab saves a notebook every 120 s."""
 FIRST_SNAPSHOT = 64
+STATE = (
+    "status",
+    "sentence",
+    "total_iterations",
+    "warmup_iterations",
+    "marks",
+    "_layout_in_words",
+    "_phases",
+    "_modules",
+    "_colors",
+)
+NOTHING = {"text/html": "", "text/plain": ""}
 
 
 class Run(Protocol):
-    """What a live chart needs of a run; `mimokit.experiment.TrainingRun` has it."""
+    """What a live monitor needs of a run; `mimokit.experiment.TrainingRun` has it."""
 
     config: Any
     plan: Any
@@ -47,31 +65,42 @@ class Run(Protocol):
     def stop(self) -> None:
         """Ask all ranks to end after the iteration they are in."""
 
+    def abort(self) -> None:
+        """End the run at once."""
 
-class LiveChart(anywidget.AnyWidget):  # type: ignore[misc]
-    """A view of a run that moves while it trains; when it is over, a picture takes its place.
 
-    New samples reach the browser about eight times a second and only once. The whole history is
-    part of the widget's state, so that a view opened late, or a page loaded again, has it all; it
-    is also sent whenever it has doubled, which heals a view that missed a message.
+class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
+    """A view of a run that moves while it trains, and stays in the notebook when it is over.
 
-    The Stop button works as long as the kernel is free, or has subshells as under JupyterLab:
-    start the run with `train`, which returns at once.
+    New samples reach the browser as they come and only once. The whole history is part of the
+    widget's state, so that a view opened late, or a page loaded again, has it all; it is also sent
+    whenever it has doubled, which heals a view that missed a message.
+
+    Below the widget lies the same view as a page that needs no kernel. It is hidden while the
+    widget is there, follows it at a distance, and is what a notebook shows that was saved in the
+    middle of a run. When the run is over it takes the widget's place.
+
+    The buttons work as long as the kernel is free, or has subshells as under JupyterLab: start the
+    run with `train`, which returns at once.
 
     Attributes:
-        status: training, stopping, finished, stopped or failed.
+        status: training, stopping, finished, stopped, aborted or failed.
         sentence: how the run ended, empty while it goes on.
         total_iterations: how many iterations the run is to have.
+        marks: iterations that are marked in all charts, sorted.
     """
 
-    _esm = Path(__file__).parent / "live_chart.js"
+    _esm = joined_modules("live_monitor.js")
+    _css = joined_styles(*STYLES)
 
     status = traitlets.Unicode("training").tag(sync=True)
     sentence = traitlets.Unicode("").tag(sync=True)
     total_iterations = traitlets.Int(0).tag(sync=True)
     warmup_iterations = traitlets.Int(0).tag(sync=True)
+    marks = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
     _layout_in_words = traitlets.Unicode("").tag(sync=True)
     _phases = traitlets.List().tag(sync=True)
+    _modules = traitlets.List().tag(sync=True)
     _colors = traitlets.Dict().tag(sync=True)
     _history = traitlets.Any(None, allow_none=True).tag(
         sync=True, to_json=lambda _, widget: widget._rows.everything()
@@ -79,10 +108,10 @@ class LiveChart(anywidget.AnyWidget):  # type: ignore[misc]
 
     def __init__(self, run: Run, **options: Any) -> None:
         modules = list(run.plan.modules)
-        names = phase_names(modules)
-        self._rows = RowQueue(list(names.values()))
+        hues = module_colors(modules)
+        self._rows = RowQueue(further_columns(modules))
         self._run = run
-        self._handles: list[DisplayHandle] = []
+        self._handles: list[tuple[DisplayHandle, DisplayHandle]] = []
         self._picture: dict[str, Any] | None = None
         self._ending = threading.Lock()
         self._snapshot_at = FIRST_SNAPSHOT
@@ -90,42 +119,64 @@ class LiveChart(anywidget.AnyWidget):  # type: ignore[misc]
             total_iterations=int(run.config.runtime.num_iterations),
             warmup_iterations=int(run.config.runtime.warmup_iterations),
             _layout_in_words=_layout_in_words(run.plan),
-            _phases=_colored(names, modules),
+            _phases=_colored(phase_names(modules), hues),
+            _modules=[{"name": name, "color": hues[name]} for name in modules],
             _colors={"line": LINE, "accent": ACCENT},
             **options,
         )
         self.on_msg(self._on_message)
         run.on_sample(self._rows.add)
-        self._end_of_cell = _EndOfCell(self._end_if_done)
-        threading.Thread(target=self._follow, name="LiveChart", daemon=True).start()
+        self._end_of_cell = EndOfCell(self._end_if_done)
+        threading.Thread(target=self._follow, name="LiveMonitor", daemon=True).start()
 
     def open(self) -> None:
         """Connect to the browser."""
         super().open()
-        _let_the_browser_choose_the_shell(self.comm)
+        let_the_browser_choose_the_shell(self.comm)
+
+    def mark(self, iteration: int) -> None:
+        """Mark an iteration in all charts, as a click on one does.
+
+        Raises:
+            ValueError: if it is not one of the run's iterations.
+        """
+        if not 0 <= iteration < self.total_iterations:
+            raise ValueError(
+                f"iteration {iteration} is none of this run's, which are 0 to "
+                f"{self.total_iterations - 1}"
+            )
+        self.marks = sorted({*self.marks, iteration})
+
+    def wait(self) -> None:
+        """Wait for the end of the run and for its picture."""
+        while self._picture is None:
+            time.sleep(SECONDS_FOR_COMPANY)
+            self._end_if_done()
 
     def _ipython_display_(self) -> None:
-        """Show the widget so that a picture can take its place later."""
+        """Show the widget, and below it what takes its place later."""
         if self._picture is not None:
             display(self._picture, raw=True)
             return
         bundle, metadata = self._repr_mimebundle_()
-        handle = display(bundle, metadata=metadata, raw=True, display_id=True)
-        if handle is not None:
-            self._handles.append(handle)
-
-    def wait(self) -> None:
-        """Wait for the end of the run and for the picture."""
-        while self._picture is None:
-            time.sleep(SECONDS_BETWEEN_BATCHES)
-            self._end_if_done()
+        widget = display(bundle, metadata=metadata, raw=True, display_id=True)
+        memory = display(self._memory(), raw=True, display_id=True)
+        if widget is not None and memory is not None:
+            self._handles.append((widget, memory))
 
     # From the run to the browser.
 
     def _follow(self) -> None:
+        started = time.monotonic()
+        times = list(SECONDS_TO_REMEMBER)
         while not self._run.done:
-            time.sleep(SECONDS_BETWEEN_BATCHES)
-            self._send_new_rows()
+            if self._rows.wait(SECONDS_BETWEEN_LOOKS):
+                time.sleep(SECONDS_FOR_COMPANY)
+                self._send_new_rows()
+            if time.monotonic() - started > times[0]:
+                due = times.pop(0)
+                times = times or [due + SECONDS_BETWEEN_MEMORIES]
+                self._remember()
         self._end()
 
     def _send_new_rows(self) -> None:
@@ -136,12 +187,26 @@ class LiveChart(anywidget.AnyWidget):  # type: ignore[misc]
             self._snapshot_at = 2 * len(self._rows)
             self.send_state("_history")
 
+    def _remember(self) -> None:
+        for _, memory in self._handles:
+            memory.update(self._memory(), raw=True)
+
+    def _memory(self) -> dict[str, Any]:
+        done = sum(1 for row in self._rows.everything() if row[0] == 0 and row[1] == 0)
+        sentence = f"Training: {done} of {self.total_iterations} iterations when this was saved."
+        return {"text/html": remembered(self._state(), sentence), "text/plain": sentence}
+
+    def _state(self) -> dict[str, Any]:
+        known = {name: getattr(self, name) for name in STATE}
+        return {**known, "_history": self._rows.everything()}
+
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
-        if content.get("type") == "stop" and not self._run.done:
-            self.status = "stopping"
-            self._run.stop()
-        elif content.get("type") == "resync":
+        asked = content.get("type")
+        if asked == "resync":
             self.send_state("_history")
+        elif asked in ("stop", "abort") and not self._run.done:
+            self.status = "stopping"
+            (self._run.stop if asked == "stop" else self._run.abort)()
 
     # The end.
 
@@ -157,14 +222,15 @@ class LiveChart(anywidget.AnyWidget):  # type: ignore[misc]
             self._drain()
             self.status, self.sentence = self._outcome(failure)
             self._picture = self._draw()
-            for handle in self._handles:
-                handle.update(self._picture, raw=True)
+            for widget, memory in self._handles:
+                widget.update(self._picture, raw=True)
+                memory.update(NOTHING, raw=True)
             self._end_of_cell.forget()
 
     def _draw(self) -> dict[str, Any]:
         title = f"Training {self.status}"
         try:
-            return final_picture(self._run.samples, title, self.sentence, self.warmup_iterations)
+            return final_picture(self._run.samples, self._state(), title)
         except Exception as error:  # what the run gave is worth more than its picture
             words = f"{title}. {self.sentence} Its charts could not be drawn: {error}"
             return {"text/plain": words}
@@ -187,19 +253,23 @@ class LiveChart(anywidget.AnyWidget):  # type: ignore[misc]
         self._send_new_rows()
 
     def _outcome(self, failure: BaseException | None) -> tuple[str, str]:
+        from mimokit.cluster.errors import RunAborted  # the run has imported it, a widget need not
+
         steps = [sample for sample in self._run.samples if sample.get("kind") == "step"]
         done = 1 + max((int(sample["iteration"]) for sample in steps), default=-1)
+        progress = f"{done} of {self.total_iterations} iterations in {_span(steps):.0f} s."
+        if isinstance(failure, RunAborted):
+            return "aborted", progress
         if failure is not None:
             return "failed", f"After {done} iterations: {_first_sentence(failure)}"
-        seconds = _span(steps)
         if done < self.total_iterations:
-            return "stopped", f"{done} of {self.total_iterations} iterations in {seconds:.0f} s."
-        return "finished", f"{done} iterations in {seconds:.0f} s."
+            return "stopped", progress
+        return "finished", f"{done} iterations in {_span(steps):.0f} s."
 
 
-def _colored(names: Mapping[str, str], modules: Sequence[str]) -> list[dict[str, str]]:
+def _colored(names: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[str, str]]:
     colors = dict(PHASE_COLORS)
-    for module, color in module_colors(modules).items():
+    for module, color in hues.items():
         colors[f"{module} forward"] = forward_color(color)
         colors[f"{module} backward"] = color
     return [{"name": name, "color": colors[name]} for name in [*names, "other"]]
@@ -224,37 +294,3 @@ def _span(steps: Sequence[Mapping[str, Any]]) -> float:
         return 0.0
     started = min(float(step["time"]) - float(step.get("total_time") or 0) for step in steps)
     return max(float(step["time"]) for step in steps) - started
-
-
-def _let_the_browser_choose_the_shell(comm: Any) -> None:
-    """Have messages from the browser handled by the subshell they ask for.
-
-    From 7.4 on ipykernel hands them to the shell that sent last, which for a live chart is the
-    main one; there Stop would wait for the very cell that waits for the run.
-    """
-    if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = lambda data, asked_for: asked_for
-
-
-class _EndOfCell:
-    """Calls a function after every cell.
-
-    A notebook that is executed headless listens only while a cell runs; a run that ends within a
-    cell must therefore leave its picture before that cell ends.
-    """
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-        self._shell = get_ipython()
-        if self._shell is not None:
-            self._shell.events.register("post_run_cell", self._after_cell)
-
-    def _after_cell(self, *_: Any) -> None:
-        self._call()
-
-    def forget(self) -> None:
-        """Stop calling."""
-        if self._shell is not None:
-            with contextlib.suppress(ValueError):
-                self._shell.events.unregister("post_run_cell", self._after_cell)
-            self._shell = None

@@ -1,0 +1,230 @@
+"""The live monitor in JupyterLab: it moves, stops, stays, and dies with dignity."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from mimokit_widgets.page import external_references, to_page
+from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, NotebookPage, OpenNotebook
+
+LIVE = ".mimokit-live-now"
+STAYS = ".mimokit-remembered .mimokit-live"
+FAKE = """
+from mimokit_widgets import LiveMonitor
+from tests.charts.fakes import samples
+from tests.widgets.fake_run import FakeRun
+run, made = FakeRun(120), samples(iterations=120)
+monitor = LiveMonitor(run)
+monitor
+"""
+ITERATION = 8  # samples, one per rank
+REAL = """
+import mimokit
+from mimokit.cluster import EngineCluster
+from mimokit.experiment import train
+from mimokit_widgets import LiveMonitor
+config = mimokit.load_experiment_config({config!r})
+longer = config.runtime.model_copy(update={{"num_iterations": 2000}})
+cluster = EngineCluster(n=8, progress=False)
+run = train(cluster, config.model_copy(update={{"runtime": longer}}), directory="results")
+monitor = LiveMonitor(run)
+monitor
+"""
+CONFIG = str(Path(__file__).parents[2] / "configs" / "digits_colocated.yaml")
+
+
+@pytest.fixture
+def notebook(open_notebook: OpenNotebook) -> NotebookPage:
+    """A notebook with a monitor of a run that trains when the test says so."""
+    opened = open_notebook(FAKE)
+    opened.run_all()
+    opened.execute("run.give(made[:500])")
+    expect(opened.page.locator(LIVE)).to_have_attribute("data-rows", "500")
+    return opened
+
+
+def canvas(view: Locator, title: str) -> Locator:
+    """The chart whose spoken text begins with a title."""
+    return view.locator(f'canvas[aria-label^="{title}"]')
+
+
+def drag(chart: Locator, start: float, end: float) -> None:
+    """Press at a share of the width of a chart, let go at another."""
+    box = chart.bounding_box()
+    assert box is not None
+    mouse, y = chart.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + box["width"] * start, y)
+    mouse.down()
+    mouse.move(box["x"] + box["width"] * end, y, steps=4)
+    mouse.up()
+
+
+def test_it_moves_pauses_and_goes_on(notebook: NotebookPage) -> None:
+    view = notebook.page.locator(LIVE)
+    loss = canvas(view, "Loss")
+    before = loss.get_attribute("aria-label")
+    view.get_by_role("button", name="Pause").click()
+    notebook.execute("run.give(made[500:700])")
+    expect(view).to_have_attribute("data-rows", "700")
+    expect(view.get_by_text(re.compile(r"Paused at iteration 61; 25 newer"))).to_be_visible()
+    assert loss.get_attribute("aria-label") == before
+    view.get_by_role("button", name="Go on").click()
+    expect(loss).not_to_have_attribute("aria-label", before or "")
+    expect(view.get_by_text("iteration 87 of 120")).to_be_visible()
+    bar = view.get_by_role("progressbar")
+    assert (bar.get_attribute("aria-valuenow"), bar.get_attribute("aria-valuemax")) == ("87", "120")
+    expect(view.get_by_text(re.compile(r"about .* left"))).to_be_visible()
+    notebook.screenshot("monitor live light", view)
+
+
+def test_zoom_mark_and_zoom_back(notebook: NotebookPage) -> None:
+    view = notebook.page.locator(LIVE)
+    whole = view.get_by_role("button", name="Whole run")
+    expect(whole).to_be_hidden()
+    drag(canvas(view, "Loss"), 0.3, 0.5)
+    expect(whole).to_be_visible()
+    expect(view.get_by_text(re.compile("mean of 2. steps"))).to_be_visible()
+    canvas(view, "Memory").click()
+    expect(whole).to_be_visible()
+    notebook.page.wait_for_timeout(300)
+    marked = notebook.value("monitor.marks")
+    assert len(marked) == 1
+    assert 20 < marked[0] < 50
+    notebook.screenshot("monitor zoomed marked", view)
+    whole.click()
+    expect(view.get_by_text("mean of 20 steps")).to_be_visible()
+    expect(whole).to_be_hidden()
+
+
+def test_the_keyboard_reaches_all_of_it(notebook: NotebookPage) -> None:
+    view = notebook.page.locator(LIVE)
+    whole = view.get_by_role("button", name="Whole run")
+    view.get_by_role("button", name="Pause").focus()
+    for key in ("Tab", "Tab", "Tab"):
+        notebook.page.keyboard.press(key)
+    focused = "document.activeElement.getAttribute('aria-label')"
+    assert str(notebook.page.evaluate(focused)).startswith("Loss")
+    notebook.page.keyboard.press("+")
+    expect(whole).to_be_visible()
+    notebook.page.keyboard.press("m")
+    notebook.page.keyboard.press("0")
+    expect(whole).to_be_hidden()
+    notebook.page.wait_for_timeout(300)
+    assert notebook.value("monitor.marks") == [61]
+
+
+def test_the_theme_is_followed(notebook: NotebookPage) -> None:
+    view = notebook.page.locator(LIVE)
+    paper = "getComputedStyle(document.querySelector('.mimokit-live-now')).backgroundColor"
+    notebook.choose_theme(LIGHT)
+    expect(view).to_have_attribute("data-theme", "light")
+    light = notebook.page.evaluate(paper)
+    notebook.choose_theme(DARK)
+    expect(view).to_have_attribute("data-theme", "dark")
+    assert notebook.page.evaluate(paper) != light
+    notebook.screenshot("monitor live dark", view)
+    notebook.choose_theme(LIGHT)
+
+
+def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPage) -> None:
+    notebook.execute("monitor._remember()")
+    expect(notebook.page.locator(".mimokit-remembered")).to_be_hidden()  # beside the live one
+    notebook.page.wait_for_timeout(300)
+    notebook.save()
+    notebook.end_kernel()
+    notebook.open()
+    view = notebook.page.locator(STAYS)
+    expect(view).to_have_attribute("data-rows", "500")
+    expect(view.get_by_role("heading")).to_have_text("Training, when this page was saved")
+    expect(view.get_by_role("button", name="Stop")).to_be_hidden()
+    missing = notebook.page.get_by_text("Error displaying widget: model not found")
+    expect(missing).to_be_attached()  # so JupyterLab has looked for it, and says so to nobody
+    expect(missing).to_be_hidden()
+    notebook.screenshot("monitor saved in the middle")
+
+
+def test_a_finished_run_stays_in_the_notebook_and_on_an_exported_page(
+    notebook: NotebookPage, browser_page: Page, tmp_path: Path
+) -> None:
+    notebook.execute("monitor.mark(50); run.give(made[500:]); run.end(); monitor.wait()")
+    view = notebook.page.locator(STAYS)
+    expect(view.get_by_role("heading")).to_have_text("Training finished")
+    assert notebook.page.locator(LIVE).count() == 0
+    notebook.page.wait_for_timeout(300)
+    saved = notebook.save()
+    notebook.end_kernel()
+    notebook.open()
+    expect(view).to_have_attribute("data-rows", "972")
+    notebook.screenshot("monitor reopened")
+    page = tmp_path / "page.html"
+    page.write_text(to_page(saved, "run"), encoding="utf-8")
+    assert external_references(page.read_text(encoding="utf-8")) == []
+    browser_page.goto(page.as_uri())
+    exported = browser_page.locator(STAYS)
+    expect(exported).to_have_attribute("data-rows", "972")
+    assert "loss 0.1" in str(canvas(exported, "Loss").get_attribute("aria-label"))
+    drag(canvas(exported, "Loss"), 0.3, 0.5)  # it is the view itself, not a picture of it
+    exported.get_by_role("button", name="Whole run").click()
+    expect(exported.get_by_text("mean of 20 steps")).to_be_visible()
+    exported.screenshot(path=SCREENSHOTS / "monitor_exported.png")
+
+
+def test_an_exported_page_without_scripts_shows_the_picture(
+    notebook: NotebookPage, chromium_without_scripts: Page, tmp_path: Path
+) -> None:
+    notebook.execute("run.give(made[500:]); run.end(); monitor.wait()")
+    notebook.page.wait_for_timeout(500)
+    page = tmp_path / "page.html"
+    page.write_text(to_page(notebook.save(), "run"), encoding="utf-8")
+    chromium_without_scripts.goto(page.as_uri())
+    picture = chromium_without_scripts.locator(".mimokit-remembered img")
+    expect(picture).to_be_visible()
+    box = picture.bounding_box()
+    assert box is not None
+    assert box["width"] > 500
+
+
+def test_a_real_run_is_stopped_from_its_button_while_a_cell_waits_for_it(
+    open_notebook: OpenNotebook,
+) -> None:
+    notebook = open_notebook(REAL.format(config=CONFIG), "result = run.result()")
+    try:
+        notebook.start_all()
+        view = notebook.page.locator(LIVE)
+        expect(view.get_by_text(re.compile("iteration [1-9]"))).to_be_visible(timeout=90_000)
+        notebook.page.wait_for_timeout(1500)
+        notebook.screenshot("monitor real run", view)
+        view.get_by_role("button", name="Stop").click()
+        stays = notebook.page.locator(STAYS)
+        expect(stays.get_by_role("heading")).to_have_text("Training stopped", timeout=60_000)
+        notebook.wait_idle()
+        notebook.check_cells()
+        done = notebook.value("int(result.steps.iteration.max()) + 1")
+        expect(stays.get_by_text(f"iteration {done} of 2000")).to_be_visible()
+    finally:
+        notebook.execute("if 'cluster' in globals(): cluster.close()")
+
+
+def test_a_cluster_that_dies_is_told_and_what_came_is_kept(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook(REAL.format(config=CONFIG))
+    try:
+        notebook.run_all()
+        view = notebook.page.locator(LIVE)
+        expect(view.get_by_text(re.compile("iteration [3-9]"))).to_be_visible(timeout=90_000)
+        notebook.execute("import os, signal\nfor pid in cluster.pids: os.kill(pid, signal.SIGKILL)")
+        stays = notebook.page.locator(STAYS)
+        expect(stays.get_by_role("heading")).to_have_text("Training failed", timeout=60_000)
+        sentence = stays.locator(".sentence")
+        expect(sentence).to_have_text(
+            re.compile(r"After \d+ iterations: rank \d .* was killed by SIGKILL")
+        )
+        rows = notebook.value("len(monitor._rows)")
+        assert rows >= 3 * ITERATION
+        expect(stays).to_have_attribute("data-rows", str(rows))
+        notebook.screenshot("monitor dead cluster", stays)
+    finally:
+        notebook.execute("if 'cluster' in globals(): cluster.close()")

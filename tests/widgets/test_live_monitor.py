@@ -1,0 +1,317 @@
+"""The live monitor without a kernel: what it sends, what it says, what stays."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import pytest
+import traitlets
+
+from mimokit_widgets import LiveMonitor
+from mimokit_widgets.live_rows import STEP_COLUMNS, RowQueue, thinned, to_row
+from mimokit_widgets.live_saved import MOST_ROWS, remembered
+from mimokit_widgets.page import external_references
+from tests.charts.fakes import samples
+from tests.widgets.fake_run import FakeRun
+
+Messages = list[dict[str, Any]]
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
+    sent: Messages = []
+    monkeypatch.setattr(LiveMonitor, "send", lambda self, content, *_: sent.append(content))
+    return sent
+
+
+def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
+    run = FakeRun()
+    made = samples()
+    run.give(made[:50])
+    monitor = LiveMonitor(run)
+    for start in range(50, len(made), 37):
+        run.give(made[start : start + 37])
+        time.sleep(0.03)
+    run.end()
+    monitor.wait()
+    received: list[Any] = []
+    for message in messages:
+        assert message["start"] == len(received)
+        received += message["rows"]
+    assert received == monitor._rows.everything()
+    steps = [row for row in received if row[0] == 0]
+    rank, iteration = (1 + STEP_COLUMNS.index(name) for name in ("rank", "iteration"))
+    assert [(row[iteration], row[rank]) for row in steps] == [
+        (sample["iteration"], sample["rank"]) for sample in made if sample["kind"] == "step"
+    ]
+    assert len(received) == len(made)
+
+
+def test_samples_of_many_threads_all_arrive(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    made = samples(iterations=100)
+    threads = [threading.Thread(target=run.give, args=(made[part::4],)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run.end()
+    monitor.wait()
+    assert sum(len(message["rows"]) for message in messages) == len(made)
+
+
+def test_a_view_opened_late_gets_the_whole_history() -> None:
+    run = FakeRun()
+    run.give(samples(iterations=5))
+    monitor = LiveMonitor(run)
+    assert monitor.get_state("_history")["_history"] == monitor._rows.everything()
+    assert len(monitor.get_state("_history")["_history"]) == 40
+    run.end()
+    monitor.wait()
+
+
+def test_a_finished_run_leaves_a_picture(messages: Messages) -> None:
+    run = FakeRun()
+    run.give(samples())
+    monitor = LiveMonitor(run)
+    run.end()
+    monitor.wait()
+    assert monitor.status == "finished"
+    assert monitor.sentence.startswith("40 iterations in ")
+    assert monitor._picture is not None
+    assert set(monitor._picture) == {"text/html", "image/svg+xml", "text/plain"}
+    assert monitor._picture["text/plain"].startswith("Training finished. 40 iterations")
+
+
+def test_a_failed_run_says_so_in_one_sentence_and_keeps_what_it_has(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.give(samples(iterations=7))
+    run.end(RuntimeError("Rank 3 ran out of memory.\nTraceback ..."))
+    monitor.wait()
+    assert monitor.status == "failed"
+    assert monitor.sentence == "After 7 iterations: Rank 3 ran out of memory."
+    assert len(monitor._rows) == 56
+    assert monitor._picture is not None
+    assert "image/svg+xml" in monitor._picture
+
+
+def test_a_run_that_fails_before_its_first_step(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.end(RuntimeError("Rank <0> is gone."))
+    monitor.wait()
+    assert monitor._picture is not None
+    sentence = "Training failed. After 0 iterations: Rank <0> is gone."
+    assert monitor._picture["text/plain"] == sentence
+    assert f"<p>{escape(sentence)}</p>" in monitor._picture["text/html"]
+    assert set(monitor._picture) == {"text/html", "text/plain"}
+
+
+def test_a_run_without_performance_monitor_still_shows_its_loss(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    kept = ("kind", "rank", "iteration", "time", "loss")
+    run.give([{name: sample[name] for name in kept} for sample in samples(iterations=9)])
+    run.end()
+    monitor.wait()
+    assert monitor._picture is not None
+    assert "image/svg+xml" in monitor._picture
+    assert monitor.sentence.startswith("9 of 40 iterations")
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
+    messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> dict[str, Any]:
+        raise ValueError("no ink")
+
+    monkeypatch.setattr("mimokit_widgets.live_monitor.final_picture", broken)
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.end(RuntimeError("Rank 1 died."))
+    monitor.wait()
+    assert monitor._picture == {
+        "text/plain": "Training failed. After 0 iterations: Rank 1 died. "
+        "Its charts could not be drawn: no ink"
+    }
+
+
+def test_the_stop_button_stops_the_run_once(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.give(samples(iterations=3))
+    monitor._on_message(monitor, {"type": "stop"}, [])
+    monitor._on_message(monitor, {"type": "stop"}, [])
+    monitor.wait()
+    assert run.stopped == 1
+    assert monitor.status == "stopped"
+    assert monitor.sentence.startswith("3 of 40 iterations in ")
+
+
+def test_the_abort_button_ends_the_run_at_once(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.give(samples(iterations=4))
+    monitor._on_message(monitor, {"type": "abort"}, [])
+    monitor.wait()
+    assert run.stopped == 0
+    assert monitor.status == "aborted"
+    assert monitor.sentence.startswith("4 of 40 iterations in ")
+    assert monitor._picture is not None
+    assert monitor._picture["text/plain"].startswith("Training aborted. 4 of 40")
+
+
+def test_marks_are_sorted_and_lie_within_the_run(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    for iteration in (30, 7, 30):
+        monitor.mark(iteration)
+    assert monitor.marks == [7, 30]
+    with pytest.raises(ValueError, match="iteration 40 is none of this run's, which are 0 to 39"):
+        monitor.mark(40)
+    with pytest.raises(traitlets.TraitError):
+        monitor.marks = ["seven"]
+    run.end()
+    monitor.wait()
+
+
+def remembered_state(page: str) -> dict[str, Any]:
+    """Return what a page gives to its view; the last of three arguments."""
+    call = re.search(r"^showRemembered\((.*)\);$", page, re.MULTILINE)
+    assert call is not None
+    state: dict[str, Any] = json.loads(f"[{call[1]}]")[2]
+    return state
+
+
+def test_the_page_that_stays_holds_every_row_and_asks_for_nothing(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.give(samples())
+    monitor.mark(12)
+    run.end()
+    monitor.wait()
+    assert monitor._picture is not None
+    page = monitor._picture["text/html"]
+    state = remembered_state(page)
+    assert state["_history"] == monitor._rows.everything()
+    assert (state["status"], state["marks"], state["_every"]) == ("finished", [12], 1)
+    assert external_references(page) == []
+
+
+def test_a_page_in_the_middle_of_a_run_says_where_it_was(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.give(samples(iterations=11))
+    memory = monitor._memory()
+    assert memory["text/plain"] == "Training: 11 of 40 iterations when this was saved."
+    assert len(remembered_state(memory["text/html"])["_history"]) == 11 * 8 + 1
+    run.end()
+    monitor.wait()
+
+
+def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
+    state = {"_history": [], "sentence": "</script><script>alert(1)</script><!--"}
+    page = remembered(state, "<b>")
+    assert page.count("</script") == 1
+    assert "<!--" not in page
+    assert "<p>&lt;b&gt;</p>" in page
+    assert remembered_state(page)["sentence"] == state["sentence"]
+
+
+def test_a_long_run_is_thinned_by_whole_iterations() -> None:
+    queue = RowQueue([])
+    for sample in samples(iterations=103):
+        queue.add(sample)
+    rows = queue.everything()
+    kept, every = thinned(rows, 300)
+    assert every == 3
+    iterations = {row[2] for row in kept if row[0] == 0}
+    assert iterations == {*range(0, 103, 3), 102}
+    assert sum(row[0] == 1 for row in kept) == sum(row[0] == 1 for row in rows)
+    assert all(sum(row[0] == 0 and row[2] == at for row in kept) == 8 for at in iterations)
+    assert thinned(rows, MOST_ROWS) == (rows, 1)
+
+
+def test_a_gap_is_healed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    sent: list[str] = []
+    monkeypatch.setattr(monitor, "send_state", lambda key=None: sent.append(key))
+    monitor._on_message(monitor, {"type": "resync"}, [])
+    assert sent == ["_history"]
+    run.end()
+    monitor.wait()
+
+
+def test_history_is_sent_again_only_when_it_has_doubled(
+    messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    monitor = LiveMonitor(FakeRun())
+    monkeypatch.setattr(monitor, "send_state", _record(lengths, monitor))
+    for sample in samples(iterations=60):
+        monitor._rows.add(sample)
+        monitor._send_new_rows()
+    assert lengths == [64, 128, 256]
+
+
+def _record(lengths: list[int], monitor: LiveMonitor) -> Callable[[str], None]:
+    return lambda key: lengths.append(len(monitor._rows)) if key == "_history" else None
+
+
+def test_state_that_the_browser_needs() -> None:
+    run = FakeRun()
+    run.end()
+    monitor = LiveMonitor(run)
+    monitor.wait()
+    assert monitor.total_iterations == 40
+    assert [module["name"] for module in monitor._modules] == ["images", "language_module"]
+    assert monitor._layout_in_words == (
+        "colocated on 8 ranks: images TP1·DP8, language_module TP4·DP2"
+    )
+    assert [phase["name"] for phase in monitor._phases] == [
+        "images forward",
+        "language_module forward",
+        "images backward",
+        "language_module backward",
+        "communication",
+        "optimizer",
+        "data",
+        "other",
+    ]
+
+
+def test_numbers_that_json_does_not_know_become_none() -> None:
+    row = to_row({"kind": "step", "rank": 0, "iteration": 1, "loss": float("nan")}, ["a"])
+    assert row is not None
+    assert row[1 + STEP_COLUMNS.index("loss")] is None
+    assert to_row({"kind": "something else"}, []) is None
+
+
+def test_the_queue_gives_every_row_once() -> None:
+    queue = RowQueue([])
+    for sample in samples(iterations=2, ranks=2):
+        queue.add(sample)
+    assert queue.take()[0] == 0
+    assert queue.take() == (4, [])
+
+
+def test_importing_is_quick_and_does_not_need_altair_or_torch() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter(); from mimokit_widgets import LiveMonitor; "
+        "print('altair' in sys.modules or 'torch' in sys.modules, time.perf_counter() - start)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, seconds = done.stdout.split()
+    assert heavy == "False"
+    assert float(seconds) < 3.0  # 0.4 s on an idle machine

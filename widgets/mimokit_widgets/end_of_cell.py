@@ -1,0 +1,33 @@
+"""Something to be done after every cell."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+
+class EndOfCell:
+    """Calls a function after every cell.
+
+    A notebook that is executed headless listens only while a cell runs; a run that ends within a
+    cell must therefore leave its picture before that cell ends.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._shell = get_ipython()
+        if self._shell is not None:
+            self._shell.events.register("post_run_cell", self._after_cell)
+
+    def _after_cell(self, *_: Any) -> None:
+        self._call()
+
+    def forget(self) -> None:
+        """Stop calling."""
+        if self._shell is not None:
+            with contextlib.suppress(ValueError):
+                self._shell.events.unregister("post_run_cell", self._after_cell)
+            self._shell = None

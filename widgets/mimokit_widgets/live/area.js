@@ -1,0 +1,163 @@
+// A canvas with a plot in it: axes, marks and what is below the pointer.
+
+import { FONT, prepared } from "../views/theme.js";
+import { ticks } from "./words.js";
+
+const LEFT = 54;
+const RIGHT = 8;
+const TOP = 14;
+const BOTTOM = 20;
+export const BESIDE_ROWS = TOP + BOTTOM; // what a canvas needs beside rows of ranks
+
+/** Where iterations lie on a canvas. `scope` has first and last of the axis, end of the data. */
+export class PlotArea {
+  constructor(canvas, height, scope, theme) {
+    const width = canvas.clientWidth || 400;
+    this.context = prepared(canvas, width, height);
+    this.context.font = `11px ${FONT}`;
+    this.scope = scope;
+    this.theme = theme;
+    this.x = LEFT;
+    this.y = TOP;
+    this.w = width - LEFT - RIGHT;
+    this.h = height - TOP - BOTTOM;
+  }
+
+  /** Pixels from the left where an iteration begins; its middle is half a step further. */
+  left(iteration) {
+    return this.x + ((iteration - this.scope.first) / this.steps) * this.w;
+  }
+
+  middle(iteration) {
+    return this.left(iteration + 0.5);
+  }
+
+  get steps() {
+    return this.scope.last - this.scope.first + 1;
+  }
+
+  /** The iteration at a place, null beside the plot. */
+  iterationAt(x) {
+    if (x < this.x || x > this.x + this.w) return null;
+    const found = this.scope.first + Math.floor(((x - this.x) / this.w) * this.steps);
+    return Math.min(this.scope.last, found);
+  }
+
+  height(value, bottom, top) {
+    const share = (Math.min(top, Math.max(bottom, value)) - bottom) / (top - bottom || 1);
+    return this.y + this.h - share * this.h;
+  }
+
+  iterationAxis() {
+    const { context } = this;
+    context.fillStyle = this.theme.muted;
+    context.textBaseline = "top";
+    for (const tick of ticks(this.scope.first, this.scope.last, 6)) {
+      if (tick % 1) continue;
+      const x = this.middle(tick);
+      const atEnd = x > this.x + this.w - 12;
+      context.textAlign = x < this.x + 8 ? "left" : atEnd ? "right" : "center";
+      const place = x < this.x + 8 ? this.x : atEnd ? this.x + this.w : x;
+      context.fillText(tick, place, this.y + this.h + 6);
+    }
+  }
+
+  amountAxis(bottom, top, format) {
+    const { context, theme } = this;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    context.lineWidth = 1;
+    for (const tick of ticks(bottom, top, 4)) {
+      const y = Math.round(this.height(tick, bottom, top)) + 0.5;
+      context.strokeStyle = theme.grid;
+      context.beginPath();
+      context.moveTo(this.x, y);
+      context.lineTo(this.x + this.w, y);
+      context.stroke();
+      context.fillStyle = theme.muted;
+      context.fillText(format(tick), this.x - 7, y);
+    }
+  }
+
+  rankLabels(ranks, height) {
+    const { context } = this;
+    context.fillStyle = this.theme.muted;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    const every = Math.ceil(12 / height);
+    ranks.forEach((rank, index) => {
+      if (index % every) return;
+      context.fillText(`rank ${rank}`, this.x - 7, this.y + (index + 0.5) * height);
+    });
+  }
+
+  say(text) {
+    const { context } = this;
+    context.fillStyle = this.theme.muted;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(text, this.x + this.w / 2, this.y + this.h / 2);
+  }
+
+  line(points, color, dash) {
+    const { context } = this;
+    context.strokeStyle = color;
+    context.lineWidth = 1.7;
+    context.lineJoin = "round";
+    context.setLineDash(dash ?? []);
+    context.beginPath();
+    points.forEach(([x, y], at) => (at ? context.lineTo(x, y) : context.moveTo(x, y)));
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  dots(points, color, radius) {
+    this.context.fillStyle = color;
+    for (const [x, y] of points) {
+      this.context.beginPath();
+      this.context.arc(x, y, radius, 0, 7);
+      this.context.fill();
+    }
+  }
+
+  /** Lines that all charts of a view have in common: marked iterations and the pointer's. */
+  guides(marks, pointed) {
+    const { context, theme } = this;
+    context.textBaseline = "alphabetic";
+    context.textAlign = "center";
+    for (const mark of marks) {
+      if (mark < this.scope.first || mark > this.scope.last) continue;
+      const x = Math.round(this.middle(mark)) + 0.5;
+      this.line([[x, this.y], [x, this.y + this.h]], theme.mark, [3, 3]);
+      context.fillStyle = theme.mark;
+      context.fillText(mark, Math.min(x, this.x + this.w - 10), this.y - 3);
+    }
+    if (pointed !== null && pointed >= this.scope.first && pointed <= this.scope.last) {
+      context.fillStyle = theme.muted;
+      context.fillRect(Math.round(this.middle(pointed)), this.y, 1, this.h);
+    }
+  }
+
+  /** The part that is being chosen with the pointer. */
+  selection(from, to) {
+    this.context.fillStyle = `${this.theme.mark}33`;
+    const [low, high] = [Math.min(from, to), Math.max(from, to)];
+    this.context.fillRect(this.left(low), this.y, this.left(high + 1) - this.left(low), this.h);
+  }
+}
+
+/** At most two points per pixel column, the lowest and the highest: what a screen can show. */
+export function thinned(points) {
+  if (points.length < 2000) return points;
+  const kept = [];
+  for (let at = 0; at < points.length; ) {
+    const column = Math.floor(points[at][0]);
+    let [low, high] = [points[at], points[at]];
+    for (; at < points.length && Math.floor(points[at][0]) === column; at++) {
+      if (points[at][1] < low[1]) low = points[at];
+      if (points[at][1] > high[1]) high = points[at];
+    }
+    kept.push(low, high);
+  }
+  return kept;
+}

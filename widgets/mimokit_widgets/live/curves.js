@@ -1,0 +1,135 @@
+// Lines over iterations: loss, accuracy, speed, communication, memory.
+
+import { thinned } from "./area.js";
+import { memory, milliseconds, percent, quantile, short } from "./words.js";
+
+export const HEIGHT = 164;
+const DASHES = [[], [7, 3], [2, 2], [7, 2, 2, 2]];
+export const NOTHING_YET = "waiting for the first step";
+const DRAWN_ALWAYS = { height: () => HEIGHT };
+
+/** Draw series of [iteration, value] and return what to say about a place. */
+function drawCurves(area, series, { bottom = 0, top, format, waiting = NOTHING_YET }) {
+  area.amountAxis(bottom, top, format);
+  area.iterationAxis();
+  const known = series.map((one) => ({ ...one,
+    points: one.points.filter(([, value]) => value !== null && value !== undefined) }))
+    .filter((one) => one.points.length);
+  if (!known.length) area.say(waiting);
+  for (const one of known) {
+    const places = one.points.map(([iteration, value]) =>
+      [area.middle(iteration), area.height(value, bottom, top)]);
+    area.line(thinned(places), one.color, one.dash);
+    if (one.dots || places.length === 1) area.dots(places, one.color, one.dots ?? 2.2);
+  }
+  return { known, say: (x) => sayCurves(area.iterationAt(x), known, format) };
+}
+
+function sayCurves(wanted, known, format) {
+  if (wanted === null || !known.length) return null;
+  const nearest = (points) => points.reduce((best, point) =>
+    Math.abs(point[0] - wanted) < Math.abs(best[0] - wanted) ? point : best);
+  const at = nearest(known[0].points)[0];
+  const values = known.map((one) => `${one.name}  ${format(nearest(one.points)[1])}`);
+  return [`iteration ${at}`, ...values].join("\n");
+}
+
+/** The highest value that a scale has to reach; slow first steps would flatten all the rest. */
+export function reach(values, least = 1e-9) {
+  const most = Math.max(least, ...values.filter((value) => value !== null));
+  return Math.min(most, Math.max(least, quantile(values, 0.98) * 1.5)) * 1.05;
+}
+
+function spoken({ known }, format) {
+  return known.map((one) => `${one.name} ${format(one.points[one.points.length - 1][1])}`).join(", ");
+}
+
+const lossCurve = {
+  ...DRAWN_ALWAYS,
+  draw(area, store, theme) {
+    const points = store.within(area.scope).map((all) => [all.iteration, all.loss]);
+    const values = points.map((point) => point[1]).filter((value) => value !== null);
+    let [bottom, top] = [0, Math.max(0.1, ...values) * 1.05];
+    if (area.scope.zoomed && values.length > 1) {
+      const [low, high] = [Math.min(...values), Math.max(...values)];
+      const air = (high - low || high || 1) * 0.08;
+      [bottom, top] = [low - air, high + air];
+    }
+    const series = [{ name: "loss", color: theme.line, points }];
+    const drawn = drawCurves(area, series, { bottom, top, format: short });
+    return { say: drawn.say, text: spoken(drawn, (value) => value.toFixed(3)), keys: [] };
+  },
+};
+
+const accuracyCurve = {
+  ...DRAWN_ALWAYS,
+  draw(area, store, theme) {
+    const tested = store.evaluations.filter(({ iteration }) =>
+      iteration >= area.scope.first && iteration <= area.scope.end);
+    const tasks = [...new Set(tested.map((one) => one.task))];
+    const series = tasks.flatMap((task, index) => {
+      const mine = tested.filter((one) => one.task === task);
+      const suffix = tasks.length > 1 ? `, ${task}` : "";
+      const dash = DASHES[index % DASHES.length];
+      const of = (name, key, color) => ({ name: `${name}${suffix}`, color, dash, dots: 2.8,
+        points: mine.map((one) => [one.iteration, one[key]]) });
+      const { first, end } = area.scope;
+      const guess = mine[0].chance === null ? [] : [[first, mine[0].chance], [end, mine[0].chance]];
+      return [of("whole answer", "exact", theme.accent), of("single digit", "digit", theme.line),
+        { name: `chance${suffix}`, color: theme.muted, points: guess, dash: [4, 4] }];
+    });
+    const drawn = drawCurves(area, series, { top: 1.001, format: percent,
+      waiting: "not tested yet" });
+    const keys = [["whole answer", theme.accent], ["single digit", theme.line],
+      ["chance", theme.muted]];
+    return { say: drawn.say, text: spoken(drawn, percent), keys };
+  },
+};
+
+const speedCurve = {
+  ...DRAWN_ALWAYS,
+  draw(area, store) {
+    const shown = store.within(area.scope);
+    const series = store.modules.map((module, index) => ({ name: module.name, color: module.color,
+      dash: DASHES[index % DASHES.length],
+      points: shown.map((all) => [all.iteration, all.rates[index]]) }));
+    const top = reach(series.flatMap((one) => one.points.map((point) => point[1])), 1);
+    const drawn = drawCurves(area, series, { top, format: short });
+    const keys = store.modules.map((module) => [module.name, module.color]);
+    return { say: drawn.say, text: spoken(drawn, short), keys };
+  },
+};
+
+const communicationCurve = {
+  ...DRAWN_ALWAYS,
+  draw(area, store, theme) {
+    const shown = store.within(area.scope).filter((all) => all.ranks);
+    const mean = shown.map((all) =>
+      [all.iteration, all.phases[store.communication] / all.ranks]);
+    const series = [
+      { name: "longest of a rank", color: theme.accent, points: shown.map((all) =>
+        [all.iteration, all.waited]) },
+      { name: "mean of all ranks", color: theme.line, points: mean, dash: DASHES[1] },
+    ];
+    const top = reach(shown.map((all) => all.waited), 1e-3);
+    const drawn = drawCurves(area, series, { top, format: milliseconds });
+    const keys = series.map((one) => [one.name, one.color]);
+    return { say: drawn.say, text: spoken(drawn, milliseconds), keys };
+  },
+};
+
+const memoryCurve = {
+  ...DRAWN_ALWAYS,
+  draw(area, store, theme) {
+    const points = store.within(area.scope).filter((all) => all.memory)
+      .map((all) => [all.iteration, all.memory]);
+    const top = Math.max(1e6, ...points.map((point) => point[1])) * 1.1;
+    const series = [{ name: "largest rank", color: theme.line, points }];
+    const drawn = drawCurves(area, series, { top, format: memory });
+    return { say: drawn.say, text: spoken(drawn, memory), keys: [] };
+  },
+};
+
+export const CURVES = { loss: lossCurve, accuracy: accuracyCurve, speed: speedCurve,
+  communication: communicationCurve, memory: memoryCurve };
+

@@ -1,0 +1,140 @@
+// Above the charts: how far the run is, what can be done to it, its latest numbers.
+
+import { button, element, setAttribute, setText } from "../views/dom.js";
+import { duration, memory, milliseconds, percent, short } from "./words.js";
+
+const ENDED = ["finished", "stopped", "failed", "aborted"];
+const SECONDS_OF_SILENCE = 15;
+const SECONDS_TO_ANSWER = 5;
+const TITLES = { training: "Training", stopping: "Stopping", finished: "Training finished",
+  stopped: "Training stopped", failed: "Training failed", aborted: "Training aborted" };
+const NUMBERS = [["loss", "loss"], ["accuracy", "right"], ["tokens", "tokens/s"],
+  ["step", "step time"], ["communication", "of it communication"],
+  ["memory", "memory, largest rank"]];
+
+export class RunHead {
+  constructor(view, model) {
+    this.view = view;
+    this.model = model;
+    this.askedAt = null;
+    this.title = element("h3");
+    this.pause = button("Pause", () => view.togglePause(), { "aria-pressed": "false",
+      title: "Hold the picture still; nothing is lost" });
+    this.whole = button("Whole run", () => view.zoomBack(), { title: "Zoom back" });
+    this.stop = button("Stop", () => this.ask("stop"), { title: "End after this iteration" });
+    this.abort = button("Abort", () => this.ask("abort"), {
+      title: "End at once; the iteration is lost" });
+    this.fill = element("div");
+    this.progress = element("div", { class: "progress", role: "progressbar",
+      "aria-label": "training", "aria-valuemin": 0 }, this.fill);
+    this.done = element("span");
+    this.left = element("span");
+    this.sentence = element("div", { class: "sentence", role: "status" });
+    this.note = element("div", { class: "note", role: "status" });
+    this.values = {};
+    this.nodes = [element("header", {}, this.title,
+      element("span", { class: "layout" }, model.get("_layout_in_words")),
+      element("span", { class: "tools" }, this.whole, this.pause, this.stop, this.abort)),
+    this.progress, element("div", { class: "where" }, this.done, this.left), this.sentence,
+    this.note, this.numbers()];
+  }
+
+  numbers() {
+    const boxes = NUMBERS.map(([name, text]) => {
+      const value = { value: element("b", {}, "–"), label: element("span", {}, text) };
+      value.box = element("div", { class: "number" }, value.value, value.label);
+      this.values[name] = value;
+      return value.box;
+    });
+    return element("div", { class: "numbers" }, ...boxes);
+  }
+
+  ask(what) {
+    this.askedAt = Date.now();
+    this.model.send({ type: what });
+    this.view.schedule();
+  }
+
+  draw(store) {
+    const status = this.model.get("status");
+    const total = this.model.get("total_iterations");
+    const done = (store.last?.iteration ?? -1) + 1;
+    const ended = ENDED.includes(status);
+    setText(this.title, this.titleOf(status, done));
+    setText(this.sentence, this.model.get("sentence"));
+    this.fill.style.width = `${(100 * done) / Math.max(1, total)}%`;
+    setAttribute(this.progress, "aria-valuemax", total);
+    setAttribute(this.progress, "aria-valuenow", done);
+    setText(this.done, `iteration ${done} of ${total}`);
+    setText(this.left, this.timeLeft(store, ended, total));
+    setText(this.note, this.noteOf(store, status, ended));
+    this.drawButtons(status, ended);
+    this.drawNumbers(store);
+  }
+
+  titleOf(status, done) {
+    if (!this.view.live && status === "training") return "Training, when this page was saved";
+    return status === "training" && !done ? "Starting" : TITLES[status];
+  }
+
+  timeLeft(store, ended, total) {
+    const spent = store.lastTime === null ? 0 : store.lastTime - store.firstTime;
+    if (ended || !this.view.live) return store.lastTime === null ? "" : duration(spent);
+    const left = store.secondsLeft(total);
+    return left === null ? "" : `about ${duration(left)} left`;
+  }
+
+  noteOf(store, status, ended) {
+    const { paused, live } = this.view;
+    if (!live || ended) return this.thinning();
+    const asked = this.askedAt !== null && Date.now() - this.askedAt > SECONDS_TO_ANSWER * 1000;
+    if (asked && status === "training") {
+      return "The kernel does not answer. A cell may keep it busy, or it has ended.";
+    }
+    if (paused !== null) {
+      const newer = (store.last?.iteration ?? paused) - paused;
+      return `Paused at iteration ${paused}; ${newer} newer have come since.`;
+    }
+    const silence = (Date.now() - this.view.heardAt) / 1000;
+    const usual = 5 * (store.last?.seconds ?? 0);
+    if (store.last && silence > Math.max(SECONDS_OF_SILENCE, usual)) {
+      return `Nothing has come from the ranks for ${duration(silence)}.`;
+    }
+    return "";
+  }
+
+  thinning() {
+    const every = this.model.get("_every") ?? 1;
+    return every > 1 ? `Every ${every}th iteration was kept in this page.` : "";
+  }
+
+  drawButtons(status, ended) {
+    const over = ended || !this.view.live;
+    this.stop.hidden = this.abort.hidden = this.pause.hidden = over;
+    this.whole.hidden = !this.view.zoomed;
+    this.stop.disabled = status !== "training";
+    setText(this.pause, this.view.paused === null ? "Pause" : "Go on");
+    setAttribute(this.pause, "aria-pressed", String(this.view.paused !== null));
+  }
+
+  drawNumbers(store) {
+    const { values } = this;
+    const all = store.last;
+    if (all) {
+      setText(values.loss.value, all.loss === null ? "–" : all.loss.toFixed(3));
+      setText(values.tokens.value, short(all.tokens));
+      setText(values.step.value, all.seconds ? milliseconds(all.seconds) : "–");
+      setText(values.memory.value, all.memory ? memory(all.memory) : "–");
+      const share = all.ranks ? all.phases[store.communication] /
+        all.phases.reduce((a, b) => a + b, 0) : null;
+      setText(values.communication.value, percent(share));
+    }
+    const tested = store.evaluations[store.evaluations.length - 1];
+    values.accuracy.box.hidden = !tested;
+    if (tested) {
+      setText(values.accuracy.value, percent(tested.exact));
+      const chance = tested.chance === null ? "" : `, chance ${percent(tested.chance)}`;
+      setText(values.accuracy.label, `right${chance}`);
+    }
+  }
+}

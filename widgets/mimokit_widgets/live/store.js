@@ -1,0 +1,129 @@
+// Everything a run has sent, in the browser: by iteration and by rank.
+
+const STEP = 0;
+const EVALUATION = 1;
+
+export class RunStore {
+  /** `phases` and `modules` have a name each; the last phase is what remains of a step. */
+  constructor(phases, modules) {
+    this.phases = phases;
+    this.modules = modules;
+    this.communication = phases.findIndex((phase) => phase.name === "communication");
+    this.listeners = new Set();
+    this.count = 0;
+    this.ordered = []; // what all ranks did in an iteration
+    this.byIteration = new Map();
+    this.ranks = new Map(); // rank -> Map of iteration -> {seconds, memory, phases}
+    this.evaluations = [];
+    this.firstTime = null;
+    this.lastTime = null;
+  }
+
+  /** Take rows whose first is number `start` of all; false if rows before it are missing. */
+  append(start, rows) {
+    if (start > this.count) return false;
+    for (const row of rows.slice(this.count - start)) this.add(row);
+    this.count = Math.max(this.count, start + rows.length);
+    this.listeners.forEach((listener) => listener());
+    return true;
+  }
+
+  add(row) {
+    if (row[0] === EVALUATION) {
+      const [, iteration, time, task, exact, digit, chance] = row;
+      this.evaluations.push({ iteration, time, task, exact, digit, chance });
+    } else if (row[0] === STEP) {
+      this.addStep(row);
+    }
+  }
+
+  addStep(row) {
+    const [, rank, iteration, time, seconds, tokens, loss, memory, ...rest] = row;
+    const known = rest.slice(0, this.phases.length - 1).map((part) => part ?? 0);
+    const measured = seconds !== null; // else the performance monitor is off
+    const spent = known.reduce((sum, part) => sum + part, 0);
+    const phases = measured ? [...known, Math.max(0, seconds - spent)] : null;
+    if (!this.ranks.has(rank)) this.ranks.set(rank, new Map());
+    this.ranks.get(rank).set(iteration, { seconds, memory, phases });
+    const all = this.iteration(iteration);
+    all.time = Math.max(all.time, time);
+    all.loss ??= loss; // only some ranks have it where modules have ranks of their own
+    all.tokens = least(all.tokens, tokens); // the slowest rank's
+    rest.slice(this.phases.length - 1).forEach((rate, module) => {
+      all.rates[module] = least(all.rates[module], rate);
+    });
+    all.memory = Math.max(all.memory, memory ?? 0);
+    if (measured) this.addTimes(all, seconds, phases);
+    this.firstTime = Math.min(this.firstTime ?? Infinity, time - (seconds ?? 0));
+    this.lastTime = Math.max(this.lastTime ?? time, time);
+  }
+
+  addTimes(all, seconds, phases) {
+    all.seconds = Math.max(all.seconds, seconds);
+    all.ranks += 1;
+    phases.forEach((part, at) => (all.phases[at] += part));
+    all.waited = Math.max(all.waited, phases[this.communication]);
+  }
+
+  iteration(iteration) {
+    const known = this.byIteration.get(iteration);
+    if (known) return known;
+    const fresh = { iteration, time: 0, seconds: 0, loss: null, tokens: null, memory: 0, ranks: 0,
+      waited: 0, rates: this.modules.map(() => null), phases: this.phases.map(() => 0) };
+    this.byIteration.set(iteration, fresh);
+    let place = this.ordered.length;
+    while (place && this.ordered[place - 1].iteration > iteration) place -= 1;
+    this.ordered.splice(place, 0, fresh);
+    return fresh;
+  }
+
+  get last() {
+    return this.ordered.length ? this.ordered[this.ordered.length - 1] : null;
+  }
+
+  /** The iterations of a scope that are there. */
+  within({ first, end }) {
+    return this.ordered.slice(this.placeOf(first), this.placeOf(end + 1));
+  }
+
+  placeOf(iteration) {
+    let [low, high] = [0, this.ordered.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.ordered[middle].iteration < iteration) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  rankList() {
+    return [...this.ranks.keys()].sort((a, b) => a - b);
+  }
+
+  /** Seconds until the last iteration at the pace of the recent ones, null if unknown. */
+  secondsLeft(total) {
+    const done = this.ordered.length;
+    if (done < 3) return null;
+    const [from, to] = [this.ordered[Math.max(1, done - 30)], this.ordered[done - 1]];
+    const pace = (to.time - from.time) / Math.max(1, to.iteration - from.iteration);
+    return pace * Math.max(0, total - 1 - to.iteration);
+  }
+
+  /** Mean seconds of every phase of a rank over some iterations. */
+  phaseMeans(rank, iterations) {
+    const sums = this.phases.map(() => 0);
+    let count = 0;
+    for (const { iteration } of iterations) {
+      const phases = this.ranks.get(rank).get(iteration)?.phases;
+      if (!phases) continue;
+      phases.forEach((part, at) => (sums[at] += part));
+      count += 1;
+    }
+    return sums.map((sum) => sum / Math.max(1, count));
+  }
+}
+
+function least(known, value) {
+  if (value === null || value === undefined) return known;
+  return known === null ? value : Math.min(known, value);
+}
