@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mimokit.engine.evaluations import Evaluations
     from mimokit.experiment.calibration import calibrate
+    from mimokit.experiment.moment import Moment
     from mimokit.experiment.run import TrainingResult, TrainingRun, train
-    from mimokit.experiment.stepping import Moment, Stepper, SteppingError
+    from mimokit.experiment.stepping import Stepper, SteppingError
     from mimokit.experiment.verification import VerificationReport, verify
 
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
 
 _HOME = {
     "Evaluations": "mimokit.engine.evaluations",
-    "Moment": "mimokit.experiment.stepping",
+    "Moment": "mimokit.experiment.moment",
     "Stepper": "mimokit.experiment.stepping",
     "SteppingError": "mimokit.experiment.stepping",
     "TrainingResult": "mimokit.experiment.run",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,9 @@ from numpy.typing import NDArray
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.config import check_runnable
 from mimokit.experiment import stepping_ranks
+from mimokit.experiment.moment import Moment
 from mimokit.experiment.prepare import Config, prepared
+from mimokit.experiment.stepping_table import state_table
 from mimokit.plan import plan as make_plan
 from mimokit.plan.stepping import (
     Crossing,
@@ -38,51 +39,6 @@ KEEP = 256
 
 class SteppingError(RuntimeError):
     """What was asked of a stepper cannot be done; the message is one sentence."""
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What all ranks did at one tick.
-
-    Attributes:
-        number: of the tick, counted from the opening of the stepper.
-        iteration: the optimizer step that it belongs to.
-        tick: as planned.
-        records: rank -> what it tells.
-        differences: what crossed otherwise than planned.
-    """
-
-    number: int
-    iteration: int
-    tick: Tick
-    records: Mapping[int, StepRecord]
-    differences: tuple[Difference, ...]
-
-    @property
-    def acted(self) -> tuple[int, ...]:
-        """The ranks that did something."""
-        return tuple(rank for rank, record in self.records.items() if record.did is not None)
-
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """All that was handed over or taken."""
-        return tuple(piece for record in self.records.values() for piece in record.pieces)
-
-    @property
-    def result(self) -> Mapping[str, float]:
-        """Loss, grad_norm and num_tokens at the end of an optimizer step, else empty."""
-        return next((record.result for record in self.records.values() if record.result), {})
-
-    def __str__(self) -> str:
-        steps: dict[str, list[str]] = {}
-        for rank in self.acted:
-            steps.setdefault(str(self.records[rank].did), []).append(str(rank))
-        did = "; ".join(f"{step} (rank {', '.join(ranks)})" for step, ranks in steps.items())
-        loss = f"; loss {self.result['loss']:.6g}" if self.result else ""
-        wrong = "".join(f"\n{difference}" for difference in self.differences)
-        return f"step {self.number}: {did or 'nobody had anything to do'}{loss}{wrong}"
-
-    __repr__ = __str__
 
 
 class Stepper:
@@ -256,7 +212,9 @@ class Stepper:
         Columns: rank, modules, samples (of the global batch), did, seconds, next, at (the tick at
         which the plan has it do that), waits_for.
         """
-        return pd.DataFrame([self._row(rank) for rank in range(self.plan.world_size)])
+        number = self._position + 1
+        following = {rank: self._next_of(rank) for rank in range(self.plan.world_size)}
+        return state_table(self.plan, self.now, self._tick(number), number, following)
 
     def tensors(self, rank: int) -> pd.DataFrame:
         """Return the tensors that a rank held after the step that is looked at.
@@ -374,43 +332,12 @@ class Stepper:
             raise SteppingError(f"There is no rank {rank}; the ranks are 0 to {last}.")
         return moment.records[rank]
 
-    def _row(self, rank: int) -> dict[str, Any]:
-        record = self.now.records[rank] if self.now is not None else None
-        place, step = self._next_of(rank)
-        modules = [name for name, ranks in self.plan.modules.items() if rank in ranks.ranks]
-        samples = [self.plan.batch.modules[name].samples[rank] for name in modules]
-        return {
-            "rank": rank,
-            "modules": ", ".join(modules),
-            "samples": ", ".join(map(_range_text, samples)),
-            "did": (record.did if record is not None else None) or "—",
-            "seconds": record.seconds if record is not None else 0.0,
-            "next": str(step),
-            "at": place,
-            "waits_for": self._waits_for(rank, place, step),
-        }
-
     def _next_of(self, rank: int) -> tuple[int, PlannedStep]:
         """Return the tick at which a rank does its next step, and the step."""
         number = self._position + 1
         while rank not in self._tick(number).steps:
             number += 1
         return number, self._tick(number).steps[rank]
-
-    def _waits_for(self, rank: int, place: int, step: PlannedStep) -> str:
-        if place == self._position + 1:
-            return "nobody"
-        givers = sorted(
-            {
-                crossing.source_rank
-                for crossing, sent in planned_crossings(self.plan, Tick(0.0, {rank: step}))
-                if not sent
-            }
-        )
-        if givers:
-            return "rank " + ", ".join(map(str, givers))
-        others = sorted(set(self._tick(self._position + 1).steps))
-        return "the plan's clock, rank " + ", ".join(map(str, others))
 
     def _nothing_fits(
         self, rank: int | None, action: str | None, microbatch: int | None, module: str | None
@@ -444,8 +371,3 @@ def _fits(
         and microbatch in (None, step.microbatch)
         and module in (None, step.module)
     )
-
-
-def _range_text(samples: tuple[int, int]) -> str:
-    start, stop = samples
-    return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"

@@ -225,7 +225,7 @@ def test_an_engine_that_dies_between_two_steps_ends_the_stepper(cluster):
     stepper.next(2)
     os.kill(cluster.pids[3], signal.SIGKILL)
     # Which of the two it is depends on whether the cluster has heard of the death yet.
-    with pytest.raises((SteppingError, RankDied), match="no longer hold its model|rank 3"):
+    with pytest.raises((SteppingError, RankDied), match=r"no longer hold its model|rank 3"):
         stepper.next(3)
     with pytest.raises(SteppingError, match="open a new one"):
         stepper.next()

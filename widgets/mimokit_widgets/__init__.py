@@ -14,17 +14,29 @@ if TYPE_CHECKING:
     from mimokit_widgets.layout_planner import LayoutPlanner
     from mimokit_widgets.live_monitor import LiveMonitor
     from mimokit_widgets.rank_map import RankMap
+    from mimokit_widgets.stepper import StepperView, show_step
     from mimokit_widgets.strips import show_strips
     from mimokit_widgets.traffic_map import TrafficMap
 
-__all__ = ["BatchSplit", "LayoutPlanner", "LiveMonitor", "RankMap", "TrafficMap", "show_strips"]
+__all__ = [
+    "BatchSplit",
+    "LayoutPlanner",
+    "LiveMonitor",
+    "RankMap",
+    "StepperView",
+    "TrafficMap",
+    "show_step",
+    "show_strips",
+]
 
 _HOMES = {
     "BatchSplit": "batch_split",
     "LayoutPlanner": "layout_planner",
     "LiveMonitor": "live_monitor",
     "RankMap": "rank_map",
+    "StepperView": "stepper",
     "TrafficMap": "traffic_map",
+    "show_step": "stepper",
     "show_strips": "strips",
 }
 
