@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mimokit.charts.accuracy_curve import accuracy
     from mimokit.charts.batch_bars import batch_split
     from mimokit.charts.loss_curve import loss
+    from mimokit.charts.pareto_points import pareto
     from mimokit.charts.phase_bars import phases
     from mimokit.charts.predicted_step import step_parts
     from mimokit.charts.rank_cells import rank_map
@@ -28,6 +29,7 @@ __all__ = [
     "batch_split",
     "loss",
     "memory_bars",
+    "pareto",
     "phases",
     "pipeline_timeline",
     "rank_map",
@@ -43,6 +45,7 @@ _HOMES = {
     "batch_split": "batch_bars",
     "loss": "loss_curve",
     "memory_bars": "rank_memory",
+    "pareto": "pareto_points",
     "phases": "phase_bars",
     "pipeline_timeline": "stage_bars",
     "rank_map": "rank_cells",

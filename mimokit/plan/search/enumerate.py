@@ -8,6 +8,7 @@ from mimokit.plan.search.bounds import bounded
 from mimokit.plan.search.candidates import Candidates, candidates
 from mimokit.plan.search.facts import facts_of
 from mimokit.plan.search.space import axes_of
+from mimokit.plan.search.tables import fitting_alone
 from mimokit.plan.search.task import SearchTask
 
 
@@ -29,8 +30,9 @@ def enumerate_modules(
         found.append(candidates(facts, axes))
         if not found[-1].count:
             raise _no_sizes(found[-1])
-    encoders, fewer = bounded(found[0], tuple(found[1:]))
-    return found[0], encoders, cut + fewer
+    language = fitting_alone(task, found[0], tuple(found[1:]))
+    encoders, fewer = bounded(language, tuple(found[1:]))
+    return language, encoders, cut + fewer
 
 
 def _no_sizes(module: Candidates) -> ConfigError:

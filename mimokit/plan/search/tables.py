@@ -60,17 +60,25 @@ class Tables:
         return terms
 
 
-def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]) -> Tables:
-    """Compute the terms of all candidates.
+def fitting_alone(
+    task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]
+) -> Candidates:
+    """Return language candidates without those that are too large without any encoder.
 
-    Language candidates that are too large without any encoder are dropped here, once for all
-    combinations, unless that leaves none: then the leanest is still to be found.
+    They are dropped once for all combinations, unless that leaves none: then the leanest
+    combination is still to be found.
     """
-    terms, _ = _terms(task, {one.facts.name: one.at(0) for one in encoders}, language.sizes)
+    anywhere = {one.facts.name: one.at(0) for one in encoders}
+    terms, _ = _terms(task, anywhere, language.sizes)
     fits = np.broadcast_to(terms.memory <= task.memory_limit, (language.count,))
-    if fits.any():
-        reason, dropped = ALONE_TOO_LARGE, int(np.count_nonzero(~fits))
-        language = replace(language.take(fits), dropped={**language.dropped, reason: dropped})
+    if fits.all() or not fits.any():
+        return language
+    dropped = {**language.dropped, ALONE_TOO_LARGE: int(np.count_nonzero(~fits))}
+    return replace(language.take(fits), dropped=dropped)
+
+
+def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]) -> Tables:
+    """Compute the terms of all candidates."""
     samples = np.asarray(language.sizes.micro_batch * language.sizes.data)
     distinct, step = np.unique(samples, return_inverse=True)
     names = [candidates.facts.name for candidates in encoders]

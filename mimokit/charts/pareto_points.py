@@ -1,0 +1,117 @@
+"""Layouts that a search found, by step time, memory and GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from mimokit.charts import axes, palette
+from mimokit.charts.table import inline, layered
+from mimokit.plan.prediction import Prediction
+from mimokit.plan.search import SearchResult
+
+PICK = "picked"
+"""Name of the selection that holds the `index` of the point that was clicked."""
+GIB = 2**30
+
+
+def pareto(result: SearchResult) -> alt.LayerChart:
+    """Return the Pareto front of a search, its best layout ringed.
+
+    A point is a layout that no other one beats in step time, memory and GPUs at once: the larger,
+    the more GPUs. Each carries its layout, and its place in `result.pareto` as `index`.
+    """
+    rows = [_row(one, index) for index, one in enumerate(result.pareto)]
+    limit = result.task.memory_limit / GIB
+    modes = list(dict.fromkeys(row["mode"] for row in rows))
+    base = alt.Chart(inline(rows)).encode(x=_time(), y=_memory(limit))
+    points = base.mark_circle(opacity=0.8, stroke=palette.PAPER, strokeWidth=0.6).encode(
+        color=_modes(modes), size=_gpus(), tooltip=_tooltip()
+    )
+    points = points.add_params(alt.selection_point(name=PICK, fields=["index"], on="click"))
+    chart: alt.LayerChart = layered(_limit(limit), points, _best(result, limit)).properties(
+        width=560,
+        height=300,
+        title=alt.TitleParams(
+            "Step time, memory and GPUs",
+            subtitle=f"{result.task.model.name}: {len(rows)} layouts that no other one beats; "
+            f"the dashed line is what may be planned, the ring the best",
+        ),
+        description=f"Pareto front of {len(rows)} layouts of {result.task.model.name}",
+    )
+    return chart
+
+
+def _row(one: Prediction, index: int) -> dict[str, Any]:
+    return {
+        "index": index,
+        "seconds": one.seconds,
+        "memory": one.peak_memory / GIB,
+        "gpus": one.layout.gpus,
+        "mode": one.layout.mode,
+        "layout": str(one.layout).split(": ", 1)[1],
+        "utilisation": one.utilisation,
+    }
+
+
+def _best(result: SearchResult, limit: float) -> alt.Chart:
+    chart: alt.Chart = (
+        alt.Chart(inline([_row(result.best, -1)]))
+        .mark_point(size=420, stroke=palette.ACCENT, strokeWidth=2)
+        .encode(x=_time(), y=_memory(limit), tooltip=_tooltip())
+    )
+    return chart
+
+
+def _limit(limit: float) -> alt.Chart:
+    chart: alt.Chart = (
+        alt.Chart(inline([{"memory": limit}]))
+        .mark_rule(strokeDash=[4, 4], color=palette.MUTED)
+        .encode(y=_memory(limit))
+    )
+    return chart
+
+
+def _time() -> alt.X:
+    return alt.X(
+        "seconds:Q",
+        title="seconds per step",
+        scale=alt.Scale(type="log", nice=False, padding=16),
+        axis=alt.Axis(format="~g", tickCount=6, grid=True),
+    )
+
+
+def _memory(limit: float) -> alt.Y:
+    scale = alt.Scale(domain=[0, 1.05 * limit], nice=False)
+    return alt.Y(
+        "memory:Q", title="GiB on the fullest rank", scale=scale, axis=alt.Axis(minExtent=axes.LEFT)
+    )
+
+
+def _modes(modes: list[str]) -> alt.Color:
+    colors = palette.module_colors(("homogeneous", "colocated", "heterogeneous"))
+    return alt.Color(
+        "mode:N",
+        scale=alt.Scale(domain=modes, range=[colors[mode] for mode in modes]),
+        legend=axes.legend_above("circle"),
+    )
+
+
+def _gpus() -> alt.Size:
+    return alt.Size(
+        "gpus:Q",
+        scale=alt.Scale(type="log", range=[18, 220]),
+        legend=alt.Legend(title="GPUs", orient="right", symbolFillColor=palette.MUTED),
+    )
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("layout:N"),
+        alt.Tooltip("mode:N"),
+        alt.Tooltip("gpus:Q", title="GPUs"),
+        alt.Tooltip("seconds:Q", format=".3s", title="seconds per step"),
+        alt.Tooltip("memory:Q", format=".1f", title="GiB"),
+        alt.Tooltip("utilisation:Q", format=".1%", title="of peak"),
+    ]
