@@ -1,10 +1,13 @@
 """What will happen: every decision that can be made before running, as frozen data.
 
-The package is callable: `mimokit.plan(config)` is `mimokit.plan.plan(config)`.
+The package is callable: `mimokit.plan(config)` is `mimokit.plan.plan(config)`. What predicts is
+loaded when it is first asked for.
 """
 
 import sys
+from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from mimokit.plan.batch import validate_heterogeneous_batch_config
 from mimokit.plan.disjoint_bridge import plan_disjoint_bridge
@@ -22,22 +25,61 @@ from mimokit.plan.types import (
     Transfer,
 )
 
+if TYPE_CHECKING:
+    from mimokit.plan.architecture import from_hf, load_model, model_names
+    from mimokit.plan.hardware import hardware_names, load_hardware, save_hardware
+    from mimokit.plan.prediction import EncoderInput, Layout, Prediction, Workload, predict
+    from mimokit.plan.sizes import ParallelSizes
+
+_HOMES = {
+    "EncoderInput": "prediction",
+    "Layout": "prediction",
+    "ParallelSizes": "sizes",
+    "Prediction": "prediction",
+    "Workload": "prediction",
+    "from_hf": "architecture",
+    "hardware_names": "hardware",
+    "load_hardware": "hardware",
+    "load_model": "architecture",
+    "model_names": "architecture",
+    "predict": "prediction",
+    "save_hardware": "hardware",
+}
+
 __all__ = [
     "BatchPlan",
     "ColocatedBridge",
     "ConfigSource",
     "DisjointBridge",
+    "EncoderInput",
+    "Layout",
     "LayoutPlan",
     "ModuleBatch",
+    "ParallelSizes",
     "PipelinePlan",
+    "Prediction",
     "RankGrid",
     "RankMap",
     "SampleRange",
     "Transfer",
+    "Workload",
+    "from_hf",
+    "hardware_names",
+    "load_hardware",
+    "load_model",
+    "model_names",
     "plan",
     "plan_disjoint_bridge",
+    "predict",
+    "save_hardware",
     "validate_heterogeneous_batch_config",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 class _CallablePackage(ModuleType):

@@ -32,9 +32,9 @@ from mimokit.plan.prediction.workload import (
 )
 from mimokit.plan.step_time import Setting, Software, load_software
 
-BAND = 0.10
-"""Share of the step time by which four of five rows that were not fitted were missed at most:
-`python -m tests.benchmarks.prediction` measures it."""
+BAND, BAND_OF_MIXTURES = 0.12, 0.15
+"""Shares of the step time by which four of five measured steps of models that were not fitted were
+missed at most: `python -m tests.benchmarks.prediction` measures them."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,14 @@ def predict(
     if exact is not None:
         seconds += exact - float(outcome.seconds - outcome.update)
     flops = step_flops(model, workload)
+    band = BAND if language_of(model).net.moe is None else BAND_OF_MIXTURES
     tflops = flops / seconds / layout.gpus
     hours = seconds * layout.gpus / 3600
     return Prediction(
         layout=layout,
         seconds=seconds,
-        low=seconds * (1 - BAND),
-        high=seconds * (1 + BAND),
+        low=seconds * (1 - band),
+        high=seconds * (1 + band),
         parts=_parts(language, outcome, seconds),
         lines=memory_table(model, layout, workload, setting, language, encoders),
         peak_memory=float(outcome.memory),

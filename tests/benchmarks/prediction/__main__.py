@@ -62,6 +62,11 @@ def show(found: Judgement) -> None:
             [[label, 100 * error] for label, error in found.memory.items()],
         ),
         (
+            "Band that four of five rows stay in",
+            ("kind", "error %"),
+            [[kind, 100 * band] for kind, band in found.bands().items()],
+        ),
+        (
             "Rows left out",
             ("why", "rows"),
             [[reason, count] for reason, count in found.skipped.items()],

@@ -1,0 +1,93 @@
+"""Layouts a second by the closed forms: `python -m tests.benchmarks.prediction_speed`.
+
+Measured in seconds of one core, so that other work on the machine counts little.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.config.runtime import DeploymentMode
+from mimokit.plan.architecture import load_model
+from mimokit.plan.hardware import load_hardware
+from mimokit.plan.prediction import Layout, Workload, outcome_of, predict, terms_of
+from mimokit.plan.sizes import ParallelSizes
+from mimokit.plan.step_time import load_software
+from tests.benchmarks.table import show
+
+LAYOUTS = 20_000
+REPEATS = 7
+WORKLOAD = Workload(seq_length=4096, global_batch=1024)
+MODES: tuple[DeploymentMode, ...] = ("homogeneous", "colocated", "heterogeneous")
+MOST_SECONDS = LAYOUTS / 100_000
+
+
+def rows() -> list[dict[str, Any]]:
+    """Measure arrays of layouts from their sizes to memory and step time, on one core."""
+    model, hardware, software = (
+        load_model("qwen2.5-vl-7b"),
+        load_hardware("h100"),
+        load_software("megatron-bridge"),
+    )
+
+    def closed_form(mode: DeploymentMode) -> None:
+        layout = Layout(mode, {"images": sizes(1), "language": sizes(0)})
+        language, encoders = terms_of(model, layout, WORKLOAD, hardware, software)
+        outcome = outcome_of(mode, language, encoders, WORKLOAD, hardware)
+        assert np.size(outcome.seconds) == LAYOUTS
+
+    found = [
+        _row(f"{LAYOUTS:,} layouts, {mode}", lambda mode=mode: closed_form(mode), MOST_SECONDS)
+        for mode in MODES
+    ]
+    one = Layout(
+        "colocated", {"images": ParallelSizes(data=64), "language": ParallelSizes(8, 2, data=4)}
+    )
+    return [*found, _row("one layout, simulated", lambda: predict(model, one, WORKLOAD), 0.05)]
+
+
+def sizes(seed: int) -> ParallelSizes:
+    """Return layouts of powers of two, drawn at random."""
+    draw = np.random.default_rng(seed)
+
+    def powers(most: int) -> NDArray[np.int64]:
+        return np.asarray(2 ** draw.integers(0, most + 1, LAYOUTS), dtype=np.int64)
+
+    return ParallelSizes(
+        tensor=powers(3),
+        pipeline=powers(2),
+        data=powers(6),
+        micro_batch=powers(2),
+        recompute=draw.integers(0, 3, LAYOUTS),
+    )
+
+
+def _row(name: str, work: Callable[[], object], target: float) -> dict[str, Any]:
+    times = []
+    for _ in range(REPEATS):
+        begin = time.process_time()
+        work()
+        times.append(time.process_time() - begin)
+    median = statistics.median(times)
+    return {
+        "name": name,
+        "measured": 1000 * median,
+        "target": 1000 * target,
+        "unit": "ms",
+        "ok": median <= target,
+    }
+
+
+def main() -> None:
+    """Print the measurements."""
+    show("Predicting", rows())
+
+
+if __name__ == "__main__":
+    main()
