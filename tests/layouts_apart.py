@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from mimokit.config import (
     ExperimentConfig,
     MimoParallelismConfig,
@@ -9,6 +12,7 @@ from mimokit.config import (
     ModuleParallelismConfig,
 )
 from tests.layouts import GLOBAL_BATCH_SIZE, digits_config
+from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
 Sizes = tuple[int, int, int]
 
@@ -62,3 +66,51 @@ def _sizes(sizes: Sizes, offset: int) -> ModuleParallelismConfig:
 
 def _layers(config: ExperimentConfig, module: str, count: int) -> ModuleArchitecture:
     return config.model.get_architecture(module).model_copy(update={"num_layers": count})
+
+
+def apart_multimodal_config(
+    sizes: Mapping[str, Sizes],
+    num_microbatches: int = 1,
+    **options: Any,
+) -> ExperimentConfig:
+    """Return a finalized config; modules lie on their ranks in the order in which they are given.
+
+    Args:
+        sizes: module -> (tensor, pipeline, data parallel); encoders are clip, dino and audio.
+        num_microbatches: per step.
+        options: of `multimodal_config`.
+    """
+    encoders = {name: (1, 1) for name in sizes if name != LANGUAGE} or {"clip": (1, 1)}
+    base = multimodal_config(
+        {**encoders, LANGUAGE: (1, 1)}, "homogeneous", num_microbatches=num_microbatches, **options
+    )
+    offset, modules = 0, {}
+    for name, own in sizes.items():
+        modules[name] = _sizes(own, offset)
+        offset += _ranks(own)
+    networks = base.model.module_architectures
+    model = MimoParallelismConfig(
+        llm_module_name=LANGUAGE,
+        deployment_mode="heterogeneous",
+        module_parallelisms=modules,
+        special_token_ids={
+            name: token for name, token in base.model.special_token_ids.items() if name in sizes
+        },
+        module_architectures={
+            name: networks[name].model_copy(
+                update={"num_layers": networks[name].num_layers * sizes[name][1]}
+            )
+            for name in sizes
+        },
+    )
+    room = base.data.modality_seq_lengths
+    data = base.data.model_copy(
+        update={
+            "base_batch_size": GLOBAL_BATCH_SIZE // sizes[LANGUAGE][2],
+            "modality_seq_lengths": {name: room[name] for name in room if name in sizes},
+        }
+    )
+    runtime = base.runtime.model_copy(update={"pipeline_schedule": "1f1b"})
+    config = ExperimentConfig(model=model, data=data, runtime=runtime, name="apart")
+    config.model.finalize(offset)
+    return config

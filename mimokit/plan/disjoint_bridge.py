@@ -57,6 +57,21 @@ def plan_disjoint_bridge(
     )
 
 
+def without_gradient(bridge: DisjointBridge) -> DisjointBridge:
+    """Return a bridge that nothing crosses backward: nothing before it is trained."""
+    nothing = Route(
+        form=bridge.backward.form,
+        transfers=(),
+        groups=(),
+        bytes_between=0,
+        bytes_busiest=0,
+        bytes_within=0,
+        messages=0,
+        reason=f"No gradient crosses: nothing in '{bridge.source}' or before it is trained.",
+    )
+    return replace(bridge, backward=nothing)
+
+
 def _check(
     source: tuple[str, RankGrid], destination: tuple[str, RankGrid], global_batch_size: int
 ) -> None:

@@ -17,7 +17,7 @@ from mimokit.config.problems import ConfigError
 from mimokit.config.worlds import ResolvedWorld, resolve, unknown_world_size
 from mimokit.plan.batch import plan_batch
 from mimokit.plan.bridge import BYTES_PER_NUMBER, plan_colocated_bridge
-from mimokit.plan.disjoint_bridge import plan_disjoint_bridge
+from mimokit.plan.disjoint_bridge import plan_disjoint_bridge, without_gradient
 from mimokit.plan.pipeline import plan_pipeline
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.types import Bridge, LayoutPlan
@@ -85,6 +85,9 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
             modules,
             {name: own.loads for name, own in batch.modules.items()},
             data.num_microbatches,
+            {name: network.modality for name, network in model.module_architectures.items()},
+            model.frozen_modules,
+            data.absent_microbatches(batch.global_batch_size),
         ),
     )
 
@@ -99,12 +102,13 @@ def _bridge(
         if config.model.has_backward(source.module):
             return bridge
         return replace(bridge, bytes_backward=0)  # no gradient crosses
-    return plan_disjoint_bridge(
+    apart = plan_disjoint_bridge(
         (source.module, source.grid),
         (destination.module, destination.grid),
         global_batch_size,
         bytes_per_sample,
     )
+    return apart if config.model.has_backward(source.module) else without_gradient(apart)
 
 
 def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:

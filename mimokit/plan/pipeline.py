@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
 from mimokit.config.topology import Topology
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.schedule import (
     Action,
+    Modality,
     Schedule,
+    SlotPlan,
     Stage,
     StageGraph,
     Timeline,
     plan_schedule,
+    plan_slots,
     simulate,
     stage_graph,
 )
@@ -28,15 +31,22 @@ class PipelinePlan:
     Attributes:
         schedule: what every stage does, checked.
         ranks: by index of a stage: its ranks, all of which do the same.
+        modalities: (module, what it is of), for every module of the graph.
     """
 
     schedule: Schedule
     ranks: tuple[range, ...]
+    modalities: tuple[tuple[str, Modality], ...]
 
     @property
     def graph(self) -> StageGraph:
         """The stages and what crosses between them."""
         return self.schedule.graph
+
+    @cached_property
+    def slots(self) -> SlotPlan:
+        """The slots that tensors have in the messages between stages."""
+        return plan_slots(self.graph, dict(self.modalities))
 
     def stage_of(self, rank: int) -> Stage:
         """Return the stage that a rank works on.
@@ -85,6 +95,9 @@ def plan_pipeline(
     modules: Mapping[str, RankMap],
     loads: Mapping[str, Collection[int]],
     num_microbatches: int,
+    modalities: Mapping[str, Modality],
+    frozen: Collection[str] = (),
+    absent: Collection[tuple[str, int]] = (),
 ) -> PipelinePlan | None:
     """Return the 1F1B pipeline of a layout, or None where nothing is cut into stages.
 
@@ -98,6 +111,9 @@ def plan_pipeline(
         modules: module -> its ranks.
         loads: module -> the ranks that read data for it.
         num_microbatches: micro-batches per optimizer step.
+        modalities: encoder -> what it is of.
+        frozen: modules of which nothing is trained.
+        absent: (module, micro-batch) pairs for which a module has no input.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -107,9 +123,13 @@ def plan_pipeline(
         graph = stage_graph(topology, {n: m.pipeline_parallel for n, m in modules.items()})
     elif language.pipeline_parallel > 1:
         graph = stage_graph({llm_module_name: ()}, {llm_module_name: language.pipeline_parallel})
+        frozen, absent = (), ()  # the encoders are part of a stage, they are none of their own
     else:
         return None
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     reading = {rank for module in loads.values() for rank in module}
     loading = [index for index, own in enumerate(ranks) if not reading.isdisjoint(own)]
-    return PipelinePlan(plan_schedule(graph, num_microbatches, loading=loading), ranks)
+    schedule = plan_schedule(graph, num_microbatches, frozen=frozen, absent=absent, loading=loading)
+    kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
+    names = [name for name, _ in graph.topology]
+    return PipelinePlan(schedule, ranks, tuple((name, kinds.get(name, "vision")) for name in names))

@@ -49,8 +49,9 @@ def _send_the_gradient_of_another_sample():
 
     kept = StageExecutor._send
 
-    def send(self, tensor, counts, edge, action, direction):
-        kept(self, tensor.flip(0) if direction else tensor, counts, edge, action, direction)
+    def send(self, tensors, edge, microbatch, direction):
+        rows, *counts = tensors
+        kept(self, [rows.flip(0) if direction else rows, *counts], edge, microbatch, direction)
 
     StageExecutor.kept_send, StageExecutor._send = kept, send
 

@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.device import rank_device
-from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.pipeline.model import HeterogeneousModel
-from mimokit.engine.pipeline.stages import StageInput, StageOutput
-from mimokit.engine.pipeline.tags import Tag
+from mimokit.engine.pipeline.multimodality import Microbatch, PipelineStageMultimodality
+from mimokit.engine.pipeline.stages import PipelineStage
 from mimokit.engine.steps import Schedule, Step
+from mimokit.plan.pipeline import PipelinePlan
 from mimokit.plan.schedule import Action, StageEdge
 
 FORWARD_KINDS = ("load", "receive-forward", "forward", "send-forward")
 LossOf = Callable[[torch.Tensor, Batch], None]
 
 
-@dataclass
-class Microbatch:
-    """What a rank keeps of a micro-batch between its actions."""
+class Communicator(Protocol):
+    """Carries messages over edges; see `MultiModulePipelineCommunicator`."""
 
-    given: StageInput
-    output: StageOutput | None = None
-    loss: torch.Tensor | None = None
-    num_tokens: int = 0
-    gradients: list[torch.Tensor] = field(default_factory=list)
+    def send(
+        self, tensors: Sequence[torch.Tensor], edge: StageEdge, microbatch: int, direction: Any
+    ) -> None:
+        """Hand a message over and go on."""
+
+    def receive(self, edge: StageEdge, microbatch: int, direction: Any) -> list[torch.Tensor]:
+        """Wait for a message."""
+
+    def wait(self) -> None:
+        """Wait until all that was handed over has arrived."""
+
+
+class StagedModel(Protocol):
+    """What an executor needs to know of a model; see `HeterogeneousModel`."""
+
+    @property
+    def pipeline(self) -> PipelinePlan:
+        """The order in which stages work."""
+
+    @property
+    def stage(self) -> PipelineStage:
+        """What this rank computes."""
+
+    @property
+    def stage_index(self) -> int:
+        """Of the stage graph."""
+
+    @property
+    def communicator(self) -> Communicator:
+        """Of this rank."""
+
+    @property
+    def special_token_ids(self) -> Mapping[str, int]:
+        """Modality -> placeholder."""
+
+    @property
+    def tokens_per_item(self) -> Mapping[str, int]:
+        """Modality -> embeddings that one item becomes."""
 
 
 class StageExecutor:
@@ -40,13 +71,15 @@ class StageExecutor:
         data_iterator: gives the batches it reads, None on a rank that reads nothing.
     """
 
-    def __init__(self, model: HeterogeneousModel, data_iterator: Iterator[Batch] | None) -> None:
+    def __init__(self, model: StagedModel, data_iterator: Iterator[Batch] | None) -> None:
         self.model = model
         self.loss_sum = 0.0
         self.num_tokens = 0
         self.tokens = 0
         self._iterator = data_iterator
-        self._held: dict[int, Microbatch] = {}
+        self._batches_read = 0
+        self._stage = PipelineStageMultimodality(model.pipeline, model.stage_index, model.stage)
+        self._held = self._stage.held
         self._edges = {edge.index: edge for edge in model.pipeline.graph.edges}
         self._do = {
             "load": self._load,
@@ -65,123 +98,114 @@ class StageExecutor:
             actions: those before gradients are reduced, in the plan's order.
             look: sees logits and batch of every micro-batch at the end of the language model,
                 in place of a loss.
+
+        Raises:
+            RuntimeError: an action failed; stage, micro-batch and action are noted on the error.
         """
         self._look = look
         stage = self.model.stage.name
         for action in actions:
             yield Step(action.kind, stage, action.microbatch)
-            self._do[action.kind](action)
+            try:
+                self._do[action.kind](action)
+            except Exception as error:
+                error.add_note(self._where(action))
+                raise
         yield Step("wait", stage)
-        self.model.mailbox.wait()
+        self.model.communicator.wait()
+        self._read(self.model.pipeline.schedule.num_microbatches)
         self._held.clear()
 
-    def _microbatch(self, action: Action) -> Microbatch:
-        assert action.microbatch is not None
-        empty = Microbatch(StageInput(None, {}, {}))
-        return self._held.setdefault(action.microbatch, empty)
+    def _where(self, action: Action) -> str:
+        stage = self.model.pipeline.graph.stages[self.model.stage_index]
+        return f"On rank {dist.get_rank()}, {stage}, in the action: {action}."
 
-    def _edge(self, action: Action) -> StageEdge:
+    def _place(self, action: Action) -> tuple[StageEdge, int]:
         assert action.edge is not None
-        return self._edges[action.edge]
+        assert action.microbatch is not None
+        return self._edges[action.edge], action.microbatch
+
+    def _read(self, stop: int) -> Batch | None:
+        """Read up to a micro-batch and return the last; others are not worked on here."""
+        batch = None
+        while self._iterator is not None and self._batches_read < stop:
+            batch = next(self._iterator)
+            self._batches_read += 1
+        return batch
 
     def _load(self, action: Action) -> None:
-        assert self._iterator is not None
-        batch = next(self._iterator)
+        assert action.microbatch is not None
+        batch = self._read(action.microbatch + 1)
+        assert batch is not None
         check_tokens(batch, self.model.special_token_ids, self.model.tokens_per_item)
-        self._microbatch(action).given.batch = to_device(batch, rank_device())
+        self._stage.take_batch(action.microbatch, to_device(batch, rank_device()))
 
     def _receive_forward(self, action: Action) -> None:
-        edge, given = self._edge(action), self._microbatch(action).given
-        hidden, counts = self._receive(edge, action, direction=0)
-        given.hidden[edge.index] = hidden.requires_grad_(torch.is_grad_enabled())
-        given.counts[edge.index] = counts
+        edge, microbatch = self._place(action)
+        tensors = self.model.communicator.receive(edge, microbatch, 0)
+        self._stage.take(microbatch, edge, tensors)
 
     def _forward(self, action: Action) -> None:
-        held, stage = self._microbatch(action), self.model.stage
-        held.output = stage.forward(held.given)
-        self.tokens += self._count_tokens(held)
-        if stage.name != self.model.language_module_name or not stage.last:
-            return
-        assert held.given.batch is not None
-        if self._look is not None:
-            self._look(held.output.tensor, held.given.batch)
-            return
-        group = self.model.pg_collections[stage.name].tp
-        losses = vocab_parallel_cross_entropy(held.output.tensor, held.given.batch["labels"], group)
-        held.loss, held.num_tokens = masked_loss_sum(losses, held.given.batch["loss_mask"])
-        self.loss_sum += float(held.loss.detach())
-        self.num_tokens += held.num_tokens
-
-    def _count_tokens(self, held: Microbatch) -> int:
-        """Count tokens at the end of a module, where each is seen once per replica."""
+        assert action.microbatch is not None
+        held, stage = self._stage.forward_one_chunk(action.microbatch), self.model.stage
         assert held.output is not None
-        if not self.model.stage.last:
-            return 0
-        if self.model.stage.name == self.model.language_module_name:
-            assert held.given.batch is not None
-            return int(held.given.batch["input_ids"].numel())
-        return len(held.output.tensor)
+        batch = held.given.batch
+        self.tokens += stage.tokens(held.output, batch)
+        if batch is None:
+            return
+        if self._look is not None:
+            if stage.ends:
+                self._look(held.output.tensor, batch)
+            return
+        self._lose(held, stage.loss(held.output, batch))
+
+    def _lose(self, held: Microbatch, found: tuple[torch.Tensor, int] | None) -> None:
+        if found is not None:
+            held.loss, held.num_tokens = found
+            self.loss_sum += float(held.loss.detach())
+            self.num_tokens += held.num_tokens
 
     def _send_forward(self, action: Action) -> None:
-        output = self._microbatch(action).output
+        edge, microbatch = self._place(action)
+        output = self._held[microbatch].output
         assert output is not None
-        self._send(output.tensor.detach(), output.counts, self._edge(action), action, direction=0)
+        tensors = [output.tensor.detach(), *_integers(output.counts, output.integers)]
+        self._send(tensors, edge, microbatch, 0)
 
     def _receive_backward(self, action: Action) -> None:
-        gradient, _ = self._receive(self._edge(action), action, direction=1)
-        self._microbatch(action).gradients.append(gradient)
+        edge, microbatch = self._place(action)
+        gradient, *_ = self.model.communicator.receive(edge, microbatch, 1)
+        self._stage.take_gradient(microbatch, gradient)
 
     def _backward(self, action: Action) -> None:
-        held = self._microbatch(action)
-        assert held.output is not None
-        if held.loss is not None:
-            held.loss.backward()  # type: ignore[no-untyped-call]
-        else:
-            torch.autograd.backward(held.output.tensor, sum(held.gradients[1:], held.gradients[0]))
-        # Only the gradients of what came in are needed from here on.
-        held.output, held.loss = None, None
+        assert action.microbatch is not None
+        self._stage.backward_one_chunk(action.microbatch)
 
     def _send_backward(self, action: Action) -> None:
-        edge, given = self._edge(action), self._microbatch(action).given
-        gradient = given.hidden[edge.index].grad
-        assert gradient is not None
-        self._send(gradient, given.counts[edge.index], edge, action, direction=1)
+        edge, microbatch = self._place(action)
+        gradient = self._stage.gradient(microbatch, edge)
+        given = self._held[microbatch].given
+        integers = _integers(given.counts[edge.index], given.integers[edge.index])
+        self._send([gradient, *integers], edge, microbatch, 1)
 
     def _send(
-        self,
-        tensor: torch.Tensor,
-        counts: list[int],
-        edge: StageEdge,
-        action: Action,
-        direction: int,
+        self, tensors: list[torch.Tensor], edge: StageEdge, microbatch: int, direction: int
     ) -> None:
-        assert action.microbatch is not None
-        route = self.model.routes.get((edge.index, direction))
-        if route is not None:
-            route.send(tensor, counts, action.microbatch)
-            return
-        numbers = torch.tensor(counts, dtype=torch.int64, device=tensor.device)
-        tag = Tag(direction, edge.index, action.microbatch)  # type: ignore[arg-type]
-        self.model.mailbox.send([tensor, numbers], self.model.peer(edge), tag)
-
-    def _receive(
-        self, edge: StageEdge, action: Action, direction: int
-    ) -> tuple[torch.Tensor, list[int]]:
-        assert action.microbatch is not None
-        route = self.model.routes.get((edge.index, direction))
-        if route is not None:
-            return route.receive(action.microbatch)
-        tag = Tag(direction, edge.index, action.microbatch)  # type: ignore[arg-type]
-        tensor, numbers = self.model.mailbox.receive(self.model.peer(edge), tag)
-        return tensor, numbers.tolist()
+        self.model.communicator.send(tensors, edge, microbatch, direction)
 
 
-def before_reduction(model: HeterogeneousModel) -> tuple[Action, ...]:
+def _integers(counts: list[int], more: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """Return the integers of a message; hidden states of the language model have none."""
+    numbers = torch.tensor(counts, dtype=torch.int64, device=rank_device())
+    return [numbers, *more] if counts or more else []
+
+
+def before_reduction(model: StagedModel) -> tuple[Action, ...]:
     """Return this rank's actions of one step up to the reduction of gradients."""
     actions = model.pipeline.actions(dist.get_rank())
     return tuple(a for a in actions if a.kind not in ("grad-sync", "optimizer"))
 
 
-def forward_only(model: HeterogeneousModel) -> tuple[Action, ...]:
+def forward_only(model: StagedModel) -> tuple[Action, ...]:
     """Return this rank's actions without the backward half."""
     return tuple(a for a in before_reduction(model) if a.kind in FORWARD_KINDS)

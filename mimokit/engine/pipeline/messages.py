@@ -77,10 +77,13 @@ class Mailbox:
     Attributes:
         listeners: told of every message, on sending before it is handed over, on receiving once
             it is there.
+        noted: for debugging: ("sent" or "received", other rank, tag) of everything that crosses,
+            one by one, where a list is given.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.listeners: list[Callable[[Message], None]] = []
+        self.noted: list[tuple[str, int, Tag]] | None = None
         self._device = device
         self._under_way: list[tuple[dist.Work, torch.Tensor]] = []
 
@@ -92,26 +95,24 @@ class Mailbox:
         """
         self._tell(Message(True, rank, tag, tuple(tensors)))
         parts = [encode_header(tensors).to(self._device), *(t.detach() for t in tensors)]
-        for slot, part in enumerate(parts):
+        for slot, part in enumerate(parts, start=tag.slot):
             sent = part.contiguous()
-            if sent.numel() == 0:
-                continue
-            work = dist.isend(sent, rank, tag=replace(tag, slot=slot).encode())
-            assert work is not None
-            self._under_way.append((work, sent))
+            if sent.numel():
+                self._hand_over(sent, rank, replace(tag, slot=slot))
+
+    def send_shapes(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
+        """Hand over types and shapes of tensors that may be on the device "meta", and go on."""
+        self._hand_over(encode_header(tensors).to(self._device), rank, tag)
 
     def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
         """Wait for a message and return its tensors."""
-        header = torch.zeros(_HEADER_SIZE, dtype=torch.int64, device=self._device)
-        self._receive(header, rank, tag)
-        tensors = decode_header(header, self._device)
+        tensors = decode_header(self.receive_header(rank, tag), self._device)
         works = [
-            dist.irecv(tensor, rank, tag=replace(tag, slot=slot).encode())
-            for slot, tensor in enumerate(tensors, start=1)
+            self._ask_for(tensor, rank, replace(tag, slot=slot))
+            for slot, tensor in enumerate(tensors, start=tag.slot + 1)
             if tensor.numel()
         ]
         for work in works:
-            assert work is not None
             work.wait()
         self._tell(Message(False, rank, tag, tuple(tensors)))
         return tensors
@@ -120,10 +121,27 @@ class Mailbox:
         for listener in self.listeners:
             listener(message)
 
-    def _receive(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
+    def receive_header(self, rank: int, tag: Tag) -> torch.Tensor:
+        """Wait for the header of a message, or for what `send_shapes` handed over."""
+        header = torch.zeros(_HEADER_SIZE, dtype=torch.int64, device=self._device)
+        self._ask_for(header, rank, tag).wait()
+        return header
+
+    def _hand_over(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
+        work = dist.isend(tensor, rank, tag=tag.encode())
+        assert work is not None
+        self._under_way.append((work, tensor))
+        self._note("sent", rank, tag)
+
+    def _ask_for(self, tensor: torch.Tensor, rank: int, tag: Tag) -> dist.Work:
         work = dist.irecv(tensor, rank, tag=tag.encode())
         assert work is not None
-        work.wait()
+        self._note("received", rank, tag)
+        return work
+
+    def _note(self, what: str, peer: int, tag: Tag) -> None:
+        if self.noted is not None:
+            self.noted.append((what, peer, tag))
 
     def wait(self) -> None:
         """Wait until all that was handed over has arrived."""

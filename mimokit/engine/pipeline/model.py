@@ -1,4 +1,4 @@
-"""A vision-language model whose modules have ranks of their own, each in pipeline stages."""
+"""A multimodal model whose modules have ranks of their own, each in pipeline stages."""
 
 from __future__ import annotations
 
@@ -20,16 +20,21 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.language import language_model_spec
+from mimokit.engine.models.modality import encoder_submodule_spec
 from mimokit.engine.models.transformer import StagePart
-from mimokit.engine.models.vision import vision_submodule_spec
+from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.routes import RouteCommunicator
-from mimokit.engine.pipeline.stages import LanguageStage, ModuleStage, VisionStage
+from mimokit.engine.pipeline.stages import (
+    AudioStage,
+    EncoderStage,
+    LanguageStage,
+    ModuleStage,
+    VisionStage,
+)
 from mimokit.engine.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.rng import module_seed, seed_modules
-from mimokit.plan.schedule import StageEdge
-from mimokit.plan.tokens import tokens_per_image
-from mimokit.plan.types import DisjointBridge, LayoutPlan, PipelinePlan
+from mimokit.plan.tokens import tokens_per_item
+from mimokit.plan.types import LayoutPlan, PipelinePlan
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,9 @@ class HeterogeneousModel:
         stage_index: of the stage graph.
         module_to_grid_map: the grid of every module.
         pg_collections: the process groups of the module of this rank.
-        routes: (edge, direction) -> the communicator of a bridge that this rank is an end of;
-            direction 0 carries activations, 1 gradients.
-        mailbox: of this rank.
-        tokens_per_item: modality -> embeddings that one image becomes.
+        communicator: carries what crosses to and from this rank.
+        tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
+        special_token_ids: encoder -> the token that holds the place of its rows.
     """
 
     plan: LayoutPlan
@@ -53,8 +57,7 @@ class HeterogeneousModel:
     stage_index: int
     module_to_grid_map: dict[str, HyperCommGrid]
     pg_collections: dict[str, ProcessGroupCollection]
-    routes: dict[tuple[int, int], RouteCommunicator]
-    mailbox: Mailbox
+    communicator: MultiModulePipelineCommunicator
     tokens_per_item: dict[str, int]
     special_token_ids: dict[str, int]
 
@@ -69,17 +72,14 @@ class HeterogeneousModel:
         """The module that computes the loss."""
         return self.plan.llm_module_name
 
+    @property
+    def mailbox(self) -> Mailbox:
+        """The messages of this rank."""
+        return self.communicator.mailbox
+
     def modules(self) -> dict[str, ModuleDataParallel]:
         """The wrapped module on this rank by name."""
         return {self.stage.name: self.stage.wrapped}
-
-    def peer(self, edge: StageEdge) -> int:
-        """Return the rank at the other end of an edge within a module: same place, next stage."""
-        rank_map = self.plan.modules[self.stage.name]
-        place = dict(rank_map.coordinates(dist.get_rank()))
-        other = edge.destination if edge.source == self.stage_index else edge.source
-        place["pp"] = self.pipeline.graph.stages[other].place
-        return rank_map.rank(**place)
 
 
 def get_vlm_mimo_model(
@@ -88,7 +88,8 @@ def get_vlm_mimo_model(
     """Build this rank's stage of a model whose modules have ranks of their own. Collective.
 
     Raises:
-        ValueError: if the plan is for another mode or another world.
+        ValueError: if the plan is for another mode or another world, two stages do not agree on
+            what crosses between them, or there is more of it than a tag holds.
     """
     if plan.deployment_mode != "heterogeneous" or plan.pipeline is None:
         raise ValueError(f"The plan is {plan.deployment_mode}, not heterogeneous.")
@@ -101,17 +102,18 @@ def get_vlm_mimo_model(
     grids, groups = create_grids(plan)
     (name,) = participating(grids)
     seed_modules(seed, {name: groups[name].tp.rank()})
-    mailbox = Mailbox(rank_device())
+    communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
+    stage = _build_stage(model_config, plan, name, groups[name], seed)
+    communicator.agree(stage)
     return HeterogeneousModel(
         plan=plan,
-        stage=_build_stage(model_config, plan, name, groups[name], seed),
+        stage=stage,
         stage_index=plan.pipeline.stage_of(dist.get_rank()).index,
         module_to_grid_map=grids,
         pg_collections=groups,
-        routes=_routes(plan, name, mailbox),
-        mailbox=mailbox,
+        communicator=communicator,
         tokens_per_item={
-            encoder: tokens_per_image(model_config.get_architecture(encoder))
+            encoder: tokens_per_item(model_config.get_architecture(encoder))
             for encoder in model_config.encoder_module_names
         },
         special_token_ids=dict(model_config.special_token_ids),
@@ -144,30 +146,32 @@ def _stage_of(
     language = config.llm_module_name
     sizes, initial_seed = config.get_parallelism(name), module_seed(seed, name)
     if name != language:
-        spec = vision_submodule_spec(
+        spec = encoder_submodule_spec(
             config.get_architecture(name),
             config.get_architecture(language),
             sizes,
             initial_seed,
             part,
         )
-        return _vision_stage(config, name, spec, groups, part)
+        return _encoder_stage(config, name, spec, groups, part)
     spec = language_model_spec(config.get_architecture(name), sizes, initial_seed, part)
     return _language_stage(config, plan, spec, groups, part, seed)
 
 
-def _vision_stage(
+def _encoder_stage(
     config: MimoParallelismConfig,
     name: str,
     spec: ModuleSpec,
     groups: ProcessGroupCollection,
     part: StagePart,
-) -> VisionStage:
+) -> EncoderStage:
     submodule = spec.module.from_spec(inject_process_groups(spec, groups)).to(rank_device())
+    submodule.requires_grad_(not config.is_frozen(name))
     encoder = next(iter(submodule.encoders.values()))
     wrapped = wrap_data_parallel(submodule, encoder.config, groups)
-    tokens = tokens_per_image(config.get_architecture(name))
-    return VisionStage(name, wrapped, part.first, part.last, tokens)
+    architecture = config.get_architecture(name)
+    stage = AudioStage if architecture.modality == "audio" else VisionStage
+    return stage(name, wrapped, part.first, part.last, tokens_per_item(architecture))
 
 
 def _language_stage(
@@ -188,39 +192,10 @@ def _language_stage(
         language_module_name=name,
         seed=seed,
     ).to(rank_device())
+    model.requires_grad_(not config.is_frozen(name))
     wrapped = wrap_data_parallel(model.language_model, model.language_model.config, groups)
     model.language_model = wrapped
     assert plan.pipeline is not None
     first = plan.pipeline.graph.stage(name, 0).index
     modalities = {edge.index: edge.modality for edge in plan.pipeline.graph.incoming[first]}
     return LanguageStage(name, wrapped, part.first, part.last, model, modalities)
-
-
-def _routes(
-    plan: LayoutPlan, module: str, mailbox: Mailbox
-) -> dict[tuple[int, int], RouteCommunicator]:
-    """Create the communicators of all bridges, in the plan's order, on every rank. Collective."""
-    assert plan.pipeline is not None
-    rank = dist.get_rank()
-    held = plan.batch.modules[module].samples[rank]
-    routes = {}
-    for bridge in plan.disjoint_bridges:
-        edge = _edge_of(bridge, plan.pipeline)
-        for direction, route in ((0, bridge.forward), (1, bridge.backward)):
-            communicator = RouteCommunicator(
-                route,
-                edge.index,
-                direction,  # type: ignore[arg-type]
-                held,
-                mailbox,
-            )
-            if plan.pipeline.stage_of(rank).index in (edge.source, edge.destination):
-                routes[edge.index, direction] = communicator
-    return routes
-
-
-def _edge_of(bridge: DisjointBridge, pipeline: PipelinePlan) -> StageEdge:
-    graph = pipeline.graph
-    source = graph.stage(bridge.source, -1).index
-    destination = graph.stage(bridge.destination, 0).index
-    return next(e for e in graph.edges if (e.source, e.destination) == (source, destination))

@@ -27,6 +27,7 @@ class RouteCommunicator:
         direction: 0 for activations, 1 for gradients.
         held: the samples of the global batch that this rank holds at its end.
         mailbox: of this rank.
+        slot: the first of its messages.
     """
 
     def __init__(
@@ -36,10 +37,11 @@ class RouteCommunicator:
         direction: Literal[0, 1],
         held: SampleRange,
         mailbox: Mailbox,
+        slot: int = 0,
     ) -> None:
         """Create the groups of the receiving replicas. Collective over the world."""
         self._route, self._edge, self._direction = route, edge, direction
-        self._held, self._mailbox = held, mailbox
+        self._held, self._mailbox, self._slot = held, mailbox, slot
         self._rank = dist.get_rank()
         self._transfers = _numbered(route.transfers)
         self._group: dist.ProcessGroup | None = None
@@ -68,7 +70,7 @@ class RouteCommunicator:
             start, stop = row_range(samples, self._held, rows_per_sample, len(rows))
             first = transfer.start - self._held[0]
             mine = counts[first : first + transfer.stop - transfer.start]
-            tag = Tag(self._direction, self._edge, microbatch, split=split)
+            tag = self._tag(microbatch, split)
             self._mailbox.send([rows[start:stop], mine], transfer.destination_rank, tag)
 
     def receive(self, microbatch: int) -> tuple[torch.Tensor, list[int]]:
@@ -78,9 +80,7 @@ class RouteCommunicator:
             [rows, hidden] and the rows of each sample.
         """
         pieces = [
-            self._mailbox.receive(
-                transfer.source_rank, Tag(self._direction, self._edge, microbatch, split=split)
-            )
+            self._mailbox.receive(transfer.source_rank, self._tag(microbatch, split))
             for transfer, split in self._transfers
             if transfer.destination_rank == self._rank
         ]
@@ -95,6 +95,9 @@ class RouteCommunicator:
         assert rows is not None
         assert counts is not None
         return rows, counts.tolist()
+
+    def _tag(self, microbatch: int, split: int) -> Tag:
+        return Tag(self._direction, self._edge, microbatch, self._slot, split)
 
     def _broadcast(
         self, rows: torch.Tensor | None, counts: torch.Tensor | None

@@ -5,10 +5,11 @@ A tag has 31 bits, for torch takes no more. From the highest:
     1 direction | 6 edge | 10 micro-batch | 8 slot | 6 split
 
 direction: 0 activations, 1 gradients. edge: of the stage graph. micro-batch: within the step.
-slot: which tensor of the message; slot 0 is its header. split: which of several messages that one
-pair exchanges over an edge for a micro-batch. A value that does not fit is refused, never hashed:
-two messages with one tag would be taken for each other. (NCCL ignores tags; the schedule plan has
-checked that both ends of a pair have the same order.)
+slot: which tensor of all that reach a stage in a micro-batch (`mimokit.plan.schedule.slots`); that
+of a message's header comes first. split: which of several messages that one pair exchanges over an
+edge for a micro-batch. A value that does not fit is refused, never hashed: two messages with one
+tag would be taken for each other. (NCCL ignores tags; the schedule plan has checked that both ends
+of a pair have the same order.)
 """
 
 from __future__ import annotations

@@ -16,18 +16,23 @@ from mimokit.plan.schedule.orders import (
 )
 from mimokit.plan.schedule.schedule import Schedule, check_schedule, plan_schedule
 from mimokit.plan.schedule.simulation import makespan, simulate
+from mimokit.plan.schedule.slots import MODALITIES, Modality, SlotPlan, StageSlots, plan_slots
 from mimokit.plan.schedule.timeline import Interval, Timeline
 
 __all__ = [
+    "MODALITIES",
     "Action",
     "ActionKind",
     "Interval",
+    "Modality",
     "Order",
     "Schedule",
     "ScheduleError",
+    "SlotPlan",
     "Stage",
     "StageEdge",
     "StageGraph",
+    "StageSlots",
     "Step",
     "Timeline",
     "check_actions",
@@ -37,6 +42,7 @@ __all__ = [
     "num_warmup_microbatches",
     "one_forward_one_backward",
     "plan_schedule",
+    "plan_slots",
     "receive_posts",
     "simulate",
     "stage_graph",

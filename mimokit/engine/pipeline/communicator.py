@@ -1,0 +1,202 @@
+"""What crosses between the stages of modules on ranks of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.device import rank_device
+from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header
+from mimokit.engine.pipeline.routes import RouteCommunicator
+from mimokit.engine.pipeline.shapes import ShapeMismatchError, Shapes
+from mimokit.engine.pipeline.stages import PipelineStage
+from mimokit.engine.pipeline.tags import FIELD_BITS, Tag
+from mimokit.plan.schedule import StageEdge
+from mimokit.plan.types import DisjointBridge, LayoutPlan, PipelinePlan
+
+Direction = Literal[0, 1]
+_ROOM = {name: 1 << bits for name, bits in FIELD_BITS}
+
+
+class MultiModulePipelineCommunicator:
+    """Carries activations (direction 0) and gradients (1) over the edges of the stage graph.
+
+    Between modules a message goes the way of the bridge plan, within a module to the rank at the
+    same place of the next stage. Neither order nor receivers are decided here.
+
+    Args:
+        module_to_grid_map: the grid of every module.
+        topology: module -> the modules that it feeds, as in the plan.
+        plan: the layout.
+        mailbox: of this rank; None makes one.
+
+    Attributes:
+        mailbox: of this rank.
+        stage_index: of the stage that this rank works on.
+    """
+
+    def __init__(
+        self,
+        module_to_grid_map: Mapping[str, HyperCommGrid],
+        topology: Mapping[str, Sequence[str]],
+        plan: LayoutPlan,
+        mailbox: Mailbox | None = None,
+    ) -> None:
+        """Create the groups of all bridges. Collective over the world.
+
+        Raises:
+            ValueError: the topology is not the plan's, or there are more edges, micro-batches or
+                slots than a tag holds.
+        """
+        if {name: tuple(fed) for name, fed in topology.items()} != dict(plan.topology):
+            raise ValueError(f"The topology is {dict(topology)}, but the plan's {plan.topology}.")
+        assert plan.pipeline is not None
+        check_tag_room(plan.pipeline)
+        self._plan, self._rank = plan, dist.get_rank()
+        stage = plan.pipeline.stage_of(self._rank)
+        self.stage_index, self._module = stage.index, stage.module
+        self.mailbox = mailbox or Mailbox(rank_device())
+        self._group = module_to_grid_map[stage.module].get_pg(["tp", "cp", "dp"])
+        self._routes = self._all_routes()
+
+    @property
+    def pipeline(self) -> PipelinePlan:
+        """The order in which stages work."""
+        assert self._plan.pipeline is not None
+        return self._plan.pipeline
+
+    def send(
+        self,
+        tensors: Sequence[torch.Tensor],
+        edge: StageEdge,
+        microbatch: int,
+        direction: Direction,
+    ) -> None:
+        """Hand a message over and go on.
+
+        Args:
+            tensors: hidden states or rows, then small integers; over a bridge those are the rows of
+                every sample alone.
+            edge: of the stage graph.
+            microbatch: within the step.
+            direction: 0 for activations, 1 for gradients.
+        """
+        route = self._routes.get((edge.index, direction))
+        if route is not None:
+            rows, counts = tensors
+            route.send(rows, counts.tolist(), microbatch)
+            return
+        self.mailbox.send(tensors, self.peer(edge), self._tag(edge, microbatch, direction))
+
+    def receive(self, edge: StageEdge, microbatch: int, direction: Direction) -> list[torch.Tensor]:
+        """Wait for a message, as `send` was given it."""
+        route = self._routes.get((edge.index, direction))
+        if route is not None:
+            rows, counts = route.receive(microbatch)
+            return [rows, torch.tensor(counts, dtype=torch.int64)]
+        return self.mailbox.receive(self.peer(edge), self._tag(edge, microbatch, direction))
+
+    def wait(self) -> None:
+        """Wait until all that was handed over has arrived."""
+        self.mailbox.wait()
+
+    def peer(self, edge: StageEdge) -> int:
+        """Return the rank at the other end of an edge within a module: same place, next stage."""
+        rank_map = self._plan.modules[self._module]
+        place = dict(rank_map.coordinates(self._rank))
+        other = edge.destination if edge.source == self.stage_index else edge.source
+        place["pp"] = self.pipeline.graph.stages[other].place
+        return rank_map.rank(**place)
+
+    def agree(self, stage: PipelineStage) -> Shapes:
+        """Agree on shapes and types over the whole graph before anything crosses. Collective.
+
+        The first rank of every stage takes what the stages before it hand on, and tells the others
+        of its stage; each then works out what its own stage hands on, from tensors without data.
+
+        Returns:
+            What this stage hands on.
+
+        Raises:
+            ShapeMismatchError: two stages do not agree with each other, or with the planned slots.
+        """
+        incoming = self.pipeline.graph.incoming[self.stage_index]
+        given = {edge.index: self._shapes_of(edge) for edge in incoming}
+        for edge in incoming:
+            self._check_slots(edge, given[edge.index])
+        shapes = stage.infer(given)
+        for edge in self.pipeline.graph.outgoing[self.stage_index]:
+            if self._rank == self._leader(self.stage_index):
+                leader = self._leader(edge.destination)
+                self.mailbox.send_shapes(shapes, leader, self._tag(edge, 0, 0))
+        self.wait()
+        return shapes
+
+    def _shapes_of(self, edge: StageEdge) -> Shapes:
+        header = encode_header([]).to(rank_device())
+        own = self._leader(self.stage_index)
+        if self._rank == own:
+            tag = self._tag(edge, 0, 0)
+            header = self.mailbox.receive_header(self._leader(edge.source), tag)
+        if self._group.size() > 1:
+            dist.broadcast(header, own, group=self._group)
+        return tuple(decode_header(header, torch.device("meta")))
+
+    def _check_slots(self, edge: StageEdge, shapes: Shapes) -> None:
+        planned = len(self.pipeline.slots.edges[edge.index]) - 1
+        if len(shapes) != planned:
+            raise ShapeMismatchError(
+                f"{edge.modality!r} is to send {len(shapes)} tensors to stage {edge.destination}, "
+                f"but the plan has {planned} slots for them."
+            )
+
+    def _leader(self, stage: int) -> int:
+        return self.pipeline.ranks[stage][0]
+
+    def _tag(self, edge: StageEdge, microbatch: int, direction: Direction) -> Tag:
+        return Tag(direction, edge.index, microbatch, self.pipeline.slots.edges[edge.index].start)
+
+    def _all_routes(self) -> dict[tuple[int, int], RouteCommunicator]:
+        """Create the communicators of all bridges, in the plan's order, on every rank."""
+        held = self._plan.batch.modules[self._module].samples[self._rank]
+        routes = {}
+        for bridge in self._plan.disjoint_bridges:
+            edge = _edge_of(bridge, self.pipeline)
+            slot = self.pipeline.slots.edges[edge.index].start
+            for direction, route in enumerate((bridge.forward, bridge.backward)):
+                communicator = RouteCommunicator(
+                    route, edge.index, cast(Direction, direction), held, self.mailbox, slot
+                )
+                if self.stage_index in (edge.source, edge.destination):
+                    routes[edge.index, direction] = communicator
+        return routes
+
+
+def check_tag_room(pipeline: PipelinePlan) -> None:
+    """Refuse a pipeline whose messages a tag cannot tell apart.
+
+    Raises:
+        ValueError: there are more edges, micro-batches or slots than a tag holds.
+    """
+    most = {
+        "edge": len(pipeline.graph.edges),
+        "microbatch": pipeline.schedule.num_microbatches,
+        "slot": max((stage.total for stage in pipeline.slots.stages), default=0),
+    }
+    for name, count in most.items():
+        if count > _ROOM[name]:
+            raise ValueError(
+                f"The pipeline has {count:,} values of {name}, but a message tag holds "
+                f"{_ROOM[name]:,}; plan for at most as many."
+            )
+
+
+def _edge_of(bridge: DisjointBridge, pipeline: PipelinePlan) -> StageEdge:
+    graph = pipeline.graph
+    source = graph.stage(bridge.source, -1).index
+    destination = graph.stage(bridge.destination, 0).index
+    return next(e for e in graph.edges if (e.source, e.destination) == (source, destination))

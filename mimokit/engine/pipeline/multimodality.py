@@ -1,0 +1,147 @@
+"""A stage of a graph of modalities: heads of text, audio and vision, and packing, where they meet.
+
+A head has one source. Packing takes one branch per edge, waits until all that the micro-batch
+expects are there, computes, and gives each branch its own part of the gradient from one backward.
+Which branches a micro-batch expects is planned: a modality that has no input in it is not waited
+for, and nothing is sent in its place. With one branch packing is a stage like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from mimokit.engine.pipeline.shapes import ShapeMismatchError
+from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
+from mimokit.plan.pipeline import PipelinePlan
+from mimokit.plan.schedule import StageEdge
+
+ModalType = Literal["text", "audio", "vision", "packing"]
+
+
+@dataclass
+class Microbatch:
+    """What a rank keeps of a micro-batch between its actions.
+
+    Attributes:
+        given: the branches that have arrived, by edge, and the batch that was read.
+        output: what the stage computed, until its backward.
+        loss: where the model ends.
+        num_tokens: unmasked tokens of the loss.
+        gradients: of the output, one per edge behind the stage.
+    """
+
+    given: StageInput
+    output: StageOutput | None = None
+    loss: torch.Tensor | None = None
+    num_tokens: int = 0
+    gradients: list[torch.Tensor] = field(default_factory=list)
+
+
+def modal_type(pipeline: PipelinePlan, stage_index: int) -> ModalType:
+    """Return the type of a stage: packing where a module takes the output of others."""
+    stage = pipeline.graph.stages[stage_index]
+    incoming = pipeline.graph.incoming[stage_index]
+    if any(pipeline.graph.stages[edge.source].module != stage.module for edge in incoming):
+        return "packing"
+    return dict(pipeline.modalities)[stage.module]
+
+
+class PipelineStageMultimodality:
+    """Keeps the branches of every micro-batch apart, and runs a stage once they are there.
+
+    Args:
+        pipeline: as planned.
+        stage_index: of the stage graph.
+        stage: what it computes.
+
+    Attributes:
+        modal_type: text, audio, vision or packing.
+        held: micro-batch -> what is kept of it.
+    """
+
+    def __init__(self, pipeline: PipelinePlan, stage_index: int, stage: PipelineStage) -> None:
+        self.stage = stage
+        self.modal_type = modal_type(pipeline, stage_index)
+        self.held: dict[int, Microbatch] = {}
+        self._index = stage_index
+        self._incoming = pipeline.graph.incoming[stage_index]
+        self._work = pipeline.schedule.work
+        self._slots = pipeline.slots
+
+    def expects(self, microbatch: int) -> tuple[StageEdge, ...]:
+        """Return the branches of a micro-batch."""
+        carried = self._work.carry_forward
+        return tuple(edge for edge in self._incoming if carried[edge.index, microbatch])
+
+    def missing(self, microbatch: int) -> tuple[StageEdge, ...]:
+        """Return the branches that have not arrived."""
+        arrived = self._of(microbatch).given.hidden
+        return tuple(edge for edge in self.expects(microbatch) if edge.index not in arrived)
+
+    def take_batch(self, microbatch: int, batch: dict[str, object]) -> None:
+        """Keep what this rank has read."""
+        self._of(microbatch).given.batch = batch
+
+    def take(self, microbatch: int, edge: StageEdge, tensors: list[torch.Tensor]) -> None:
+        """Keep a branch: hidden states or rows, then small integers.
+
+        Raises:
+            ShapeMismatchError: it has another number of tensors than planned slots.
+        """
+        planned = len(self._slots.edges[edge.index]) - 1
+        if len(tensors) != planned:
+            raise ShapeMismatchError(
+                f"{edge.modality!r} sent {len(tensors)} tensors, but the plan has {planned} slots "
+                "for them."
+            )
+        given = self._of(microbatch).given
+        hidden, *integers = tensors
+        trained = bool(self._work.carry_backward[edge.index, microbatch])
+        given.hidden[edge.index] = hidden.requires_grad_(trained and torch.is_grad_enabled())
+        given.counts[edge.index] = integers[0].tolist() if integers else []
+        given.integers[edge.index] = tuple(integers[1:])
+
+    def forward_one_chunk(self, microbatch: int) -> Microbatch:
+        """Compute a micro-batch.
+
+        Raises:
+            RuntimeError: a branch is missing.
+        """
+        if missing := self.missing(microbatch):
+            names = ", ".join(repr(edge.modality) for edge in missing)
+            raise RuntimeError(f"Micro-batch {microbatch} still waits for {names}.")
+        held = self._of(microbatch)
+        # What has no backward keeps nothing for one.
+        trained = bool(self._work.backward[self._index, microbatch])
+        with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+            held.output = self.stage.forward(held.given)
+        return held
+
+    def take_gradient(self, microbatch: int, gradient: torch.Tensor) -> None:
+        """Keep the gradient of the output that came back over one edge."""
+        self._of(microbatch).gradients.append(gradient)
+
+    def backward_one_chunk(self, microbatch: int) -> None:
+        """Run one backward for all branches."""
+        held = self._of(microbatch)
+        assert held.output is not None
+        output = held.output.tensor
+        if held.loss is not None and held.loss.requires_grad:
+            held.loss.backward()  # type: ignore[no-untyped-call]
+        elif held.loss is None and output.requires_grad:
+            torch.autograd.backward(output, sum(held.gradients[1:], held.gradients[0]))
+        # Only the gradients of what came in are needed from here on.
+        held.output, held.loss, held.gradients = None, None, []
+
+    def gradient(self, microbatch: int, edge: StageEdge) -> torch.Tensor:
+        """Return a branch's own part of the gradient."""
+        branch = self._of(microbatch).given.hidden[edge.index]
+        if branch.grad is None:  # nothing of it was looked at, as of a replica without items
+            branch.grad = torch.zeros_like(branch)
+        return branch.grad
+
+    def _of(self, microbatch: int) -> Microbatch:
+        return self.held.setdefault(microbatch, Microbatch(StageInput(None, {}, {})))

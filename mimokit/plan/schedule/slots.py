@@ -1,0 +1,94 @@
+"""Which numbers the tensors of a message have, so that branches which meet keep apart.
+
+Everything that reaches a stage in a micro-batch has a slot of its own. The slots of the modalities
+lie end to end: [0, S_text) text, then S_audio slots of audio, then S_vision slots of vision; where
+several branches are of one modality, one behind the other in the order of their edges. Each message
+begins with a header, which has a slot too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mimokit.plan.schedule.graph import StageEdge, StageGraph
+
+Modality = Literal["text", "audio", "vision"]
+MODALITIES: tuple[Modality, ...] = ("text", "audio", "vision")
+
+HEADER = 1
+_WITHIN: dict[Modality, int] = {
+    "text": 1,  # hidden states
+    "vision": 2,  # hidden states, items per sample
+    "audio": 3,  # hidden states, items per sample, tokens per item
+}
+_BETWEEN = 2  # rows, rows per sample
+
+
+@dataclass(frozen=True)
+class StageSlots:
+    """What reaches one stage.
+
+    Attributes:
+        counts: modality -> its slots (S_text, S_audio, S_vision); 0 where it does not come in.
+    """
+
+    counts: Mapping[Modality, int]
+
+    @property
+    def offsets(self) -> dict[Modality, int]:
+        """Modality -> its first slot."""
+        counts = [self.counts[modality] for modality in MODALITIES]
+        return {modality: sum(counts[:index]) for index, modality in enumerate(MODALITIES)}
+
+    @property
+    def total(self) -> int:
+        """All slots."""
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class SlotPlan:
+    """The slots of a graph of stages.
+
+    Attributes:
+        stages: by stage index.
+        edges: by edge index: the slots of the message over it, the header's first; the same in
+            both directions.
+    """
+
+    stages: tuple[StageSlots, ...]
+    edges: tuple[range, ...]
+
+
+def plan_slots(graph: StageGraph, modalities: Mapping[str, Modality]) -> SlotPlan:
+    """Return the slots of every edge.
+
+    Args:
+        graph: the stages.
+        modalities: module -> what it is of; the language model is text.
+
+    Raises:
+        KeyError: a module is of no modality.
+    """
+    edges: list[range] = [range(0)] * len(graph.edges)
+    stages = []
+    for incoming in graph.incoming:
+        counts: dict[Modality, int] = dict.fromkeys(MODALITIES, 0)
+        begin = 0
+        for modality in MODALITIES:
+            for edge in incoming:
+                if modalities[edge.modality] != modality:
+                    continue
+                size = HEADER + _tensors(graph, edge, modality)
+                edges[edge.index] = range(begin, begin + size)
+                counts[modality] += size
+                begin += size
+        stages.append(StageSlots(counts))
+    return SlotPlan(tuple(stages), tuple(edges))
+
+
+def _tensors(graph: StageGraph, edge: StageEdge, modality: Modality) -> int:
+    within = graph.stages[edge.source].module == graph.stages[edge.destination].module
+    return _WITHIN[modality] if within else _BETWEEN
