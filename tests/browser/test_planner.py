@@ -145,6 +145,10 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
         planner.open_tab("Pipeline")
         expect(planner.root.locator(".pipeline h4")).to_contain_text("1F1B over 4 stages")
         planner.screenshot(f"pipeline {theme}")
+        planner.open_tab("Memory and time")
+        planner.field("GPU to predict for").select_option("h200")
+        expect(planner.root.locator(".prediction p")).to_contain_text("GiB: it fits")
+        planner.screenshot(f"prediction {theme}")
     notebook.choose_theme(LIGHT)
 
 

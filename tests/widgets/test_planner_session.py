@@ -11,6 +11,9 @@ import pytest
 import mimokit
 from mimokit.config import load_experiment_config, load_preset, preset_names
 from mimokit.plan.architecture import load_model
+from mimokit.plan.architecture.from_config import model_of_config
+from mimokit.plan.exchange import layout_of_config, workload_of_config
+from mimokit.plan.prediction import predict
 from mimokit_widgets.planner.networks import published_networks
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
@@ -207,10 +210,10 @@ def test_two_layouts_side_by_side_show_what_differs() -> None:
 
 def test_tabs_of_what_a_plan_lacks_are_absent() -> None:
     colocated = [tab["name"] for tab in Driver().screen.state["tabs"]]
-    assert colocated == ["ranks", "batch", "traffic"]
+    assert colocated == ["ranks", "batch", "traffic", "prediction"]
     apart = Driver("preset:llava_7b_heterogeneous")
     assert [tab["name"] for tab in apart.screen.state["tabs"]] == [
-        "ranks", "batch", "traffic", "pipeline"
+        "ranks", "batch", "traffic", "pipeline", "prediction"
     ]  # fmt: skip
     apart.send("tab", name="pipeline")
     assert "1F1B over 4 stages" in apart.screen.state["pipeline"]["title"]
@@ -281,3 +284,41 @@ def test_what_the_data_section_says_of_a_module_follows_its_name() -> None:
     driver.send("undo")
     driver.send("remove", name="eyes")
     assert "eyes" not in str(driver.session.draft.content)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_memory_and_time_are_those_that_the_predictor_gives(name: str) -> None:
+    driver = Driver(f"preset:{name}")
+    driver.send("tab", name="prediction")
+    driver.send("gpu", name="b200")
+    shown = driver.screen.state["prediction"]
+    config = load_preset(name).model_copy()
+    config.model.finalize()
+    found = predict(
+        model_of_config(config.model),
+        layout_of_config(config),
+        workload_of_config(config),
+        "b200",
+    )
+    assert shown["sentence"].startswith(f"{found.seconds:.3g} s a step")
+    assert sum(part["share"] for part in shown["step"]) == pytest.approx(1, abs=0.02)
+    for module in shown["memory"]:
+        total = sum(found.memory[module["module"]].values())
+        assert module["share"] == pytest.approx(total / found.capacity)
+        assert sum(part["share"] for part in module["parts"]) == pytest.approx(module["share"])
+
+
+def test_memory_and_time_follow_an_edit_and_an_unknown_gpu_changes_nothing() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.send("tab", name="prediction")
+    before = driver.screen.state["prediction"]
+    driver.send("gpu", name="abacus")
+    assert driver.screen.state["prediction"] == before
+    driver.type("world_size", "40")
+    driver.type(LANGUAGE + "data_parallel", "")  # the world says it
+    after = driver.screen.state["prediction"]
+    assert driver.plan.modules["language_module"].data_parallel == 4
+    assert after["sentence"] != before["sentence"]
+    assert "it fits" in after["sentence"]
+    driver.type("data.base_batch_size", "512")
+    assert not driver.screen.state["prediction"]["fits"]

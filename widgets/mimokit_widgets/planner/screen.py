@@ -15,6 +15,7 @@ from mimokit.plan.summary import span_text, title
 from mimokit.plan.traffic import traffic
 from mimokit.plan.types import LayoutPlan
 from mimokit_widgets.pictures.batch_lanes import batch_lanes
+from mimokit_widgets.pictures.prediction_bars import prediction_bars
 from mimokit_widgets.pictures.rank_cells import rank_cells
 from mimokit_widgets.pictures.rank_details import rank_details
 from mimokit_widgets.pictures.sample_walk import sample_walk
@@ -45,6 +46,7 @@ TABS = {
     "batch": "Batch split",
     "traffic": "Traffic",
     "pipeline": "Pipeline",
+    "prediction": "Memory and time",
     "compare": "Compare",
 }
 
@@ -150,6 +152,9 @@ def _with_picture(
     if tab == "pipeline":
         assert plan.pipeline is not None, "a layout without a pipeline has no such tab"
         state["pipeline"] = _pipeline(plan, plan.pipeline)
+        return Screen(state)
+    if tab == "prediction":
+        state["prediction"] = prediction_bars(config, plan, session.gpu)
         return Screen(state)
     return _comparison(session, state, config, plan)
 

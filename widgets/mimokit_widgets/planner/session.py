@@ -10,6 +10,7 @@ from typing import Any
 from mimokit.config import ConfigError, Problem, load_preset
 from mimokit.config.problems import Fix
 from mimokit.config.yaml_file import parse_yaml
+from mimokit.plan.hardware import hardware_names
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.complaints import Complaint, complaints_of
@@ -22,6 +23,7 @@ from mimokit_widgets.planner.paths import SIZES, mapping_at, module_names, value
 Message = Mapping[str, Any]
 Reply = dict[str, Any] | None
 
+GPU = "h100"
 _NAME = "letters, digits, underscores and hyphens only"
 
 
@@ -42,6 +44,7 @@ class Session:
         sample: the sample that is followed, and whether backward; None if none is.
         kind: the traffic that is shown.
         by_node: whether traffic is shown between nodes.
+        gpu: the GPU that memory and time are predicted for.
         edited: the path of the field that made the draft, empty for any other cause.
         serial: the number of the last message that was handled.
     """
@@ -60,6 +63,7 @@ class Session:
         self.sample: tuple[int, bool] | None = None
         self.kind = "all"
         self.by_node = False
+        self.gpu = GPU
         self.edited: list[str] = []
         self.serial = 0
         self._written: set[Path] = set()
@@ -270,6 +274,10 @@ class Session:
     def _traffic(self, message: Message) -> None:
         self.kind, self.by_node = str(message["kind"]), bool(message["by_node"])
 
+    def _gpu(self, message: Message) -> None:
+        if str(message["name"]) in hardware_names():
+            self.gpu = str(message["name"])
+
     def _pin(self, message: Message) -> None:
         named = message.get("name")
         if message.get("off"):
@@ -310,5 +318,6 @@ _ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "select": Session._select,
     "sample": Session._sample,
     "traffic": Session._traffic,
+    "gpu": Session._gpu,
     "pin": Session._pin,
 }

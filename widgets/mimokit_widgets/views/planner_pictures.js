@@ -2,6 +2,7 @@
 
 import { BatchSplitView } from "./batch_split_view.js";
 import { element, freshId, setAttribute } from "./dom.js";
+import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
 import { TrafficView } from "./traffic_view.js";
 
@@ -81,6 +82,7 @@ const MAKERS = {
   traffic: (host, send) => new TrafficView(host, (kind, byNode) =>
     send({ type: "traffic", kind, by_node: byNode })),
   pipeline: (host) => new PipelineView(host),
+  prediction: (host, send) => new PredictionView(host, (name) => send({ type: "gpu", name })),
   compare: (host) => new ComparisonView(host),
 };
 
@@ -150,8 +152,9 @@ export class Pictures {
       view.update(state.batch);
       view.showWalk(model.get("_walk"));
     } else if (state.tab === "traffic") view.update(state.traffic, model.get("_matrix"));
-    else if (state.tab === "pipeline") view.update(state.pipeline);
-    else view.update(state.compare, [model.get("_other_cells"), model.get("_cells")]);
+    else if (state.tab === "compare") {
+      view.update(state.compare, [model.get("_other_cells"), model.get("_cells")]);
+    } else view.update(state[state.tab]);
   }
 
   remove() {

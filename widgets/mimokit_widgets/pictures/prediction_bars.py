@@ -1,0 +1,101 @@
+"""How long a step takes and what fills the fullest ranks: what the planner's prediction draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mimokit.charts.palette import MEMORY_COLORS, STEP_COLORS, module_colors
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.plan.types import LayoutPlan
+
+SMALLEST_SHARE = 0.001
+GIB = 2**30
+
+
+def prediction_bars(config: ExperimentConfig, plan: LayoutPlan, gpu: str) -> dict[str, Any]:
+    """Return the predicted step of a layout on a GPU, or why it cannot be predicted.
+
+    Args:
+        config: the config of the plan.
+        plan: its plan; every data_parallel is known there.
+        gpu: a name of `mimokit.plan.hardware.hardware_names`.
+    """
+    # The predictor takes its time to import; nobody should wait for it before it is asked for.
+    from mimokit.plan.architecture.from_config import model_of_config
+    from mimokit.plan.exchange import layout_of_config, workload_of_config
+    from mimokit.plan.hardware import hardware_names
+    from mimokit.plan.prediction import predict
+
+    picture: dict[str, Any] = {"gpu": gpu, "gpus": list(hardware_names()), "step": [], "memory": []}
+    resolved = _resolved(config, plan)
+    try:
+        found = predict(
+            model_of_config(resolved.model),
+            layout_of_config(resolved),
+            workload_of_config(resolved),
+            gpu,
+        )
+    except ConfigError as error:
+        return {**picture, "sentence": str(error), "fits": True}
+    return {
+        **picture,
+        "fits": found.fits,
+        "sentence": (
+            f"{found.seconds:.3g} s a step (four of five measured layouts: {found.low:.3g} to "
+            f"{found.high:.3g} s), {found.tokens_per_second:,.0f} tokens/s, "
+            f"{found.tflops_per_gpu:.0f} TFLOP/s per GPU, {found.utilisation:.0%} of its peak. "
+            f"The fullest rank takes {found.peak_memory / GIB:.1f} of "
+            f"{found.capacity / GIB:.1f} GiB: {'it fits' if found.fits else 'it does not fit'}."
+        ),
+        "step": _step(found),
+        "memory": [
+            _memory(plan, name, lines, found.capacity) for name, lines in found.lines.items()
+        ],
+    }
+
+
+def _resolved(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentConfig:
+    """Return the config with every data_parallel filled in, as the plan has it."""
+    sizes = {
+        name: own.model_copy(update={"data_parallel": plan.modules[name].data_parallel})
+        for name, own in config.model.module_parallelisms.items()
+    }
+    model = config.model.model_copy(update={"module_parallelisms": sizes})
+    return config.model_copy(update={"model": model})
+
+
+def _step(found: Any) -> list[dict[str, Any]]:
+    parts = sorted(found.parts.items(), key=lambda item: list(STEP_COLORS).index(item[0]))
+    return [
+        _part(name, seconds / found.seconds, f"{1000 * seconds:,.1f} ms", STEP_COLORS[name])
+        for name, seconds in parts
+        if seconds > SMALLEST_SHARE * found.seconds
+    ]
+
+
+def _memory(plan: LayoutPlan, name: str, lines: Any, capacity: float) -> dict[str, Any]:
+    total = sum(line.bytes for line in lines)
+    return {
+        "module": name,
+        "color": module_colors(plan.modules)[name],
+        "total": f"{total / GIB:.2f} GiB",
+        "share": total / capacity,
+        "parts": [
+            {
+                **_part(
+                    line.part,
+                    line.bytes / capacity,
+                    f"{line.bytes / GIB:.2f} GiB",
+                    MEMORY_COLORS[line.part],
+                ),
+                "formula": f"{line.formula} = {line.numbers}",
+                "source": line.source,
+            }
+            for line in lines
+            if line.bytes
+        ],
+    }
+
+
+def _part(name: str, share: float, text: str, color: str) -> dict[str, Any]:
+    return {"name": name, "share": share, "text": text, "color": color}
