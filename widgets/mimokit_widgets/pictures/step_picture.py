@@ -32,7 +32,8 @@ def step_svg(stepper: Stepper) -> str:
     )
     return (
         f'<svg viewBox="0 0 {places.width:.0f} {places.height + BATCH_HEIGHT:.0f}" role="img" '
-        f'aria-label="{escape(_in_words(moment))}" style="width:{places.width:.0f}px;max-width:100%">'
+        f'aria-label="{escape(_in_words(moment))}" '
+        f'style="width:{places.width:.0f}px;max-width:100%">'
         f"{_batch(plan, moment, arrows, colors)}"
         f'<g transform="translate(0 {BATCH_HEIGHT})">{headings}{boxes}'
         f"{draw_arrows(arrows, colors)}</g></svg>"

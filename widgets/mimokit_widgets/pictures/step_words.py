@@ -58,11 +58,15 @@ def crossings_html(stepper: Stepper) -> str:
     for crossing in wrong:
         pieces.setdefault(crossing, Piece(crossing, True, (), 0, ()))
     ordered = sorted(pieces.values(), key=lambda piece: piece.crossing not in wrong)
-    rows = [_row(piece, wrong.get(piece.crossing, [])) for piece in ordered[:MOST_ROWS]]
+    ends = {_ends(piece.crossing) for piece in ordered}
+    named = len(ends) > 1
+    giver, taker = ("", "") if named else ends.pop()
+    rows = [_row(piece, wrong.get(piece.crossing, []), named) for piece in ordered[:MOST_ROWS]]
     more = len(ordered) - MOST_ROWS
     rest = f"<p class='muted'>and {more} more</p>" if more > 0 else ""
     return (
-        "<table class='crossings'><thead><tr><th>from</th><th>to</th><th>samples</th>"
+        f"<table class='crossings'><thead><tr><th>from {escape(giver)}</th>"
+        f"<th>to {escape(taker)}</th><th>samples</th>"
         "<th>shape</th><th>bytes</th><th>against the plan</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>{rest}{_reasons(stepper, moment)}"
     )
@@ -80,10 +84,15 @@ def _reasons(stepper: Stepper, moment: Moment) -> str:
     return "".join(f"<p class='muted'>{escape(reason)}</p>" for reason in reasons)
 
 
-def _row(piece: Piece, wrong: list[Difference]) -> str:
+def _ends(crossing: Crossing) -> tuple[str, str]:
+    """Return the modules that give and take."""
+    ends = (crossing.source, crossing.destination)
+    return (ends[1], ends[0]) if crossing.backward else ends
+
+
+def _row(piece: Piece, wrong: list[Difference], named: bool) -> str:
     crossing = piece.crossing
-    ends = [crossing.source, crossing.destination]
-    giver, taker = reversed(ends) if crossing.backward else ends
+    giver, taker = _ends(crossing) if named else ("", "")
     if wrong:
         told = "<br>".join(
             f"planned: {escape(one.planned)}<br>happened: {escape(one.happened)}" for one in wrong
