@@ -18,12 +18,9 @@ from mimokit.engine.mimo_model import (
     get_vlm_mimo_model_colocated,
     get_vlm_mimo_model_homogeneous,
 )
-from mimokit.engine.pipeline.executor import (
-    StageExecutor,
-    before_reduction,
-    forward_only,
-)
+from mimokit.engine.pipeline.executor import StageExecutor, forward_only
 from mimokit.engine.pipeline.model import HeterogeneousModel, get_vlm_mimo_model
+from mimokit.engine.pipeline.schedule import forward_backward_steps as pipeline_steps
 from mimokit.engine.schedule import (
     MicrobatchLoss,
     forward_backward_steps,
@@ -85,16 +82,6 @@ def _read_for_stage(
     return get_data_iterator(layout.plan, sizes, rank, module, data, collate, seed)
 
 
-def _run_stage(
-    layout: HeterogeneousModel, iterator: Iterator[Batch] | None, num_microbatches: int
-) -> Schedule[list[MicrobatchLoss]]:
-    executor = StageExecutor(layout, iterator)
-    # Gradients are summed over micro-batches here, and over replicas when they are finalized.
-    yield from executor.run(before_reduction(layout))
-    tokens = {layout.stage.name: executor.tokens}
-    return [MicrobatchLoss(executor.loss_sum, executor.num_tokens, tokens)]
-
-
 def _look_at_stage(
     layout: HeterogeneousModel, iterator: Iterator[Batch] | None, batches: int, look: Look
 ) -> None:
@@ -126,5 +113,10 @@ _MODES = {
         lambda layout, iterator, count: forward_backward_steps(iterator, layout, count),
         _look_at_microbatches,
     ),
-    "heterogeneous": Mode(get_vlm_mimo_model, _read_for_stage, _run_stage, _look_at_stage),
+    "heterogeneous": Mode(
+        get_vlm_mimo_model,
+        _read_for_stage,
+        lambda layout, iterator, _: pipeline_steps(iterator, layout),
+        _look_at_stage,
+    ),
 }

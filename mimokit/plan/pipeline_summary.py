@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mimokit.plan.pipeline import PipelinePlan
-from mimokit.plan.schedule import Order, gpipe, one_forward_one_backward
+from mimokit.plan.schedule import Order, StageSlots, gpipe, one_forward_one_backward
 from mimokit.plan.summary import span_text
 
-PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubble")
+SLOTS = "slots from: text, audio, vision"
+PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubble", SLOTS)
 STAGES_SHOWN = 32
 
 _ORDER_NAMES: dict[Order, str] = {one_forward_one_backward: "1F1B", gpipe: "GPipe"}
@@ -55,9 +56,18 @@ def pipeline_rows(pipeline: PipelinePlan) -> list[tuple[str, ...]]:
             str(pipeline.schedule.warmup(stage.index)),
             str(timeline.in_flight[stage.index]),
             f"{timeline.bubble[stage.index]:.1%}",
+            _slots(pipeline.slots.stages[stage.index]),
         )
         for stage in pipeline.graph.stages[:STAGES_SHOWN]
     ]
+
+
+def _slots(slots: StageSlots) -> str:
+    """Return how many slots each modality has and where they begin, as in "3 from 0"."""
+    return ", ".join(
+        f"{slots.counts[modality]} from {offset}" if slots.counts[modality] else "0"
+        for modality, offset in slots.offsets.items()
+    )
 
 
 def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:

@@ -135,6 +135,15 @@ def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
         "in_flight": {rank: timeline.in_flight[stage.index] for rank, stage in stages.items()},
         "bubble": {rank: timeline.bubble[stage.index] for rank, stage in stages.items()},
         "makespan": timeline.makespan,
+        "slots": [
+            {
+                "module": stage.module,
+                "place": stage.place,
+                "counts": dict(slots.counts),
+                "offsets": slots.offsets,
+            }
+            for stage, slots in zip(pipeline.graph.stages, pipeline.slots.stages, strict=True)
+        ],
         "unit_times": {"forward": FORWARD_UNITS, "backward": BACKWARD_UNITS, "transfer": 0.0},
     }
 
