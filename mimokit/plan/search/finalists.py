@@ -42,7 +42,7 @@ def choose_finalists(scan: Scan, count: int) -> Finalists:
     kept = scan.kept
     order = np.lexsort((kept.gpus, kept.memory, kept.score))
     per_mode = {
-        mode: [int(row) for row in order[kept.mode[order] == number][:PER_MODE]]
+        mode: _distinct(scan, kept, order[kept.mode[order] == number], PER_MODE)
         for number, mode in enumerate(MODES)
     }
     first = _distinct(scan, kept, order, count)
