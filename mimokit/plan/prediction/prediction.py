@@ -75,6 +75,19 @@ class Prediction:
         """The fullest rank has room."""
         return self.peak_memory <= self.capacity
 
+    def __str__(self) -> str:
+        peak, room = self.peak_memory / 2**30, self.capacity / 2**30
+        text = (
+            f"{self.layout}\n"
+            f"step {self.seconds:.3g} s ({self.low:.3g} to {self.high:.3g}), "
+            f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_gpu:.0f} TFLOP/s per GPU, "
+            f"{self.utilisation:.0%} of its peak\n"
+            f"memory {peak:.1f} of {room:.1f} GiB: {'fits' if self.fits else 'does not fit'}"
+        )
+        if self.dollars_per_million_tokens is None:
+            return text
+        return f"{text}\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
+
     @property
     def memory(self) -> Mapping[str, Mapping[str, float]]:
         """Module -> part -> bytes on its fullest rank."""

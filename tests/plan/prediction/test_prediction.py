@@ -92,3 +92,12 @@ def test_every_number_has_its_formula() -> None:
     kept = rows["images", "activations"]
     assert "micro-batches in flight" in kept["formula"]
     assert "2205.05198" in kept["source"]
+
+
+def test_a_prediction_says_what_it_is() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2))
+    text = str(predict(llava(), chosen, WORKLOAD, price_per_gpu_hour=2.0))
+    assert "tokens/s" in text
+    assert "GiB: fits" in text
+    assert "dollars per million tokens" in text
+    assert "dollars" not in str(predict(llava(), chosen, WORKLOAD))
