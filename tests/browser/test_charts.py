@@ -1,0 +1,78 @@
+"""Static charts where they are read: JupyterLab, the exported page, nbconvert's own page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+from nbconvert import HTMLExporter
+from playwright.sync_api import Locator, Page, expect
+
+from mimokit import charts
+from mimokit.charts import renderer
+from mimokit_widgets.page import external_references, to_page
+from tests.browser.network import NetworkGuard
+from tests.browser.notebook_page import SCREENSHOTS, OpenNotebook
+from tests.charts.plans import plan
+
+CELLS = (
+    """
+from mimokit import charts
+from mimokit.analysis import samples_to_steps
+from tests.charts.fakes import samples
+from tests.charts.plans import plan
+charts.rank_map(plan())
+""",
+    "charts.batch_split(plan())",
+    "charts.phases(samples_to_steps(samples()), 2)",
+)
+
+
+def check_size(picture: Locator) -> None:
+    """A picture that could not be drawn is an icon, or nothing."""
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    assert box is not None
+    assert box["width"] > 300
+    assert box["height"] > 80
+
+
+def test_jupyterlab_and_the_exported_page_show_them_without_a_network(
+    open_notebook: OpenNotebook, browser_page: Page, tmp_path: Path
+) -> None:
+    notebook = open_notebook(*CELLS)
+    notebook.run_all()
+    drawn = notebook.page.locator(".vega-embed canvas, .vega-embed svg.marks")
+    expect(drawn).to_have_count(len(CELLS))
+    for chart in drawn.all():
+        check_size(chart)
+    notebook.screenshot("charts in jupyterlab")
+    file = tmp_path / "page.html"
+    file.write_text(to_page(notebook.save(), "charts"), encoding="utf-8")
+    assert external_references(file.read_text(encoding="utf-8")) == []
+    browser_page.goto(file.as_uri())
+    pictures = browser_page.locator(".jp-RenderedSVG img")
+    expect(pictures).to_have_count(len(CELLS))
+    for picture in pictures.all():
+        check_size(picture)
+        assert picture.evaluate("image => image.complete && image.naturalWidth") > 300
+    expect(browser_page.get_by_alt_text("Rank map of images, language_module")).to_be_visible()
+    browser_page.screenshot(path=SCREENSHOTS / "charts_exported.png", full_page=True)
+
+
+def test_the_page_that_nbconvert_makes_shows_them_too(
+    browser_page: Page, network: NetworkGuard, tmp_path: Path
+) -> None:
+    bundle = renderer.bundle_of(charts.rank_map(plan()))
+    cell = nbformat.v4.new_code_cell(
+        outputs=[nbformat.v4.new_output("display_data", bundle)], source="charts.rank_map(plan)"
+    )
+    page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    file = tmp_path / "page.html"
+    file.write_text(page, encoding="utf-8")
+    browser_page.goto(file.as_uri())
+    check_size(browser_page.locator(".jp-RenderedSVG img"))
+    # Its own template asks for these; they were refused, and the charts are there all the same.
+    template = ("require.js", "require.min.js", "mathjax", "mermaid")
+    assert all(any(part in asked.lower() for part in template) for asked in network.requests)
+    network.requests.clear()
