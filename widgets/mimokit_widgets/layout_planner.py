@@ -11,7 +11,6 @@ from typing import Any
 
 import anywidget
 import traitlets
-from IPython.display import display
 
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit_widgets.by_identity import ByIdentity
@@ -206,9 +205,7 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _ipython_display_(self) -> None:
         """Show the widget, and below it what stays when the kernel is gone."""
-        bundle, metadata = self._repr_mimebundle_()
-        display(bundle, metadata=metadata, raw=True)
-        self._saved.show()
+        self._saved.show_below(self)
 
     def _in_html(self) -> str:
         if self.plan is None:

@@ -16,6 +16,7 @@ from mimokit.plan.types import LayoutPlan
 from mimokit_widgets.by_identity import ByIdentity
 from mimokit_widgets.modules import joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE
+from mimokit_widgets.saved_picture import SavedPicture
 from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
 
 Shown = LayoutPlan | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
@@ -51,6 +52,7 @@ class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
         """
         self.config: ExperimentConfig | None = None
         super().__init__(plan=plan, **options)
+        self._saved = SavedPicture(self._in_html)
         self.on_msg(self._on_message)
         self.observe(self._draw, ["plan", "ranks_per_node"])
         self._draw()
@@ -75,6 +77,18 @@ class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
         plan = plan_of(config)
         self.config = config
         return plan
+
+    def _ipython_display_(self) -> None:
+        """Show the widget, and below it what stays when the kernel is gone."""
+        self._saved.show_below(self)
+
+    def _in_html(self) -> str:
+        return str(self.plan._repr_html_())
+
+    @traitlets.observe("plan")  # type: ignore[untyped-decorator]
+    def _save(self, _: object) -> None:
+        if hasattr(self, "_saved"):  # not while the first plan is taken
+            self._saved.follow()
 
     def _draw(self, _: object = None) -> None:
         """Bring the picture up to the plan."""

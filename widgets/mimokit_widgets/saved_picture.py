@@ -21,6 +21,12 @@ class SavedPicture:
         self._handles: list[DisplayHandle] = []
         self._timer: threading.Timer | None = None
 
+    def show_below(self, widget: Any) -> None:
+        """Show a widget, and one more picture below it."""
+        bundle, metadata = widget._repr_mimebundle_()
+        display(bundle, metadata=metadata, raw=True)
+        self.show()
+
     def show(self) -> None:
         """Put one more picture below the output before."""
         handle = display(self._bundle(), raw=True, display_id=True)

@@ -41,8 +41,8 @@ def prediction_bars(config: ExperimentConfig, plan: LayoutPlan, gpu: str) -> dic
         **picture,
         "fits": found.fits,
         "sentence": (
-            f"{found.seconds:.3g} s a step (four of five measured layouts: {found.low:.3g} to "
-            f"{found.high:.3g} s), {found.tokens_per_second:,.0f} tokens/s, "
+            f"{found.seconds:.3g} s a step, in four cases of five within {found.low:.3g} and "
+            f"{found.high:.3g} s; {found.tokens_per_second:,.0f} tokens/s, "
             f"{found.tflops_per_gpu:.0f} TFLOP/s per GPU, {found.utilisation:.0%} of its peak. "
             f"The fullest rank takes {found.peak_memory / GIB:.1f} of "
             f"{found.capacity / GIB:.1f} GiB: {'it fits' if found.fits else 'it does not fit'}."
