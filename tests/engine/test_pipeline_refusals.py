@@ -1,0 +1,124 @@
+"""What a pipeline cannot do is said in one sentence, before anything crosses where possible."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+import mimokit
+from mimokit.cluster import RankError
+from mimokit.config import ConfigError
+from mimokit.engine.pipeline.communicator import check_tag_room
+from mimokit.experiment import verify
+from tests.layouts_apart import apart_config, apart_multimodal_config
+from tests.layouts_multimodal import LANGUAGE
+
+
+def test_replicas_that_do_not_divide_each_other_are_refused():
+    config = apart_config((1, 1, 2), (1, 1, 2))
+    config.model.get_parallelism("images").data_parallel = 3
+    with pytest.raises(ConfigError, match="data_parallel"):
+        mimokit.plan(config)
+
+
+@pytest.mark.parametrize(
+    ("topology", "told"),
+    [
+        (
+            {"clip": ["dino"], "dino": ["clip"], LANGUAGE: []},
+            "topology has a cycle, clip -> dino -> clip",
+        ),
+        ({"clip": [LANGUAGE], "dino": [], LANGUAGE: []}, "nobody feeds it"),
+    ],
+    ids=["a cycle", "nobody is fed"],
+)
+def test_a_graph_that_is_none_is_refused(topology, told):
+    config = apart_multimodal_config({"clip": (1, 1, 1), "dino": (1, 1, 1), LANGUAGE: (1, 1, 1)})
+    config.model.topology = topology
+    with pytest.raises(ConfigError, match=told):
+        mimokit.plan(config)
+
+
+def test_more_micro_batches_than_a_tag_holds_are_refused():
+    plan = mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1025))
+    with pytest.raises(ValueError, match=r"1,025 values of microbatch, but .* holds 1,024"):
+        check_tag_room(plan.pipeline)
+    check_tag_room(mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1024)).pipeline)
+
+
+def test_more_slots_than_a_tag_holds_are_refused():
+    pipeline = mimokit.plan(apart_config((1, 1, 1), (1, 1, 1))).pipeline
+    full = replace(pipeline.slots.stages[1], counts={"text": 0, "audio": 0, "vision": 257})
+    crowded = replace(pipeline)
+    crowded.__dict__["slots"] = replace(pipeline.slots, stages=(pipeline.slots.stages[0], full))
+    with pytest.raises(ValueError, match="257 values of slot, but a message tag holds 256"):
+        check_tag_room(crowded)
+
+
+def _build_with_another_width(plan, config):
+    """The encoder's rank has a config in which the language model is half as wide."""
+    import torch.distributed as dist
+
+    from mimokit.engine.pipeline.model import get_vlm_mimo_model
+
+    networks = config.model.module_architectures
+    if dist.get_rank() == 0:
+        networks[LANGUAGE] = networks[LANGUAGE].model_copy(update={"hidden_size": 32})
+    get_vlm_mimo_model(config.model, plan)
+
+
+def test_another_width_is_refused_before_anything_crosses(cluster):
+    config = apart_config((1, 1, 1), (1, 1, 2))
+    with pytest.raises(RankError, match=r"takes \(4, 64\) in float32, but .* sent \(4, 32\) in fl"):
+        cluster.run(_build_with_another_width, mimokit.plan(config), config, world_size=3)
+
+
+def _raise_in_the_last_stage():
+    import torch.distributed as dist
+
+    from mimokit.engine.pipeline.stages import LanguageStage
+
+    kept = LanguageStage._forward
+    LanguageStage.kept_forward, LanguageStage.calls = kept, 0
+
+    def forward(self, given):
+        LanguageStage.calls += 1
+        if self.last and LanguageStage.calls == 2:
+            raise ArithmeticError(f"planted on rank {dist.get_rank()}")
+        return kept(self, given)
+
+    LanguageStage._forward = forward
+
+
+def _raise_no_more():
+    from mimokit.engine.pipeline.stages import LanguageStage
+
+    LanguageStage._forward = LanguageStage.kept_forward
+
+
+def test_a_rank_that_raises_is_named_and_all_come_back(cluster):
+    config = apart_config((1, 1, 1), (1, 3, 1), 4)
+    cluster.run(_raise_in_the_last_stage, world_size=4)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(RankError) as caught:
+            cluster.run(_train_a_step, mimokit.plan(config), config, world_size=4)
+        took = time.monotonic() - begun
+    finally:
+        cluster.run(_raise_no_more, world_size=4)
+    told = str(caught.value)
+    assert "rank 3 raised ArithmeticError: planted on rank 3" in told
+    assert "On rank 3, stage 3 ('language_module' 2), in the action: forward of 1." in told
+    assert took < 15
+    assert verify(cluster, config, steps=1).passed
+
+
+def _train_a_step(plan, config):
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training import prepared, training_step
+
+    with prepared(plan, config, default_data) as state:
+        exhaust(training_step(state))
