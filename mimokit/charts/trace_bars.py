@@ -13,6 +13,7 @@ from mimokit.charts.table import inline, layered, need, records
 
 _MILLISECONDS = 1e3
 MEASURED, PLANNED = "measured", "planned"
+WAITING = "messages, reduction and waiting"
 _WORK = ("forward", "backward")
 _OTHERS = {
     "load": "data",
@@ -37,8 +38,7 @@ def trace_timeline(
     need(measured, "trace_timeline", "rank", "name", "module", "start", "stop")
     kinds = {MEASURED: measured} if planned is None else {MEASURED: measured, PLANNED: planned}
     rows = [row for kind, table in kinds.items() for row in _rows(table, kind)]
-    modules = list(dict.fromkeys(measured["module"].dropna()))
-    colors = _colors(modules)
+    colors = _colors(_modules(measured))
     shown = [key for key in colors if any(row["key"] == key for row in rows)]
     base = alt.Chart(inline(rows)).encode(
         x=alt.X(
@@ -98,7 +98,14 @@ def _rows(table: pd.DataFrame, kind: str) -> Iterator[dict[str, Any]]:
 def _key(name: str, module: Any) -> str:
     if name in _WORK:
         return f"{module} {name}"
-    return _OTHERS.get(name, "communication")
+    return _OTHERS.get(name, WAITING)
+
+
+def _modules(measured: pd.DataFrame) -> list[str]:
+    """Return the modules as the plan orders them: by their first rank, then as samples pass."""
+    forward = measured[measured["name"] == "forward"]
+    found = forward.groupby("module")[["rank", "start"]].min().sort_values(["rank", "start"])
+    return [str(name) for name in found.index]
 
 
 def _colors(modules: list[str]) -> dict[str, str]:
@@ -106,7 +113,8 @@ def _colors(modules: list[str]) -> dict[str, str]:
     for module, hue in palette.module_colors(modules).items():
         colors[f"{module} forward"] = palette.forward_color(hue)
         colors[f"{module} backward"] = hue
-    return colors | dict(palette.PHASE_COLORS)
+    waiting = palette.tint(palette.PHASE_COLORS["communication"], 0.6)
+    return {**colors, WAITING: waiting, **palette.PHASE_COLORS}
 
 
 def _subtitle(measured: pd.DataFrame, planned: pd.DataFrame | None) -> str:

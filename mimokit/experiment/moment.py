@@ -52,6 +52,10 @@ class Moment:
         did = "; ".join(f"{step} (rank {', '.join(ranks)})" for step, ranks in steps.items())
         loss = f"; loss {self.result['loss']:.6g}" if self.result else ""
         wrong = "".join(f"\n{difference}" for difference in self.differences)
-        return f"step {self.number}: {did or 'nobody had anything to do'}{loss}{wrong}"
+        return f"step {self.number}: {did or self._idle()}{loss}{wrong}"
 
     __repr__ = __str__
+
+    def _idle(self) -> str:
+        steps = ", ".join(dict.fromkeys(str(step) for step in self.tick.steps.values()))
+        return f"nobody had anything to do for {steps}"

@@ -18,6 +18,7 @@ from mimokit.analysis import (
     traced_iteration,
     write_trace,
 )
+from mimokit.charts import palette
 from mimokit.plan.schedule import simulate
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -146,6 +147,9 @@ def test_the_chart_has_both_timelines_on_one_axis():
         for kind in ("measured", "planned")
     }
     assert last["measured"] == pytest.approx(last["planned"], rel=1e-6)
+    colors = chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]
+    assert colors["domain"][:2] == ["images forward", "images backward"]
+    assert colors["range"][1] == palette.MODULE_HUES[0]
     alone = charts.trace_timeline(traced_iteration(trace))
     assert {row["kind"] for row in alone.data.values} == {"measured"}
 

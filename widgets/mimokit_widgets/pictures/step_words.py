@@ -23,7 +23,8 @@ def heading_html(stepper: Stepper) -> str:
     place = f"iteration {moment.iteration} · tick {tick} of {len(clock)} · plan's clock"
     did = dict.fromkeys(str(moment.records[rank].did) for rank in moment.acted)
     loss = f" <b>loss {moment.result['loss']:.6g}</b>" if moment.result else ""
-    words = " · ".join(did) or "nobody had anything to do"
+    planned = dict.fromkeys(str(step) for step in moment.tick.steps.values())
+    words = " · ".join(did) or f"{' · '.join(planned)}: nobody had anything to do"
     return (
         f"<p><b>Step {moment.number}</b> <span class='muted'>{place} {moment.tick.time:g}</span>"
         f"{loss}<br>{escape(words)}</p>"

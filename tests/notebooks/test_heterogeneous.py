@@ -1,0 +1,42 @@
+"""Three modes side by side: the notebook from top to bottom, with fewer iterations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import nbformat
+import pytest
+
+from mimokit_widgets.page import external_references
+from tests.notebooks.headless import executed_copy, printed
+
+ITERATIONS = 4
+
+
+def _shortened(notebook: Any) -> None:
+    (place,) = [
+        index
+        for index, cell in enumerate(notebook.cells)
+        if "iterations" in cell.metadata.get("tags", [])
+    ]
+    fewer = f"for config in configs.values():\n    config.runtime.num_iterations = {ITERATIONS}"
+    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(fewer))
+
+
+@pytest.mark.timeout(600)
+def test_three_modes_train_alike_and_leave_traces(tmp_path):
+    notebook, page = executed_copy("02_heterogeneous.ipynb", tmp_path, _shortened)
+    # The page links to Perfetto but loads nothing from there.
+    assert external_references(page) == []
+    (losses,) = [c for c in notebook.cells if c.source.startswith("losses =")]
+    table = losses.outputs[0].data["text/plain"]
+    differences = [float(line.split()[-1]) for line in table.splitlines()[2:]]
+    assert len(differences) == ITERATIONS
+    assert max(differences) < 2e-5
+    aligned = re.findall(
+        r"within (\d+) microseconds", printed(notebook, "traced_iteration(trace), t")
+    )
+    assert len(aligned) == 3
+    assert len(re.findall(r"trace\.json \(\d+ kB\)", printed(notebook, "stat().st_size"))) == 3
+    assert "computes what one process computes" in page

@@ -1,0 +1,27 @@
+"""Stepping through three layouts: the notebook from top to bottom."""
+
+from __future__ import annotations
+
+import pytest
+
+from mimokit_widgets.page import external_references
+from tests.notebooks.headless import executed_copy, printed
+
+
+@pytest.mark.timeout(600)
+def test_the_steps_are_drawn_and_only_the_planted_fault_is_red(tmp_path):
+    notebook, page = executed_copy("03_step_through.ipynb", tmp_path)
+    assert external_references(page) == []
+    pictures = [
+        "".join(output.data.get("text/html", "") for output in cell.outputs if "data" in output)
+        for cell in notebook.cells
+        if cell.cell_type == "code" and "show_step(stepper)" in cell.source
+    ]
+    assert len(pictures) >= 8
+    assert all("class='mimokit stepper'" in picture for picture in pictures)
+    assert ["class='wrong'" in picture for picture in pictures] == [False] * (len(pictures) - 1) + [
+        True
+    ]
+    assert "end to end are what rank 2 has: True" in printed(notebook, "np.concatenate")
+    assert "differences from the plan: 0" in printed(notebook, "len(stepper.differences)")
+    assert "rank 0 to rank 2: planned what rank 0 holds" in printed(notebook, "print(difference)")
