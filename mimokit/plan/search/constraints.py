@@ -29,6 +29,8 @@ DIMENSIONS: Mapping[str, str] = {
 """Dimension of the search, as a user writes it -> field of `ParallelSizes`."""
 
 EVERY_MODULE = "*"
+LANGUAGE = "language"
+"""What the language model can be called in constraints, whatever its own name."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Constraints:
             predicted (fragments, communication buffers) and for the predictor's own error.
         most_seconds: longest step, or None.
         least_gpus: layouts with fewer GPUs are left out.
-        sizes: module, or "*" for every one -> dimension -> the values to try, instead of all that
-            make sense. Dimensions are called as in `DIMENSIONS`; recompute takes names.
+        sizes: module, "language" or "*" for every one -> dimension -> the values to try, instead
+            of all that make sense. Dimensions are called as in `DIMENSIONS`; recompute takes names.
     """
 
     modes: Sequence[DeploymentMode] = MODES
@@ -61,9 +63,9 @@ class Constraints:
                     raise unknown_name("Dimension", name, DIMENSIONS)
         refuse_if_any(self._problems())
 
-    def values(self, module: str, dimension: str) -> tuple[int, ...] | None:
+    def values(self, module: str, dimension: str, *, is_language: bool) -> tuple[int, ...] | None:
         """Return the values to try, as `ParallelSizes` counts them, or None for all."""
-        for name in (module, EVERY_MODULE):
+        for name in (module, *([LANGUAGE] if is_language else []), EVERY_MODULE):
             if dimension in self.sizes.get(name, {}):
                 chosen = self.sizes[name][dimension]
                 return tuple(

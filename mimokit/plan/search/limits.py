@@ -48,7 +48,8 @@ def _values_left_out(task: SearchTask, found: Prediction) -> Iterator[str]:
         if follows and layout.mode == "homogeneous":
             continue
         for dimension, field in DIMENSIONS.items():
-            values, own = task.constraints.values(name, dimension), int(getattr(sizes, field))
+            values = task.constraints.values(name, dimension, is_language=not follows)
+            own = int(getattr(sizes, field))
             if values is None or own in values or (follows and dimension == "micro_batch_size"):
                 continue
             words = [

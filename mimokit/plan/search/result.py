@@ -25,7 +25,8 @@ class SearchResult:
         task: what was asked.
         finalists: layouts whose pipelines were simulated, the best first.
         per_mode: mode -> its best layout.
-        pareto: layouts that none beats in step time, memory and GPUs at once, fewest GPUs first.
+        pareto: layouts that none beats in step time, memory and GPUs at once, fewest GPUs first;
+            of a long front an even choice.
         dropped: reason -> how many; `module: reason` counts sizes of one module, a reason without
             a module counts layouts.
         evaluated: layouts whose time and memory were computed.

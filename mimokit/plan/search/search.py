@@ -14,7 +14,14 @@ from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.hardware import Hardware, load_hardware
 from mimokit.plan.prediction import Prediction, Workload
 from mimokit.plan.prediction.prediction import check_precision
-from mimokit.plan.search.constraints import Constraints, Objective, check_objective, score
+from mimokit.plan.search.constraints import (
+    EVERY_MODULE,
+    LANGUAGE,
+    Constraints,
+    Objective,
+    check_objective,
+    score,
+)
 from mimokit.plan.search.enumerate import enumerate_modules
 from mimokit.plan.search.finalists import Finalists, choose_finalists
 from mimokit.plan.search.missing import nothing_fits
@@ -176,8 +183,8 @@ def _check_names(task: SearchTask) -> None:
             "sizes",
             name,
             f"Constraints: sizes names the module '{name}'; the modules are {', '.join(known)}, "
-            "and '*' is every one.",
+            "'language' is the language model, and '*' every one.",
         )
         for name in task.constraints.sizes
-        if name not in (*known, "*")
+        if name not in (*known, LANGUAGE, EVERY_MODULE)
     )

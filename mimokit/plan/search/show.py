@@ -67,7 +67,9 @@ def _table(heading: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...
         f'<th scope="col" style="{_CELL};font-weight:600">{escape(name)}</th>' for name in columns
     )
     body = "".join(
-        plain + "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row) + "</tr>"
+        plain
+        + "".join(_cell(name, cell) for name, cell in zip(columns, row, strict=True))
+        + "</tr>"
         for row in rows
     )
     return (
@@ -75,3 +77,8 @@ def _table(heading: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...
         f'<table style="border-collapse:collapse;color:inherit;font-size:inherit;margin:0">'
         f"<thead>{plain}{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def _cell(column: str, text: str) -> str:
+    wrap = "normal" if column in ("layout", "reason") else "nowrap"
+    return f'<td style="{_CELL};white-space:{wrap}">{escape(text)}</td>'

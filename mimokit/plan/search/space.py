@@ -71,7 +71,7 @@ def axes_of(
     """Return the values to try for a module, and a sentence per dimension that was cut."""
     axes = dict(default_axes(facts, domain_ranks))
     for dimension in DIMENSIONS:
-        chosen = constraints.values(facts.name, dimension)
+        chosen = constraints.values(facts.name, dimension, is_language=facts.is_language)
         if chosen is not None and (facts.is_language or dimension != "micro_batch_size"):
             axes[dimension] = tuple(dict.fromkeys(chosen))
     full = dict(axes)

@@ -242,6 +242,26 @@ def test_progress_and_cancel() -> None:
         found(cancelled=lambda: True)
 
 
+def test_ctrl_c_keeps_what_was_found() -> None:
+    calls = iter(range(1000))
+
+    def interrupted() -> bool:
+        if next(calls) >= 2:
+            raise KeyboardInterrupt
+        return False
+
+    part = found(cancelled=interrupted)
+    assert not part.complete
+    assert part.best.fits
+
+
+def test_the_language_model_has_a_short_name() -> None:
+    rules = Constraints(sizes={"language": {"tensor_parallel": (2,)}})
+    part = found(model="llava-1.5-7b", constraints=rules)
+    assert part.best.layout.language == "llava-1.5-7b language"
+    assert {one.layout.modules[one.layout.language].tensor for one in part.top(100)} == {2}
+
+
 def test_tables(result: SearchResult) -> None:
     frame = result.to_frame()
     assert len(frame) >= len(result.finalists)
