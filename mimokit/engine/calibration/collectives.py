@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.clock import timed
+from mimokit.engine.calibration.clock import Stopwatch, median_timing, timed
 from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
@@ -18,6 +18,7 @@ from mimokit.plan.calibration.measurements import CollectiveKind, CollectiveTime
 CPU_SIZES = (512, 16_384, 131_072, 524_288)
 CUDA_SIZES = (16_384, 1_048_576, 16_777_216, 268_435_456)
 REPEATS = 9
+WORK_OPERATIONS, WORK_NUMBERS = 20, 16_384
 
 
 def group_sizes(world: int) -> list[int]:
@@ -45,12 +46,30 @@ def collective_times(size: int, hosts: Sequence[str]) -> list[CollectiveTime]:
     found = []
     for count in CPU_SIZES if CPU_ONLY else CUDA_SIZES:
         for kind, call in _calls(count, members, group).items():
-            timing = timed(call, REPEATS)
-            found.append(
-                CollectiveTime(kind, size, count, across, timing.seconds, timing.cpu_seconds)
-            )
+            seconds, cpu = timed(call, REPEATS).seconds, _cpu_between_work(call)
+            found.append(CollectiveTime(kind, size, count, across, seconds, cpu))
     dist.destroy_process_group(group)
     return found
+
+
+def _cpu_between_work(call: Callable[[], object]) -> float:
+    """Return the CPU seconds of a call that comes after other work, as in training.
+
+    Called over and over its ranks stay in step and its code in the caches: it seems half as dear.
+    """
+    watch = Stopwatch()
+    for _ in range(REPEATS):
+        _work()
+        watch.start()
+        call()
+        watch.stop()
+    return median_timing(watch.laps).cpu_seconds
+
+
+def _work() -> None:
+    """Pass over some memory, in small operations as a layer's."""
+    for _ in range(WORK_OPERATIONS):
+        torch.ones(WORK_NUMBERS, device=rank_device()).add_(1.0).sum()
 
 
 def _calls(

@@ -8,7 +8,8 @@ layout in particular.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -44,9 +45,10 @@ from mimokit.plan.shared_cores.amounts import Amounts, language_ends, layer_amou
 
 HIDDEN, LAYERS, SAMPLES = (32, 96), (1, 3), (1, 8)
 HEADS, TOKENS, VOCABULARY = 4, 42, 16
-ROUNDS, STEPS = 5, 200
-"""Forward and backward passes per shape, the first of which are not counted; steps of the clock."""
-UNCOUNTED = 2
+ROUNDS, UNCOUNTED = 9, 2
+"""Rounds through all pieces, of which the first are not counted."""
+STEPS = 200
+"""Empty steps that the cost around a step is measured over."""
 EXECUTED_STEPS = 8
 """Named steps that a training step yields per micro-batch, about."""
 
@@ -75,26 +77,56 @@ def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
     )
 
 
+@dataclass
+class Piece:
+    """A piece that is measured once per round.
+
+    Attributes:
+        name: of the law that it is fitted to.
+        terms: of that law.
+        run: does the piece, between start and stop of the watch.
+        watch: its laps.
+    """
+
+    name: str
+    terms: Mapping[str, float]
+    run: Callable[[Stopwatch], object]
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def time(self) -> PieceTime:
+        """Return the median over the rounds."""
+        timing = median_timing(self.watch.laps[UNCOUNTED:])
+        return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
+
+
 def piece_times(alone: Alone, emit: Callable[[dict[str, Any]], None]) -> list[PieceTime]:
     """Measure all pieces on this rank.
+
+    Rounds go through all pieces in turn: as in training, no piece finds the caches as it left them.
 
     Args:
         alone: groups of one.
         emit: what a training step sends its figures with.
     """
-    found = [*load_times(), step_time(emit)]
+    pieces = [_load(samples) for samples in (1, 4, 8)]
+    stages: list[ModuleStage] = []
     for hidden in HIDDEN:
         for layers in LAYERS:
             architecture = language_architecture(hidden, layers)
             encoder = vision_architecture(hidden, layers)
-            stages = language_stage(architecture, alone), vision_stage(encoder, architecture, alone)
+            language = language_stage(architecture, alone)
+            images = vision_stage(encoder, architecture, alone)
             for samples in SAMPLES:
-                found += _language_passes(stages[0], architecture, samples, alone)
-                found += _vision_passes(stages[1], encoder, architecture, samples)
-            for stage in stages:
-                found.append(update_time(stage, alone))
-                stage.wrapped.release()
-    return found
+                pieces += _language_passes(language, architecture, samples, alone)
+                pieces += _vision_passes(images, encoder, architecture, samples)
+            pieces += [_update(stage, alone) for stage in (language, images)]
+            stages += [language, images]
+    for _ in range(ROUNDS):
+        for piece in pieces:
+            piece.run(piece.watch)
+    for stage in stages:
+        stage.wrapped.release()
+    return [step_time(emit), *(piece.time() for piece in pieces)]
 
 
 def _batches(samples: int) -> Iterator[Batch]:
@@ -104,20 +136,19 @@ def _batches(samples: int) -> Iterator[Batch]:
     return iter(DataLoader(strips, batch_sampler=list(indices), collate_fn=collate))
 
 
-def load_times() -> list[PieceTime]:
-    """Measure reading, checking and slicing a batch of strips of digits."""
-    found = []
-    for samples in (1, 4, 8):
-        batches, watch = _batches(samples), Stopwatch()
-        for _ in range(ROUNDS):
-            watch.start()
-            batch = get_batch(batches, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
-            batch = to_device(batch, rank_device())
-            slice_text(batch, 0, samples)
-            slice_modality(batch["modality_inputs"][IMAGES], 0, samples)
-            watch.stop()
-        found.append(_piece("load", {"batch": 1, "sample": samples}, watch))
-    return found
+def _load(samples: int) -> Piece:
+    """Return reading, checking and slicing a batch of strips of digits."""
+    batches = _batches(samples)
+
+    def run(watch: Stopwatch) -> None:
+        watch.start()
+        batch = get_batch(batches, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
+        batch = to_device(batch, rank_device())
+        slice_text(batch, 0, samples)
+        slice_modality(batch["modality_inputs"][IMAGES], 0, samples)
+        watch.stop()
+
+    return Piece("load", {"batch": 1, "sample": samples}, run)
 
 
 def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
@@ -138,7 +169,7 @@ def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
 
 def _language_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, samples: int, alone: Alone
-) -> list[PieceTime]:
+) -> list[Piece]:
     batch = next(_batches(samples))
     rows = (batch["input_ids"] == IMAGE_TOKEN).sum(1).tolist()
 
@@ -156,7 +187,7 @@ def _language_passes(
 
 def _vision_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, language: ModuleArchitecture, samples: int
-) -> list[PieceTime]:
+) -> list[Piece]:
     batch = next(_batches(samples))
     images = int(batch["modality_inputs"][IMAGES][ITEMS].sum())
 
@@ -168,29 +199,32 @@ def _vision_passes(
     return _passes("encoder", forward, amounts)
 
 
-def _passes(name: str, forward: Callable[[], torch.Tensor], amounts: Amounts) -> list[PieceTime]:
-    ahead, back = Stopwatch(), Stopwatch()
-    for _ in range(ROUNDS + UNCOUNTED):
-        ahead.start()
-        output = forward()
-        ahead.stop()
-        back.start()
+def _passes(name: str, forward: Callable[[], torch.Tensor], amounts: Amounts) -> list[Piece]:
+    """Return forward and backward as two pieces, the second of which follows the first."""
+    outputs: list[torch.Tensor] = []
+
+    def ahead(watch: Stopwatch) -> None:
+        watch.start()
+        outputs.append(forward())
+        watch.stop()
+
+    def back(watch: Stopwatch) -> None:
+        output = outputs.pop()
+        watch.start()
         output.backward()  # type: ignore[no-untyped-call]
-        back.stop()
+        watch.stop()
+
     terms = amounts.terms()
-    return [
-        _piece(f"{name} forward", terms, ahead),
-        _piece(f"{name} backward", terms, back),
-    ]
+    return [Piece(f"{name} forward", terms, ahead), Piece(f"{name} backward", terms, back)]
 
 
-def update_time(stage: ModuleStage, alone: Alone) -> PieceTime:
-    """Measure all that a step does once with every gradient and weight."""
+def _update(stage: ModuleStage, alone: Alone) -> Piece:
+    """Return all that a step does once with every gradient and weight."""
     modules = ((stage.wrapped, cast(HyperCommGrid, alone)),)
     parameters = trainable_parameters(modules)
     optimizer = MainGradAdamW(parameters, lr=1e-3, fused=True)
-    watch = Stopwatch()
-    for _ in range(ROUNDS + UNCOUNTED):
+
+    def run(watch: Stopwatch) -> None:
         watch.start()
         zero_grad_buffer_for_multimodule(modules)
         stage.wrapped.scale_gradients(1.0)
@@ -198,11 +232,6 @@ def update_time(stage: ModuleStage, alone: Alone) -> PieceTime:
         clip_gradients(modules, norm + 2.0, 1.0)
         optimizer.step()
         watch.stop()
+
     numbers = sum(parameter.numel() for parameter in parameters)
-    terms = {"module": 1, "tensor": len(parameters), "number": numbers}
-    return _piece("update", terms, watch)
-
-
-def _piece(name: str, terms: Any, watch: Stopwatch) -> PieceTime:
-    timing = median_timing(watch.laps[UNCOUNTED:])
-    return PieceTime(name, terms, timing.seconds, timing.cpu_seconds)
+    return Piece("update", {"module": 1, "tensor": len(parameters), "number": numbers}, run)

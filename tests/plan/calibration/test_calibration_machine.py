@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from synthetic_machine import Machine
 
 from mimokit.config import ConfigError
 from mimokit.plan.architecture import load_model
@@ -16,10 +16,6 @@ from mimokit.plan.calibration.measurements import RankMeasurements
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.prediction import Layout, Workload, predict
 from mimokit.plan.sizes import ParallelSizes
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from synthetic_machine import Machine
 
 MACHINE = Machine()
 

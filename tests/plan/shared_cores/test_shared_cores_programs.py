@@ -1,0 +1,121 @@
+"""Programs of layouts: with planted costs their sums are counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mimokit.config import ConfigError
+from mimokit.plan.shared_cores.costs import CoreCosts
+from mimokit.plan.shared_cores.prediction import predict_shared
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+
+PIECES = {
+    "load": ("batch", "sample"),
+    "step": ("step",),
+    "update": ("module", "tensor", "number"),
+    **{
+        f"{module} {way}": ("ends", "layer", "element", "operation")
+        for module in ("language", "encoder")
+        for way in ("forward", "backward")
+    },
+}
+KINDS = ("all-reduce", "all-gather", "send")
+
+
+def planted(
+    piece: str = "", term: str = "", collective: str = "", ranks: int = 0, everything: float = 0.0
+) -> CoreCosts:
+    """Return costs that are zero but for one constant of 1."""
+    pieces = {
+        name: {one: 1.0 if (name, one) == (piece, term) else everything for one in terms}
+        for name, terms in PIECES.items()
+    }
+    groups = {
+        kind: {
+            n: {"call": 1.0 if (kind, n) == (collective, ranks) else everything, "byte": 0.0}
+            for n in (2, 4, 8)
+        }
+        for kind in KINDS
+    }
+    return CoreCosts(pieces, groups)
+
+
+TOGETHER = digits_config((1, 8), (4, 2), num_microbatches=3)
+APART = apart_config((2, 1, 2), (1, 2, 2), 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "costs", "total"),
+    [
+        # 8 ranks read 3 micro-batches; of each its two replicas read 4 samples.
+        (TOGETHER, planted("load", "batch"), 8 * 3),
+        (TOGETHER, planted("load", "sample"), 8 * 3 * 4),
+        (TOGETHER, planted("language forward", "layer"), 8 * 3 * 2),
+        (TOGETHER, planted("encoder backward", "layer"), 8 * 3 * 1),
+        (TOGETHER, planted("language backward", "ends"), 8 * 3),
+        (TOGETHER, planted("step", "step"), 8),
+        (TOGETHER, planted("update", "module"), 8 * 2),
+        # Count of tokens, norm and report over the world; the encoder's gradients too.
+        (TOGETHER, planted(collective="all-reduce", ranks=8), 8 * (3 + 1)),
+        # Two per layer and pass; embedding and two of the loss ahead, logits on the way back.
+        (TOGETHER, planted(collective="all-reduce", ranks=4), 8 * 3 * (2 * 2 * 2 + 3 + 1)),
+        (TOGETHER, planted(collective="all-reduce", ranks=2), 8),
+        # The rows of four replicas of the encoder are gathered.
+        (TOGETHER, planted(collective="all-gather", ranks=4), 8 * 3),
+        # Encoder: 4 ranks, 2 layers; language model: 4 ranks, 2 of its 4 layers each.
+        (APART, planted("encoder forward", "layer"), 4 * 4 * 2),
+        (APART, planted("language backward", "layer"), 4 * 4 * 2),
+        (APART, planted("language forward", "ends"), 4 * 4 / 2),
+        # Encoder and first and last stage read; every rank of them for itself.
+        (APART, planted("load", "batch"), 8 * 4),
+        # Between stages 2 messages each way; over the bridge 2 forward and 2 back.
+        (APART, planted(collective="send", ranks=2), 4 * (2 + 2 + 2 + 2)),
+        (APART, planted("update", "module"), 8),
+    ],
+)
+def test_planted_costs_are_counted(config, costs: CoreCosts, total: float) -> None:
+    found = predict_shared(config, costs, cores=8)
+    assert sum(found.cpu_seconds) == pytest.approx(total)
+    assert sum(found.parts.values()) == pytest.approx(total)
+
+
+@given(
+    encoder=st.sampled_from([(1, 1, 2), (2, 1, 1), (1, 2, 1), (1, 1, 1)]),
+    language=st.sampled_from([(1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 1), (1, 1, 4)]),
+    microbatches=st.integers(1, 4),
+    cores=st.floats(0.5, 8),
+)
+@settings(max_examples=20, deadline=None)
+def test_no_layout_waits_for_ever(
+    encoder: tuple[int, int, int], language: tuple[int, int, int], microbatches: int, cores: float
+) -> None:
+    config = apart_config(encoder, language, microbatches)
+    found = predict_shared(config, planted(everything=1e-3), cores)
+    assert found.seconds >= found.bound * (1 - 1e-9)
+    ends = dict.fromkeys(range(len(found.cpu_seconds)), 0.0)
+    for span in found.spans:
+        assert span.start >= ends[span.rank] - 1e-12
+        ends[span.rank] = span.stop
+    assert max(ends.values()) == pytest.approx(found.seconds)
+
+
+def test_more_cores_are_never_slower() -> None:
+    costs = planted(everything=1e-3)
+    times = [predict_shared(APART, costs, cores).seconds for cores in (1, 2, 4, 8)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] == pytest.approx(sum(predict_shared(APART, costs, 1).cpu_seconds))
+    assert times[-1] == pytest.approx(predict_shared(APART, costs, 8).critical_path)
+
+
+def test_what_was_not_calibrated_is_refused() -> None:
+    config = digits_config((1, 4), (2, 2))
+    config.model.module_architectures["images"].frozen = True
+    with pytest.raises(ConfigError, match="Module 'images' is frozen, whose CPU time") as refused:
+        predict_shared(config, planted(), 2)
+    assert len(str(refused.value).splitlines()) == 1
+    without = CoreCosts({}, {})
+    with pytest.raises(ConfigError, match=r"it has no piece 'load'; run mimokit\.calibrate"):
+        predict_shared(digits_config((1, 4), (2, 2)), without, 2)
