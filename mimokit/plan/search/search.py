@@ -12,8 +12,8 @@ import numpy as np
 
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.hardware import Hardware, load_hardware
+from mimokit.plan.names import unknown_name
 from mimokit.plan.prediction import Prediction, Workload
-from mimokit.plan.prediction.prediction import check_precision
 from mimokit.plan.search.constraints import (
     EVERY_MODULE,
     LANGUAGE,
@@ -80,7 +80,8 @@ def search(
     check_objective(objective)
     _check_numbers(gpus, finalists)
     gpu = load_hardware(hardware)
-    check_precision(gpu, work)
+    if work.precision not in gpu.precisions:
+        raise unknown_name("Precision", work.precision, gpu.precisions)
     rules = constraints or Constraints()
     task = SearchTask(
         known, work, gpus, gpu, load_software(software), objective, rules, price_per_gpu_hour
