@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.problems import refuse_if_any
 from mimokit.plan.architecture.models import Model
 from mimokit.plan.hardware import Hardware, load_hardware
 from mimokit.plan.memory import MemoryLine
-from mimokit.plan.names import unknown_name
+from mimokit.plan.prediction.checks import check_precision, misplaced
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.memory_table import memory_table
 from mimokit.plan.prediction.modes import Outcome, colocated, heterogeneous, homogeneous
@@ -177,28 +177,12 @@ def predict(
     )
 
 
-def check_precision(hardware: Hardware, workload: Workload) -> None:
-    """Refuse a precision that the hardware has not.
-
-    Raises:
-        ConfigError: with those it has.
-    """
-    if workload.precision not in hardware.precisions:
-        raise unknown_name("Precision", workload.precision, hardware.precisions)
-
-
 def terms_of(
     model: Model, layout: Layout, workload: Workload, hardware: Hardware, software: Software
 ) -> tuple[LanguageTerms, list[EncoderTerms]]:
     """Return the terms of all modules in a layout."""
     language, branches = language_of(model), branches_of(model)
-    refuse_if_any(
-        Problem(
-            branch.name, "layout", None, f"Module '{branch.name}': the layout has no sizes for it."
-        )
-        for branch in branches
-        if branch.name not in layout.modules
-    )
+    refuse_if_any(misplaced([branch.name for branch in branches], layout))
     trained = any(branch.name not in workload.frozen for branch in branches)
     own = layout.modules[layout.language]
     terms = language_terms(language, own, workload, hardware, software, encoders_trained=trained)

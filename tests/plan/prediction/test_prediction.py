@@ -51,6 +51,27 @@ def test_a_missing_module_is_named() -> None:
         predict(llava(), alone, WORKLOAD)
 
 
+@pytest.mark.parametrize(
+    ("modules", "words"),
+    [
+        ({}, "it has sizes of no module"),
+        (
+            {"sound": ParallelSizes(), "images": ParallelSizes(), "x": ParallelSizes()},
+            "Module 'sound'",
+        ),
+        (
+            {"images": ParallelSizes(), "x": ParallelSizes(tensor=0)},
+            "tensor is 0; it must be above",
+        ),
+        ({"images": ParallelSizes()}, "Module 'images': the layout has no sizes for it"),
+    ],
+    ids=["none", "unknown", "zero", "no language model"],
+)
+def test_bad_layouts(modules: dict[str, ParallelSizes], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        predict(llava(), Layout("colocated", modules), WORKLOAD)
+
+
 def test_unknown_hardware_offers_the_nearest() -> None:
     chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(data=8))
     with pytest.raises(ConfigError, match="h100"):
