@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.plan.exchange.placement import LANGUAGE, beyond_ranks, rank_offsets
+from mimokit.plan.exchange.placement import LANGUAGE, beyond_ranks, check_sizes, rank_offsets
 from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.prediction.layout import sizes_text
 from mimokit.plan.sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
@@ -59,6 +59,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
             parallel sizes have to be powers of two, replicas have to divide each other, encoders
             have no expert parallelism (`MegatronMIMOParallelismConfig.finalize`).
     """
+    check_sizes(layout)
     refuse_if_any(
         Problem("Megatron-Bridge", "layout", str(layout), f"Megatron-Bridge: {sentence}")
         for sentence in bridge_problems(layout)

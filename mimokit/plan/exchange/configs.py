@@ -13,6 +13,7 @@ from mimokit.plan.architecture import EncoderBranch, Model, VisionEncoder
 from mimokit.plan.exchange.networks import beyond_networks, encoder_network, language_network
 from mimokit.plan.exchange.placement import (
     beyond_ranks,
+    check_sizes,
     in_first_stage,
     micro_batches,
     plain_name,
@@ -118,6 +119,7 @@ def config_of_layout(
         ConfigError: mimokit's modes do not allow the layout, or neither model nor experiment is
             given.
     """
+    check_sizes(layout)
     names = {name: plain_name(name, layout) for name in layout.modules}
     ranks = {names[name]: _module(layout, name) for name in layout.modules}
     own = layout.modules[layout.language]

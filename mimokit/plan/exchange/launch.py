@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.exchange.placement import check_sizes
 from mimokit.plan.prediction import Layout
 
 PORT = 29500
@@ -114,6 +115,7 @@ def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
         gpus_per_node,
         (f"gpus_per_node is {gpus_per_node}; it must be a whole number of at least 1."),
     )
+    check_sizes(layout)
     if layout.gpus <= gpus_per_node:
         return 1, layout.gpus
     _check(

@@ -9,7 +9,7 @@ from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.exchange.imported import Imported, refused
 from mimokit.plan.exchange.megatron_model import model_of
 from mimokit.plan.exchange.megatron_options import WHERE, Options, number, options_of, word
-from mimokit.plan.exchange.placement import LANGUAGE
+from mimokit.plan.exchange.placement import LANGUAGE, check_sizes
 from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.sizes import (
     RECOMPUTE_FULL,
@@ -37,6 +37,7 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
     Raises:
         ConfigError: the layout is not homogeneous; Megatron-LM has one set of sizes.
     """
+    check_sizes(layout)
     if layout.mode != "homogeneous":
         sentence = (
             f"{WHERE}: they have one set of sizes for all modules, and this layout is "

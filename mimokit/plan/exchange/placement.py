@@ -6,11 +6,36 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
 
+COUNTS = ("tensor", "pipeline", "virtual", "context", "expert", "data", "micro_batch", "instances")
+"""Fields of `ParallelSizes` that are counts."""
+
 LANGUAGE = "language"
 """What the language module is called where its own name is no plain one, and in Megatron-Bridge."""
+
+
+def check_sizes(layout: Layout) -> None:
+    """Refuse a layout of no modules, and sizes that are no whole numbers of at least 1.
+
+    Raises:
+        ConfigError: one problem per wrong size.
+    """
+    none = Problem("layout", "modules", None, "Layout: it has no modules; give each its sizes.")
+    refuse_if_any([] if layout.modules else [none])
+    refuse_if_any(
+        Problem(
+            name,
+            field,
+            value,
+            f"Module '{name}': {field} is {value}; it must be a whole number of at least 1.",
+        )
+        for name, sizes in layout.modules.items()
+        for field in COUNTS
+        if (value := getattr(sizes, field)) != value // 1 or value < 1
+    )
 
 
 def in_first_stage(language: ParallelSizes) -> ParallelSizes:

@@ -92,7 +92,9 @@ def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
     """
     own = layout.modules[layout.language]
     for change, sizes in _changes(own):
-        yield change, _with_language(layout, sizes)
+        changed = _with_language(layout, sizes)
+        if changed is not None:
+            yield change, changed
 
 
 def _changes(own: ParallelSizes) -> Iterator[tuple[str, ParallelSizes]]:
@@ -113,7 +115,8 @@ def _changes(own: ParallelSizes) -> Iterator[tuple[str, ParallelSizes]]:
         yield "a plain pipeline", replace(own, virtual=1)
 
 
-def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout:
+def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout | None:
+    """Return a layout with other sizes of the language model, None where no samples are whole."""
     modules: dict[str, ParallelSizes] = {}
     samples = sizes.micro_batch * sizes.data
     for name, encoder in layout.modules.items():
@@ -121,12 +124,8 @@ def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout:
             modules[name] = sizes
         elif layout.mode == "homogeneous":
             modules[name] = in_first_stage(sizes)
+        elif samples % encoder.data:
+            return None
         else:
-            modules[name] = replace(encoder, micro_batch=samples / encoder.data)
-    whole = {
-        name: replace(one, micro_batch=int(one.micro_batch))
-        if one.micro_batch == int(one.micro_batch)
-        else one
-        for name, one in modules.items()
-    }
-    return Layout(layout.mode, whole)
+            modules[name] = replace(encoder, micro_batch=samples // encoder.data)
+    return Layout(layout.mode, modules)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.exchange.placement import check_sizes
 from mimokit.plan.memory.held import Module
 from mimokit.plan.prediction import Layout, Prediction
 from mimokit.plan.search.constraints import score
@@ -45,8 +46,9 @@ def why_not(task: SearchTask, best: Prediction, layout: Layout) -> WhyNot:
     """Return what speaks against a layout.
 
     Raises:
-        ConfigError: its modules are not those of the model.
+        ConfigError: its modules are not those of the model, or a size is no count.
     """
+    check_sizes(layout)
     _check_modules(task, layout)
     broken = tuple(broken_sentences(task, layout))
     if broken:

@@ -84,6 +84,13 @@ def test_hosts_that_do_not_fit(gpus: int, hosts: list[str], sentence: str) -> No
         to_torchrun(SIXTEEN, "train.py", hosts=hosts, gpus_per_node=gpus)
 
 
+def test_sizes_that_are_no_counts() -> None:
+    with pytest.raises(ConfigError, match="Module 'language': data is 0"):
+        to_slurm(Layout("homogeneous", {"language": ParallelSizes(data=0)}), "train.py")
+    with pytest.raises(ConfigError, match="it has no modules"):
+        to_torchrun(Layout("homogeneous", {}), "train.py")
+
+
 def test_names_that_would_break_a_script() -> None:
     with pytest.raises(ConfigError, match="partition is 'a; b'"):
         to_slurm(SIXTEEN, "train.py", partition="a; b")

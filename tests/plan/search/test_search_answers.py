@@ -16,6 +16,7 @@ from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.search import Constraints, SearchProgress, SearchResult, search
 from mimokit.plan.search import bounds as bounds_file
 from mimokit.plan.search import space as space_file
+from mimokit.plan.search.explain import neighbours
 from mimokit.plan.sizes import ParallelSizes
 from tests.plan.search.small import language, model
 
@@ -53,6 +54,16 @@ def test_explain_names_the_winner_and_what_it_beats(result: SearchResult) -> Non
     for mode in {"homogeneous", "colocated", "heterogeneous"} - {result.best.layout.mode}:
         assert f"The best {mode} layout" in text
     assert "One step away" in text
+
+
+def test_neighbours_are_as_large_and_have_whole_samples() -> None:
+    own = ParallelSizes(2, 2, data=2, micro_batch=1, recompute=1)
+    asked = layout("colocated", ParallelSizes(data=2, micro_batch=1), own)
+    found = dict(neighbours(asked))
+    assert {one.modules["language"].ranks for one in found.values()} == {8}
+    assert "TP4 instead of TP2" not in found  # one sample for two encoder replicas
+    assert found["TP1 instead of TP2"].modules["images"].micro_batch == 2
+    assert found["micro-batch 2"].modules["images"].micro_batch == 2
 
 
 def test_why_not_the_best_itself(result: SearchResult) -> None:
@@ -117,6 +128,12 @@ def test_why_not_tells_the_missing_memory() -> None:
 def test_why_not_refuses_other_modules(result: SearchResult) -> None:
     with pytest.raises(ConfigError, match="Module 'images': the layout has no sizes for it"):
         result.why_not(Layout("homogeneous", {"language": ParallelSizes(data=8)}))
+
+
+@pytest.mark.parametrize("size", [0, -2, 1.5])
+def test_why_not_refuses_sizes_that_are_no_counts(result: SearchResult, size: Any) -> None:
+    with pytest.raises(ConfigError, match=r"tensor is .* whole number of at least 1"):
+        result.why_not(layout("colocated", ParallelSizes(size), ParallelSizes()))
 
 
 def test_constraints_are_kept() -> None:
