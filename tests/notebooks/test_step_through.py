@@ -17,11 +17,15 @@ def test_the_steps_are_drawn_and_only_the_planted_fault_is_red(tmp_path):
         for cell in notebook.cells
         if cell.cell_type == "code" and "show_step(stepper)" in cell.source
     ]
-    assert len(pictures) >= 8
+    assert len(pictures) >= 10
     assert all("class='mimokit stepper'" in picture for picture in pictures)
     assert ["class='wrong'" in picture for picture in pictures] == [False] * (len(pictures) - 1) + [
         True
     ]
     assert "end to end are what rank 2 has: True" in printed(notebook, "np.concatenate")
-    assert "differences from the plan: 0" in printed(notebook, "len(stepper.differences)")
+    for name in ("1F1B", "packing"):
+        assert f"{name}, differences from the plan: 0" in printed(notebook, f'"{name}, diff')
+    audio = printed(notebook, '"packing, diff')
+    assert "forward of audio for micro-batch 0" in audio
+    assert "micro-batch 1" not in audio
     assert "rank 0 to rank 2: planned what rank 0 holds" in printed(notebook, "print(difference)")
