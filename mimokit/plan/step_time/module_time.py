@@ -165,9 +165,13 @@ def _patches(
 
 
 def boundary_time(module: Module, sizes: ParallelSizes, work: Work, setting: Setting) -> Numbers:
-    """Return the seconds of sending one micro-batch's activations to the next stage."""
+    """Return the seconds of sending one micro-batch's activations to the next stage.
+
+    Each tensor-parallel rank sends its share, also where activations are not cut: they are put
+    together on the other side (arXiv 2104.04473, sec. 4.1).
+    """
     tokens = work.sequences * work.seq / sizes.context
-    volume = HALF * net_of(module).hidden * tokens / sizes.sequence_shards
+    volume = HALF * net_of(module).hidden * tokens / sizes.tensor
     distance = sizes.tensor * sizes.context * sizes.data
     return np.where(np.greater(sizes.pipeline, 1), send(setting.hardware, volume, distance), 0.0)
 

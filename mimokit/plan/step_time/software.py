@@ -78,7 +78,7 @@ MEGATRON_2021 = Software(
     fused_attention=False,
     fused_elementwise=False,
     host_layer=0.00113,
-    host_collective=3.7e-05,
+    host_collective=3.67e-05,
     overlaps_data=False,
     gradient_bytes=2,
 )
