@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.benchmarks import cold_start, plan_speed, schedule_speed, search_speed, training_speed
+from tests.benchmarks import (
+    cold_start,
+    plan_speed,
+    prediction_speed,
+    schedule_speed,
+    search_speed,
+    training_speed,
+)
 from tests.benchmarks.table import show
 
 
@@ -10,6 +17,7 @@ def main() -> None:
     """Measure and print."""
     show("Planning", plan_speed.rows())
     show("Schedules", schedule_speed.rows())
+    show("Predicting", prediction_speed.rows())
     show("Search", search_speed.rows())
     show("Starting 8 engines", cold_start.rows())
     show("Training, 8 ranks", training_speed.rows())
