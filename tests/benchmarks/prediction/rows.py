@@ -13,6 +13,7 @@ from mimokit.plan.architecture import (
     load_model,
 )
 from mimokit.plan.architecture.parameters import active_stack_parameters
+from mimokit.plan.hardware import hardware_names, load_hardware
 from mimokit.plan.memory.held import padded_vocab
 from mimokit.plan.sizes import (
     RECOMPUTE_FULL,
@@ -147,6 +148,10 @@ def _published(row: Row) -> Measured:
     precision = PRECISIONS.get(row["precision"])
     if precision is None:
         raise SkippedRowError(f"precision {row['precision']} is not known")
+    if gpu not in hardware_names():
+        raise SkippedRowError(f"GPU {row['gpu']} is not described")
+    if precision not in load_hardware(gpu).precisions:
+        raise SkippedRowError(f"{row['gpu']} has no {row['precision']}")
     layout = " ".join(f"{key}{row[key]}" for key in ("tp", "pp", "vp", "cp", "ep", "dp", "mbs"))
     measured = Measured(
         table="published-performance",
