@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mimokit.charts.pareto_points import pareto
     from mimokit.charts.phase_bars import phases
     from mimokit.charts.predicted_step import step_parts
+    from mimokit.charts.prediction_bars import predicted_phases
     from mimokit.charts.rank_cells import rank_map
     from mimokit.charts.rank_memory import memory_bars
     from mimokit.charts.run_picture import training
@@ -32,6 +33,7 @@ __all__ = [
     "pareto",
     "phases",
     "pipeline_timeline",
+    "predicted_phases",
     "rank_map",
     "step_parts",
     "step_times",
@@ -48,6 +50,7 @@ _HOMES = {
     "pareto": "pareto_points",
     "phases": "phase_bars",
     "pipeline_timeline": "stage_bars",
+    "predicted_phases": "prediction_bars",
     "rank_map": "rank_cells",
     "step_parts": "predicted_step",
     "step_times": "step_heat",

@@ -42,6 +42,28 @@ class SharedPrediction:
         """The larger of critical path and CPU seconds over cores: no step is quicker."""
         return max(self.critical_path, sum(self.cpu_seconds) / self.cores)
 
+    def phases(self) -> dict[tuple[str, str], float]:
+        """Return (module, phase) -> seconds of a step, waiting included, mean over the ranks.
+
+        The phases are those of `mimokit.analysis.phase_times`; the module is "" where a phase
+        belongs to none.
+        """
+        ranks = len(self.cpu_seconds)
+        found: dict[tuple[str, str], float] = defaultdict(float)
+        for span in self.spans:
+            found[_phase(span.label)] += (span.stop - span.start) / ranks
+        found["", "other"] += self.seconds - sum(found.values())
+        return dict(found)
+
+
+def _phase(label: str) -> tuple[str, str]:
+    name, _, way = label.rpartition(" ")
+    if way in ("forward", "backward"):
+        return name, way
+    return "", {"load": "data", "optimizer": "optimizer", "report": "other"}.get(
+        label, "communication"
+    )
+
 
 def predict_shared(
     config: ExperimentConfig,

@@ -1,0 +1,202 @@
+"""Predicted steps of digits layouts on this machine, against measured ones.
+
+Every round calibrates, then trains each layout for some steps; nothing is fitted to the layouts.
+The cores that the ranks get are measured just before and after each training, since others may
+work on the machine: `python -m tests.benchmarks.prediction_here [--rounds N]`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import mimokit
+from mimokit.cluster import EngineCluster
+from mimokit.config import ExperimentConfig
+from mimokit.engine.evaluations import Evaluations
+from mimokit.plan import plan as make_plan
+from mimokit.plan.shared_cores import predict_shared
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+
+STEPS, WARMUP = 14, 4
+TARGET = 0.15
+IMAGES = {"images": 4.5}
+"""Strips have 1 to 8 images, each length as often."""
+LAYOUTS = {
+    "homogeneous, DP8": digits_config((1, 8), (1, 8)),
+    "homogeneous, TP2 DP4": digits_config((2, 4), (2, 4)),
+    "colocated, DP8 and TP4 DP2": digits_config((1, 8), (4, 2)),
+    "colocated, DP4 and TP2 DP2": digits_config((1, 4), (2, 2)),
+    "heterogeneous, TP2 DP2 and PP2 DP2, 4 micro-batches": apart_config((2, 1, 2), (1, 2, 2), 4),
+    "heterogeneous, DP2 and DP2, 2 micro-batches": apart_config((1, 1, 2), (1, 1, 2), 2),
+}
+
+
+@dataclass
+class Outcome:
+    """One layout, one entry per round.
+
+    Attributes:
+        ranks: of the layout.
+        predicted: seconds of a step.
+        measured: median seconds of a step.
+        predicted_cpu: CPU seconds of a step, all ranks.
+        measured_cpu: the same.
+    """
+
+    ranks: int
+    predicted: list[float] = field(default_factory=list)
+    measured: list[float] = field(default_factory=list)
+    predicted_cpu: list[float] = field(default_factory=list)
+    measured_cpu: list[float] = field(default_factory=list)
+
+    @property
+    def error(self) -> float:
+        """Of the median prediction, relative to the median measurement."""
+        return statistics.median(self.predicted) / statistics.median(self.measured) - 1
+
+    @property
+    def cpu_error(self) -> float:
+        """The same of CPU seconds."""
+        return statistics.median(self.predicted_cpu) / statistics.median(self.measured_cpu) - 1
+
+
+def timed_steps(plan: Any, config: ExperimentConfig) -> list[tuple[float, float]]:
+    """Train as `mimokit.train` does; return (seconds, CPU seconds) of this rank at every step."""
+    import time
+
+    from mimokit import cluster
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.training import train_on_rank
+
+    stamps = []
+
+    def emit(sample: dict[str, Any]) -> None:
+        if sample["kind"] == "step":
+            stamps.append((time.perf_counter(), time.process_time()))
+        cluster.emit(sample)
+
+    def without_test(config: ExperimentConfig) -> Any:
+        return replace(default_data(config), test=None)
+
+    train_on_rank(plan, config, emit, cluster.should_stop, without_test, Evaluations())
+    return stamps
+
+
+def spin() -> float:
+    """Return the cores that this rank gets while all spin."""
+    from mimokit.engine.calibration.compute import cores
+
+    return cores()
+
+
+def measure(rounds: int) -> dict[str, Outcome]:
+    """Calibrate, predict and train, round by round."""
+    found = {name: Outcome(make_plan(config).world_size) for name, config in LAYOUTS.items()}
+    with EngineCluster(n=8) as cluster, tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            Console().print(f"round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}")
+            here = mimokit.calibrate(cluster, Path(folder) / "here.json", progress=lambda _: None)
+            for name, config in LAYOUTS.items():
+                _one(cluster, here, config, found[name])
+    return found
+
+
+def _one(cluster: EngineCluster, here: Any, config: ExperimentConfig, outcome: Outcome) -> None:
+    runtime = config.runtime.model_copy(update={"num_iterations": STEPS})
+    longer = config.model_copy(update={"runtime": runtime})
+    ranks = outcome.ranks
+    before = sum(cluster.run(spin, world_size=ranks))
+    stamps = cluster.run(timed_steps, make_plan(longer), longer, world_size=ranks)
+    cores = (before + sum(cluster.run(spin, world_size=ranks))) / 2
+    predicted = predict_shared(longer, here.costs, cores, IMAGES)
+    outcome.predicted.append(predicted.seconds)
+    outcome.predicted_cpu.append(sum(predicted.cpu_seconds))
+    outcome.measured.append(_median_step([wall for wall, _ in stamps[0]]))
+    outcome.measured_cpu.append(sum(_median_step([cpu for _, cpu in rank]) for rank in stamps))
+
+
+def _median_step(stamps: Sequence[float]) -> float:
+    used = stamps[WARMUP:]
+    return statistics.median(b - a for a, b in pairwise(used))
+
+
+def ordered_alike(found: dict[str, Outcome]) -> tuple[int, int]:
+    """Return (pairs of layouts that are ordered as measured, all pairs)."""
+    ones = list(found.values())
+    pairs = [(a, b) for i, a in enumerate(ones) for b in ones[:i]]
+    alike = [
+        (statistics.median(a.predicted) - statistics.median(b.predicted))
+        * (statistics.median(a.measured) - statistics.median(b.measured))
+        > 0
+        for a, b in pairs
+    ]
+    return sum(alike), len(alike)
+
+
+def rows(rounds: int = 3) -> list[dict[str, Any]]:
+    """Return the figures of the common table."""
+    found = measure(rounds)
+    _show(found)
+    alike, pairs = ordered_alike(found)
+    errors = [
+        {
+            "name": f"{name}: error of the predicted step",
+            "measured": 100 * abs(one.error),
+            "target": 100 * TARGET,
+            "unit": "%",
+            "ok": abs(one.error) <= TARGET,
+        }
+        for name, one in found.items()
+    ]
+    order = {
+        "name": "pairs of layouts ordered as measured",
+        "measured": alike,
+        "target": f"{pairs} of {pairs}",
+        "unit": "",
+        "ok": alike == pairs,
+    }
+    return [*errors, order]
+
+
+def _show(found: dict[str, Outcome]) -> None:
+    table = Table(
+        *("layout", "ranks", "predicted", "measured (min to max)", "error"),
+        *("CPU predicted", "CPU measured", "error"),
+        title=f"milliseconds per step, medians; load {os.getloadavg()[0]:.1f}",
+    )
+    for name, one in found.items():
+        spread = f"{1000 * min(one.measured):.0f} to {1000 * max(one.measured):.0f}"
+        table.add_row(
+            name,
+            str(one.ranks),
+            f"{1000 * statistics.median(one.predicted):.0f}",
+            f"{1000 * statistics.median(one.measured):.0f} ({spread})",
+            f"{one.error:+.0%}",
+            f"{1000 * statistics.median(one.predicted_cpu):.0f}",
+            f"{1000 * statistics.median(one.measured_cpu):.0f}",
+            f"{one.cpu_error:+.0%}",
+        )
+    Console(width=140).print(table)
+
+
+def main(rounds: Annotated[int, typer.Option(min=1)] = 3) -> None:
+    """Print both tables."""
+    from tests.benchmarks.table import show
+
+    show("Prediction on this machine", rows(rounds))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,54 @@
+"""The prediction laid over the measurement."""
+
+from __future__ import annotations
+
+import pytest
+
+from mimokit import charts
+from mimokit.analysis import samples_to_steps
+from mimokit.charts import renderer
+from mimokit.plan.shared_cores import SharedPrediction, Span
+from tests.charts.fakes import samples
+
+SPANS = (
+    Span(0, "load", 0.0, 0.01),
+    Span(0, "images forward", 0.01, 0.03),
+    Span(0, "images bridge", 0.03, 0.04),
+    Span(0, "language_module forward", 0.04, 0.08),
+    Span(0, "language_module backward", 0.08, 0.13),
+    Span(0, "images backward", 0.13, 0.15),
+    Span(0, "grad-sync", 0.15, 0.17),
+    Span(0, "optimizer", 0.17, 0.18),
+    Span(0, "report", 0.18, 0.19),
+    Span(1, "load", 0.0, 0.03),
+)
+PREDICTION = SharedPrediction("made up", 0.2, 2.0, (0.19, 0.03), 0.19, {}, SPANS)
+
+
+def test_phases_are_means_over_ranks_and_add_up_to_the_step() -> None:
+    phases = PREDICTION.phases()
+    assert phases["", "data"] == pytest.approx((0.01 + 0.03) / 2)
+    assert phases["language_module", "backward"] == pytest.approx(0.05 / 2)
+    assert phases["", "communication"] == pytest.approx((0.01 + 0.02) / 2)
+    assert sum(phases.values()) == pytest.approx(PREDICTION.seconds)
+
+
+def test_bars_of_both_sides_add_up() -> None:
+    steps = samples_to_steps(samples())
+    chart = charts.predicted_phases({"made up": (PREDICTION, steps)}, 3)
+    bundle = renderer.bundle_of(chart)
+    assert bundle["image/svg+xml"].startswith("<svg")
+    spec = bundle[renderer.MIME_TYPE]
+    values = spec["datasets"][spec["data"]["name"]]
+    sums = {
+        side: sum(row["ms"] for row in values if row["side"] == side)
+        for side in ("predicted", "measured")
+    }
+    used = steps[steps["iteration"] >= 3]
+    assert sums["predicted"] == pytest.approx(200)
+    assert sums["measured"] == pytest.approx(1000 * used["total_time"].mean())
+
+
+def test_no_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs at least one run"):
+        charts.predicted_phases({})
