@@ -29,8 +29,7 @@ class Driver:
     def click_fix(self, label: str) -> None:
         labels = [complaint.label for complaint in self.session.complaints]
         index = labels.index(label)
-        sentence = self.session.complaints[index].sentence
-        self.send("fix", index=index, sentence=sentence)
+        self.send("fix", fix=self.session.complaints[index].fix)
 
     @property
     def screen(self) -> Screen:

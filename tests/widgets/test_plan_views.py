@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from anywidget import AnyWidget
 from traitlets import TraitError
 
 import mimokit
 from mimokit.config import ConfigError, ModuleParallelismConfig, load_preset
 from mimokit.plan.traffic import traffic
 from mimokit.plan.types import LayoutPlan
-from mimokit_widgets import BatchSplit, RankMap, TrafficMap
+from mimokit_widgets import BatchSplit, LayoutPlanner, RankMap, TrafficMap
 from mimokit_widgets.pictures.rank_cells import MOST_CELLS, rank_cells
 from mimokit_widgets.pictures.rank_details import rank_details
 from mimokit_widgets.pictures.sample_walk import sample_walk
@@ -184,3 +185,21 @@ def test_the_traffic_matrix_is_that_of_the_plan() -> None:
     np.testing.assert_allclose(shown, found.matrix("bridge", 8), rtol=1e-6)
     view.kind = "no such kind"
     assert view._picture["kind"] == "all"
+
+
+def test_the_browser_never_sees_a_view_without_its_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+
+    def opens(widget: AnyWidget) -> None:
+        state = widget.get_state()
+        opened.append(type(widget).__name__)
+        assert state.get("_picture") or state["_state"]["tabs"]
+
+    monkeypatch.setattr(AnyWidget, "open", opens)
+    monkeypatch.setattr("mimokit_widgets.plan_view.let_the_browser_choose_the_shell", bool)
+    monkeypatch.setattr("mimokit_widgets.layout_planner.let_the_browser_choose_the_shell", bool)
+    for view in (RankMap, BatchSplit, TrafficMap, LayoutPlanner):
+        view(COLOCATED)
+    assert opened == ["RankMap", "BatchSplit", "TrafficMap", "LayoutPlanner"]

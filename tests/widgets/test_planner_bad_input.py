@@ -66,12 +66,12 @@ def test_one_click_rights_it(path: str, text: str, label: str) -> None:
     assert driver.screen.state["valid"]
 
 
-def test_a_fix_for_a_sentence_that_is_gone_does_nothing() -> None:
+def test_a_fix_that_is_offered_no_more_does_nothing() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     driver.type(LANGUAGE + "data_parallel", "3")
     draft = driver.session.draft
-    driver.send("fix", index=0, sentence="an older sentence")
-    driver.send("fix", index=99, sentence="")
+    driver.send("fix", fix={"path": "model.module_parallelisms.images.data_parallel", "value": 9})
+    driver.send("fix", fix=None)
     assert driver.session.draft is draft
 
 

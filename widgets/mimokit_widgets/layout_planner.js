@@ -155,7 +155,7 @@ class Planner {
   }
 
   complain(state) {
-    const all = state.problems.map((problem, index) => ({ ...problem, index }));
+    const all = state.problems;
     const taken = new Set();
     const those = (test) => all.filter((each) => test(each.path) && taken.add(each));
     for (const row of this.rows) {
@@ -166,7 +166,7 @@ class Planner {
     this.markWith(this.dataComplaints, those((path) => path[0] === "data"), this.data);
     const rest = all.filter((each) => !taken.has(each));
     const more = state.more_problems;
-    if (more) rest.push({ path: [], sentence: `And ${more} problems more.`, label: "", index: -1 });
+    if (more) rest.push({ path: [], sentence: `And ${more} problems more.`, label: "" });
     this.markWith(this.general, rest, [this.toolbar.name]);
   }
 

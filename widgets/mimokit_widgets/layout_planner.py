@@ -81,13 +81,13 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
         self._turn = threading.RLock()
         self._session = Session(Draft(content, world_size, ranks_per_node))
         self._settling = False
-        super().__init__(**options)
         self._saved = SavedPicture(self._in_html)
+        super().__init__(**options)
         self.on_msg(self._on_message)
-        self._settle()
 
     def open(self) -> None:
-        """Connect to the browser."""
+        """Connect to the browser, which shall never see a planner without its state."""
+        self._settle()
         super().open()
         let_the_browser_choose_the_shell(self.comm)
 

@@ -51,14 +51,14 @@ class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
             ConfigError: the config has problems.
         """
         self.config: ExperimentConfig | None = None
-        super().__init__(plan=plan, **options)
         self._saved = SavedPicture(self._in_html)
+        super().__init__(plan=plan, **options)
         self.on_msg(self._on_message)
         self.observe(self._draw, ["plan", "ranks_per_node"])
-        self._draw()
 
     def open(self) -> None:
-        """Connect to the browser."""
+        """Connect to the browser, which shall never see a view without its picture."""
+        self._draw()
         super().open()
         let_the_browser_choose_the_shell(self.comm)
 
@@ -87,8 +87,7 @@ class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
 
     @traitlets.observe("plan")  # type: ignore[untyped-decorator]
     def _save(self, _: object) -> None:
-        if hasattr(self, "_saved"):  # not while the first plan is taken
-            self._saved.follow()
+        self._saved.follow()
 
     def _draw(self, _: object = None) -> None:
         """Bring the picture up to the plan."""

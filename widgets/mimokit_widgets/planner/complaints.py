@@ -56,7 +56,8 @@ class Complaint:
 
     def to_json(self) -> dict[str, Any]:
         """Return what the browser draws."""
-        return {"path": list(self.path), "sentence": self.sentence, "label": self.label}
+        shown = {"path": list(self.path), "sentence": self.sentence, "label": self.label}
+        return {**shown, "fix": self.fix}
 
 
 def complaints_of(

@@ -223,9 +223,9 @@ class Session:
         self.take(edits.end_to_end(self.draft))
 
     def _fix(self, message: Message) -> None:
-        index = int(message["index"])
-        fix: Fix | None = self.complaints[index].fix if index < len(self.complaints) else None
-        if fix is not None and self.complaints[index].sentence == message["sentence"]:
+        fix: Fix | None = message["fix"]
+        offered = any(complaint.fix == fix for complaint in self.complaints)
+        if fix is not None and offered:  # else the button was of an older state
             self.take(edits.apply_fix(self.draft, fix))
 
     def _preset(self, message: Message) -> None:

@@ -8,7 +8,7 @@ export class Complaints {
     this.node = element("div", { class: "complaints", role: "status" });
   }
 
-  /** Show complaints [{path, sentence, label, index}]; returns path -> id of its sentence. */
+  /** Show complaints [{path, sentence, label, fix}]; returns path -> id of its sentence. */
   show(complaints) {
     const key = JSON.stringify(complaints);
     if (key === this.key) return this.ids;
@@ -22,7 +22,7 @@ export class Complaints {
     const id = freshId("complaint");
     this.ids.set(complaint.path.join("."), id);
     const fix = complaint.label && button(complaint.label, () => {
-      this.planner.send({ type: "fix", index: complaint.index, sentence: complaint.sentence });
+      this.planner.send({ type: "fix", fix: complaint.fix });
       this.planner.focus(complaint.path);
     }, { class: "fix", title: "Apply this fix" });
     return element("div", { class: "complaint" },
