@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks import (
     cold_start,
+    monitor_lag,
     plan_speed,
     prediction_speed,
     schedule_speed,
@@ -21,6 +22,7 @@ def main() -> None:
     show("Search", search_speed.rows())
     show("Starting 8 engines", cold_start.rows())
     show("Training, 8 ranks", training_speed.rows())
+    show("Watching a run", monitor_lag.rows())
 
 
 if __name__ == "__main__":

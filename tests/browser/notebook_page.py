@@ -118,9 +118,10 @@ class NotebookPage:
 
     def value(self, expression: str) -> Any:
         """Return what an expression is in the notebook's kernel; a literal of Python."""
-        told = self.page.evaluate(_RUN_IN_KERNEL, ["", expression])
+        # IPython shortens long lists, but no text.
+        told = self.page.evaluate(_RUN_IN_KERNEL, ["", f"repr({expression})"])
         assert told["status"] == "ok", f"{expression}: {told.get('evalue')}"
-        return ast.literal_eval(told["data"]["text/plain"])
+        return ast.literal_eval(ast.literal_eval(told["data"]["text/plain"]))
 
     def end_kernel(self) -> None:
         """End the kernel, as if the machine had been switched off since."""

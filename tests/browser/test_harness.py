@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, Page
 
+from tests.benchmarks.monitor_lag import lags
 from tests.browser import chromium
 from tests.browser.network import NetworkGuard, leaves_the_machine
 from tests.browser.notebook_page import DARK, OpenNotebook
@@ -64,6 +65,7 @@ def test_a_notebook_runs_and_is_asked_for_values(open_notebook: OpenNotebook) ->
     assert notebook.value("number") == 42
     notebook.execute("number += 1")
     assert notebook.value("number") == 43
+    assert notebook.value("list(range(5000))") == list(range(5000))
     with pytest.raises(Error, match="division by zero"):
         notebook.execute("1 / 0")
     assert notebook.save().cells[1].outputs[0].data["text/html"] == "<b>42</b>"
@@ -75,6 +77,12 @@ def test_a_cell_that_raises_fails_the_test(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook("1 / 0")
     with pytest.raises(AssertionError, match="ZeroDivisionError"):
         notebook.run_all()
+
+
+def test_lag_runs_to_the_first_picture_that_holds_a_sample() -> None:
+    pictures = [(2, 10.5), (3, 11.25)]
+    assert lags([10.0, 10.25, 11.0, 11.5], pictures) == [0.5, 0.25, 0.25]  # the last was lost
+    assert lags([10.0], []) == []
 
 
 def test_without_chromium_there_is_one_sentence(
