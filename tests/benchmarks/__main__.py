@@ -6,6 +6,7 @@ from tests.benchmarks import (
     cold_start,
     monitor_lag,
     plan_speed,
+    prediction_here,
     prediction_speed,
     schedule_speed,
     search_speed,
@@ -22,6 +23,7 @@ def main() -> None:
     show("Search", search_speed.rows())
     show("Starting 8 engines", cold_start.rows())
     show("Training, 8 ranks", training_speed.rows())
+    show("Prediction on this machine", prediction_here.rows())
     show("Watching a run", monitor_lag.rows())
 
 
