@@ -13,15 +13,28 @@ def gather_uneven(
 ) -> torch.Tensor:
     """Lay the pieces of a group end to end: [own size, …] -> [sum of sizes, …].
 
-    Pieces are padded to the longest, for gloo gathers equal sizes only.
+    Every rank sends its piece to all others, and each arrives where it is to lie: no padding, no
+    copies, and no rank waits for the turn of another.
 
     Args:
         piece: of this rank.
         sizes: first dimension of the piece of every rank of the group, in its order.
         group: the ranks that gather.
     """
-    padded = piece.new_zeros((max(sizes), *piece.shape[1:]))
-    padded[: piece.shape[0]] = piece
-    gathered = [torch.empty_like(padded) for _ in sizes]
-    dist.all_gather(gathered, padded, group=group)
-    return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
+    piece = piece.contiguous()
+    whole = piece.new_empty((sum(sizes), *piece.shape[1:]))
+    places = torch.split(whole, list(sizes))
+    mine = group.rank()
+    places[mine].copy_(piece)
+    operations = []
+    for step in range(1, len(sizes)):
+        to, source = (mine + step) % len(sizes), (mine - step) % len(sizes)
+        if sizes[mine]:
+            operations.append(dist.P2POp(dist.isend, piece, group=group, group_peer=to))
+        if sizes[source]:
+            operations.append(
+                dist.P2POp(dist.irecv, places[source], group=group, group_peer=source)
+            )
+    for work in dist.batch_isend_irecv(operations) if operations else ():
+        work.wait()
+    return whole

@@ -54,6 +54,23 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
     return tensors
 
 
+def _room_for(parts: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """Return an empty tensor that holds parts end to end.
+
+    Raises:
+        ValueError: they have different widths or types.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        if part.shape[1:] != first.shape[1:] or part.dtype != first.dtype:
+            raise ValueError(
+                f"Pieces of {tuple(first.shape)} in {first.dtype} and {tuple(part.shape)} in "
+                f"{part.dtype} cannot be laid end to end."
+            )
+    rows = sum(len(part) for part in parts)
+    return torch.empty((rows, *first.shape[1:]), dtype=first.dtype, device=device)
+
+
 @dataclass(frozen=True)
 class Message:
     """A message as one end sees it.
@@ -106,16 +123,38 @@ class Mailbox:
 
     def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
         """Wait for a message and return its tensors."""
-        tensors = decode_header(self.receive_header(rank, tag), self._device)
-        works = [
-            self._ask_for(tensor, rank, replace(tag, slot=slot))
-            for slot, tensor in enumerate(tensors, start=tag.slot + 1)
-            if tensor.numel()
-        ]
+        return self.receive_joined([(rank, tag)])
+
+    def receive_joined(self, places: Sequence[tuple[int, Tag]]) -> list[torch.Tensor]:
+        """Wait for messages of different ranks and return their tensors, laid end to end.
+
+        All are asked for at once, and each arrives where it is to lie: nothing is copied.
+
+        Args:
+            places: (rank, tag) of each message, in the order in which they are to lie.
+
+        Raises:
+            ValueError: the messages have tensors of different widths or types.
+        """
+        headers = [self._post_header(rank, tag) for rank, tag in places]
+        described = [decode_header(wait(), torch.device("meta")) for wait in headers]
+        whole = [_room_for(parts, self._device) for parts in zip(*described, strict=True)]
+        sizes = [[len(part) for part in parts] for parts in zip(*described, strict=True)]
+        pieces = [torch.split(one, size) for one, size in zip(whole, sizes, strict=True)]
+        works = []
+        messages = []
+        for (rank, tag), *tensors in zip(places, *pieces, strict=True):
+            messages.append(Message(False, rank, tag, tuple(tensors)))
+            works += [
+                self._ask_for(tensor, rank, replace(tag, slot=slot))
+                for slot, tensor in enumerate(tensors, start=tag.slot + 1)
+                if tensor.numel()
+            ]
         for work in works:
             work.wait()
-        self._tell(Message(False, rank, tag, tuple(tensors)))
-        return tensors
+        for message in messages:
+            self._tell(message)
+        return whole
 
     def _tell(self, message: Message) -> None:
         for listener in self.listeners:
@@ -123,9 +162,18 @@ class Mailbox:
 
     def receive_header(self, rank: int, tag: Tag) -> torch.Tensor:
         """Wait for the header of a message, or for what `send_shapes` handed over."""
+        return self._post_header(rank, tag)()
+
+    def _post_header(self, rank: int, tag: Tag) -> Callable[[], torch.Tensor]:
+        """Ask for a header; the result waits for it."""
         header = torch.zeros(_HEADER_SIZE, dtype=torch.int64, device=self._device)
-        self._ask_for(header, rank, tag).wait()
-        return header
+        work = self._ask_for(header, rank, tag)
+
+        def wait() -> torch.Tensor:
+            work.wait()
+            return header
+
+        return wait
 
     def _hand_over(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
         work = dist.isend(tensor, rank, tag=tag.encode())

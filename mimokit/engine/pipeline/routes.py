@@ -79,19 +79,13 @@ class RouteCommunicator:
         Returns:
             [rows, hidden] and the rows of each sample.
         """
-        pieces = [
-            self._mailbox.receive(transfer.source_rank, self._tag(microbatch, split))
-            for transfer, split in self._transfers
-            if transfer.destination_rank == self._rank
-        ]
-        rows = torch.cat([piece[0] for piece in pieces]) if pieces else None
-        counts = torch.cat([piece[1] for piece in pieces]) if pieces else None
+        rows, counts = self._received(microbatch)
         if self._route.form == "leader" and self._group is not None:
             rows, counts = self._broadcast(rows, counts)
         elif self._route.form == "shards" and self._group is not None:
             assert rows is not None
             assert counts is not None
-            rows, counts = self._gather(rows), self._gather(counts)
+            rows, counts = self._gather(rows, counts)
         assert rows is not None
         assert counts is not None
         return rows, counts.tolist()
@@ -112,13 +106,31 @@ class RouteCommunicator:
             dist.broadcast(tensor, leader, group=self._group)
         return tensors[0], tensors[1]
 
-    def _gather(self, part: torch.Tensor) -> torch.Tensor:
-        """Lay the parts of the group's ranks end to end, shapes first."""
+    def _received(self, microbatch: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return rows and counts of what other ranks send to this one, samples in order."""
+        mine = [(t, split) for t, split in self._transfers if t.destination_rank == self._rank]
+        if not mine:
+            return None, None
+        places = [(t.source_rank, self._tag(microbatch, split)) for t, split in mine]
+        if all(split == 0 for _, split in mine):
+            rows, counts = self._mailbox.receive_joined(places)
+            return rows, counts
+        # What one rank sends in several messages is taken one by one, in the order of sending.
+        pieces = [self._mailbox.receive(*place) for place in places]
+        return torch.cat([piece[0] for piece in pieces]), torch.cat([piece[1] for piece in pieces])
+
+    def _gather(
+        self, rows: torch.Tensor, counts: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Lay the parts of the group's ranks end to end; samples are planned, rows follow."""
         assert self._group is not None
-        size = torch.tensor([len(part)], device=part.device)
-        sizes = [torch.empty_like(size) for _ in self._members]
-        dist.all_gather(sizes, size, group=self._group)
-        return gather_uneven(part, [int(one) for one in sizes], self._group)
+        samples = [self._samples_of(rank) for rank in self._members]
+        all_counts = gather_uneven(counts, samples, self._group)
+        sizes = [int(part.sum()) for part in torch.split(all_counts, samples)]
+        return gather_uneven(rows, sizes, self._group), all_counts
+
+    def _samples_of(self, rank: int) -> int:
+        return sum(t.stop - t.start for t in self._route.transfers if t.destination_rank == rank)
 
     def _receivers(self) -> set[int]:
         return {transfer.destination_rank for transfer in self._route.transfers}
