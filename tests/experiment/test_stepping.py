@@ -11,7 +11,8 @@ from mimokit.cluster import RankDied, RankError
 from mimokit.config import ConfigError
 from mimokit.experiment import Stepper, SteppingError, train
 from tests.layouts import digits_config
-from tests.layouts_apart import apart_config
+from tests.layouts_apart import apart_config, apart_multimodal_config
+from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 
 LAYOUTS = {
     "homogeneous": digits_config((2, 2), (2, 2), 2),
@@ -19,6 +20,16 @@ LAYOUTS = {
     "fan_out": digits_config((4, 2), (1, 8), 2),
     "apart_fan_in": apart_config((1, 1, 4), (2, 1, 2), 2),
     "apart_fan_out": apart_config((2, 1, 1), (1, 2, 2), 3),
+    "absent_and_frozen": multimodal_config(
+        {"clip": (1, 8), "audio": (2, 4), LANGUAGE: (4, 2)},
+        "colocated",
+        num_microbatches=2,
+        presence=PRESENCE,
+        frozen=["clip"],
+    ),
+    "packing": apart_multimodal_config(
+        {LANGUAGE: (1, 2, 2), "clip": (2, 1, 1), "audio": (1, 1, 2)}, 2, presence=PRESENCE
+    ),
 }
 
 
@@ -33,6 +44,26 @@ def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_p
         assert stepper.differences == ()
         crossed = [piece for moment in stepper.moments for piece in moment.pieces]
         assert bool(crossed) is (name != "homogeneous")
+
+
+def test_for_an_absent_modality_and_a_frozen_module_nothing_crosses(cluster):
+    with Stepper(cluster, LAYOUTS["absent_and_frozen"]) as stepper:
+        stepper.next(len(stepper.clock))
+        crossed = {
+            (p.crossing.source, p.crossing.backward, p.crossing.microbatch)
+            for moment in stepper.moments
+            for p in moment.pieces
+        }
+        assert crossed == {
+            ("clip", False, 0),
+            ("clip", False, 1),
+            ("audio", False, 0),
+            ("audio", True, 0),
+        }
+        idle = [str(moment) for moment in stepper.moments if not moment.acted]
+        assert any(
+            "nobody had anything to do for gather of audio for micro-batch 1" in i for i in idle
+        )
 
 
 def test_one_step_moves_a_consistent_set_of_ranks(cluster):
