@@ -6,6 +6,7 @@ from tests.benchmarks import (
     cold_start,
     monitor_lag,
     plan_speed,
+    planner_speed,
     prediction_here,
     prediction_speed,
     schedule_speed,
@@ -18,6 +19,7 @@ from tests.benchmarks.table import show
 def main() -> None:
     """Measure and print."""
     show("Planning", plan_speed.rows())
+    show("The planner in Chromium", planner_speed.rows())
     show("Schedules", schedule_speed.rows())
     show("Predicting", prediction_speed.rows())
     show("Search", search_speed.rows())
