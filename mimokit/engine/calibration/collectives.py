@@ -55,7 +55,8 @@ def collective_times(size: int, hosts: Sequence[str]) -> list[CollectiveTime]:
 def _cpu_between_work(call: Callable[[], object]) -> float:
     """Return the CPU seconds of a call that comes after other work, as in training.
 
-    Called over and over its ranks stay in step and its code in the caches: it seems half as dear.
+    Called over and over its ranks would stay in step and its code in the caches. What waiting adds
+    to the work that follows is not counted.
     """
     watch = Stopwatch()
     for _ in range(REPEATS):
