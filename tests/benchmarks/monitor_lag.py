@@ -1,8 +1,8 @@
-"""How late a sample of a run is on the screen, and whether one is lost.
+"""How late a sample is on the screen, whether one is lost, and what watching costs a training.
 
 All of it on this machine: eight engines, JupyterLab, Chromium. The lag of a sample runs from the
 moment that its rank sends it to the first task after the frame in which it was drawn.
-`python -m tests.benchmarks.monitor_lag [--seconds 120]`.
+`python -m tests.benchmarks.monitor_lag [--seconds 120] [--pairs 5]`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import typer
 from playwright.sync_api import sync_playwright
 
 from tests.benchmarks.paced_run import RANKS
+from tests.benchmarks.training_speed import CONFIG, ITERATIONS, steps_per_second
 from tests.browser.chromium import find_chromium
 from tests.browser.conftest import ARGUMENTS, VIEWPORT
 from tests.browser.notebook_page import NotebookPage, write_notebook
@@ -26,6 +27,7 @@ from tests.browser.server import running_lab
 
 RATE = 10.0
 MOST_LAG = 0.25
+MOST_SLOWDOWN = 0.01
 CLUSTER = "from mimokit.cluster import EngineCluster\ncluster = EngineCluster(n=8, progress=False)"
 WATCH_PACED = """
 from mimokit_widgets import LiveMonitor
@@ -33,6 +35,34 @@ from tests.benchmarks.paced_run import PacedRun
 run = PacedRun(cluster, {count}, {rate})
 monitor = LiveMonitor(run)
 monitor
+"""
+TRAIN = """
+import time
+from IPython.display import clear_output, display
+import mimokit
+from mimokit.experiment import train
+from mimokit_widgets import LiveMonitor
+config = mimokit.load_experiment_config({config!r})
+shorter = config.runtime.model_copy(update={{"num_iterations": {iterations}, "log_interval": 1}})
+config = config.model_copy(update={{"runtime": shorter}})
+def rate_of(run):
+    run.result()
+    return [s["time"] for s in run.samples if s["kind"] == "step" and s["rank"] == 0]
+def unwatched():
+    return rate_of(train(cluster, config, directory="runs"))
+def watched():
+    run = train(cluster, config, directory="runs")
+    monitor = LiveMonitor(run)
+    display(monitor)
+    times = rate_of(run)
+    monitor.wait()
+    clear_output()
+    return times
+pairs = []
+for pair in range({pairs}):
+    order = [unwatched, watched] if pair % 2 else [watched, unwatched]
+    times = {{each.__name__: each() for each in order}}
+    pairs.append((times["watched"], times["unwatched"]))
 """
 NOTE_PICTURES = """() => {
   window.pictures = [];
@@ -93,10 +123,21 @@ def watch_paced(seconds: float) -> tuple[list[float], int]:
         return lags(sent, pictures), sum(notebook.value("run.result()"))
 
 
-def rows(seconds: float = 120.0) -> list[dict[str, Any]]:
+def slowdowns(pairs: int) -> list[float]:
+    """Return by which share each watched training was slower than the unwatched one beside it."""
+    train = TRAIN.format(config=str(CONFIG), iterations=ITERATIONS, pairs=pairs)
+    with opened(CLUSTER, train) as notebook:
+        notebook.run_all()
+        measured = notebook.value("pairs")
+    return [1 - steps_per_second(watched) / steps_per_second(alone) for watched, alone in measured]
+
+
+def rows(seconds: float = 120.0, pairs: int = 5) -> list[dict[str, Any]]:
     """Return the figures of the table."""
     late, sent = watch_paced(seconds)
+    cost = slowdowns(pairs)
     p99 = statistics.quantiles(late, n=100)[98]
+    slower = statistics.median(cost)
     what = f"{RANKS} ranks, {RATE:g} samples/s each, {seconds:g} s"
     return [
         {
@@ -120,14 +161,25 @@ def rows(seconds: float = 120.0) -> list[dict[str, Any]]:
             "unit": "ms",
             "ok": p99 <= MOST_LAG,
         },
+        {
+            "name": "training slowed, browser on the same machine, "
+            f"median of {pairs} pairs ({100 * min(cost):.1f} to {100 * max(cost):.1f} %)",
+            "measured": 100 * slower,
+            "target": 100 * MOST_SLOWDOWN,
+            "unit": "%",
+            "ok": slower <= MOST_SLOWDOWN,
+        },
     ]
 
 
-def main(seconds: Annotated[float, typer.Option(min=5)] = 120.0) -> None:
+def main(
+    seconds: Annotated[float, typer.Option(min=5)] = 120.0,
+    pairs: Annotated[int, typer.Option(min=1)] = 5,
+) -> None:
     """Print the table."""
     from tests.benchmarks.table import show
 
-    show("Watching a run", rows(seconds))
+    show("Watching a run", rows(seconds, pairs))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[2]
 SECONDS_TO_START = 120.0
+SECONDS_TO_END = 60.0
 OPTIONS = (
     "--no-browser",
     "--allow-root",
@@ -63,8 +64,16 @@ def running_lab(folder: Path) -> Iterator[LabServer]:
     try:
         yield _wait_until_it_answers(process, runtime, notebooks, log)
     finally:
-        process.terminate()
-        process.wait(30)
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:  # its kernels notice, and end as well
+        process.kill()
+        process.wait()
 
 
 def _refuse_news(config: Path) -> None:
