@@ -25,6 +25,7 @@ from mimokit.engine.gradients import (
     trainable_parameters,
     zero_grad_buffer_for_multimodule,
 )
+from mimokit.engine.groups import close_groups_since, open_groups
 from mimokit.engine.modes import Layout, mode_of
 from mimokit.engine.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
@@ -102,13 +103,18 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
 def prepared(
     plan: LayoutPlan, config: ExperimentConfig, source: DataSource
 ) -> Iterator[TrainingState]:
-    """Prepare, and release the model at the end, however it ends. Collective."""
+    """Prepare, and release the model at the end, however it ends. Collective.
+
+    Its process groups are closed if it ends well; else whoever fails leaves the world anyway.
+    """
+    before = open_groups()
     state = prepare(plan, config, source)
     try:
         yield state
     finally:
         for module, _ in state.modules:
             module.release()
+    close_groups_since(before)
 
 
 def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResult]:

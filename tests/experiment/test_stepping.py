@@ -46,6 +46,49 @@ def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_p
         assert bool(crossed) is (name != "homogeneous")
 
 
+def open_group_count() -> int:
+    """Process groups of this rank."""
+    from mimokit.engine.groups import open_groups
+
+    return len(open_groups())
+
+
+def test_models_in_turn_leave_no_groups_in_their_world(cluster, tmp_path):
+    config = LAYOUTS["apart_fan_in"]
+    cluster.form_world(8)
+    before = cluster.run(open_group_count, world_size=8)
+    with Stepper(cluster, config) as stepper:
+        stepper.next()
+        assert cluster.run(open_group_count, world_size=8) > before
+    train(cluster, config, directory=tmp_path).result()
+    assert cluster.run(open_group_count, world_size=8) == before
+
+
+def test_what_a_closed_stepper_left_under_way_reaches_nobody(cluster, tmp_path):
+    config = LAYOUTS["apart_fan_in"]
+    losses = []
+    for number in range(2):
+        trained = train(cluster, config, directory=tmp_path / str(number)).result().steps
+        losses.append(trained[trained["rank"] == 7]["loss"].tolist())
+        with Stepper(cluster, config) as stepper:
+            stepper.run_until(action="report")
+            cluster.run(send_noise_ahead, world_size=8)
+    assert losses[0] == losses[1]
+
+
+def send_noise_ahead() -> None:
+    """Send what nobody takes, by the tag that the first message of the next model has."""
+    import torch
+
+    from mimokit.engine.pipeline.tags import Tag
+    from mimokit.engine.stepping.session import current
+
+    layout = current().state.layout
+    if layout.stage_index == 0:
+        peer = torch.distributed.get_rank() + 4
+        layout.mailbox.send([torch.full((8, 64), 1e3)], peer, Tag(0, 0, 0))
+
+
 def test_for_an_absent_modality_and_a_frozen_module_nothing_crosses(cluster):
     with Stepper(cluster, LAYOUTS["absent_and_frozen"]) as stepper:
         stepper.next(len(stepper.clock))

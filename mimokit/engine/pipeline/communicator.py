@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.device import rank_device
+from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header
 from mimokit.engine.pipeline.routes import RouteCommunicator
@@ -32,7 +32,7 @@ class MultiModulePipelineCommunicator:
         module_to_grid_map: the grid of every module.
         topology: module -> the modules that it feeds, as in the plan.
         plan: the layout.
-        mailbox: of this rank; None makes one.
+        mailbox: of this rank; None makes one, with a group of its own.
 
     Attributes:
         mailbox: of this rank.
@@ -59,7 +59,8 @@ class MultiModulePipelineCommunicator:
         self._plan, self._rank = plan, dist.get_rank()
         stage = plan.pipeline.stage_of(self._rank)
         self.stage_index, self._module = stage.index, stage.module
-        self.mailbox = mailbox or Mailbox(rank_device())
+        # A group of its own: what a model leaves under way never reaches the next one.
+        self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
         self._group = module_to_grid_map[stage.module].get_pg(["tp", "cp", "dp"])
         self._routes = self._all_routes()
 

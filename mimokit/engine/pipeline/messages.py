@@ -91,6 +91,11 @@ class Message:
 class Mailbox:
     """Messages of this rank. What was handed over is kept until it has arrived.
 
+    Args:
+        device: where tensors lie.
+        group: that they cross in; the world by default. What nobody took is lost with its group:
+            in the world the next model would take it for its own.
+
     Attributes:
         listeners: told of every message, on sending before it is handed over, on receiving once
             it is there.
@@ -98,10 +103,11 @@ class Mailbox:
             one by one, where a list is given.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
         self.listeners: list[Callable[[Message], None]] = []
         self.noted: list[tuple[str, int, Tag]] | None = None
         self._device = device
+        self._group = group
         self._under_way: list[tuple[dist.Work, torch.Tensor]] = []
 
     def send(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
@@ -176,13 +182,13 @@ class Mailbox:
         return wait
 
     def _hand_over(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
-        work = dist.isend(tensor, rank, tag=tag.encode())
+        work = dist.isend(tensor, rank, group=self._group, tag=tag.encode())
         assert work is not None
         self._under_way.append((work, tensor))
         self._note("sent", rank, tag)
 
     def _ask_for(self, tensor: torch.Tensor, rank: int, tag: Tag) -> dist.Work:
-        work = dist.irecv(tensor, rank, tag=tag.encode())
+        work = dist.irecv(tensor, rank, group=self._group, tag=tag.encode())
         assert work is not None
         self._note("received", rank, tag)
         return work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import weakref
 from collections import OrderedDict
@@ -13,6 +14,7 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
+from mimokit.engine.groups import close_groups_since, open_groups
 from mimokit.engine.stepping.lines import code_to_come
 from mimokit.engine.stepping.reach import executor_of, tensors_of
 from mimokit.engine.stepping.records import StepRecord, TensorFacts
@@ -50,6 +52,7 @@ class RankSession:
         self, plan: LayoutPlan, config: ExperimentConfig, source: DataSource, keep: int
     ) -> None:
         """Build model, optimizer and data. Collective."""
+        self._groups = open_groups()
         self.state = prepare(plan, config, source)
         self.clock = clock_of(plan)
         self._rank = dist.get_rank()
@@ -156,11 +159,13 @@ class RankSession:
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Let go of the model. Collective while its world lasts."""
         self._schedule.close()
         self._kept.clear()
         for module, _ in self.state.modules:
             module.release()
+        if self.intact:
+            close_groups_since(self._groups)
 
 
 def _same(planned: PlannedStep, step: Step) -> bool:
@@ -201,8 +206,11 @@ def open_session(
 
 def close_session(name: str | None = None) -> None:
     """Let go of the open session, if there is one and it is the named one."""
-    for each in [each for each in _open if name in (None, each)]:
+    names = [each for each in _open if name in (None, each)]
+    for each in names:
         _open.pop(each).close()
+    if names:
+        gc.collect()  # the model is full of cycles, and each of its groups keeps threads
 
 
 def session_of(name: str) -> RankSession | None:
