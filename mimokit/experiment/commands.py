@@ -56,6 +56,9 @@ def run(
     task: Annotated[
         str | None, typer.Option(help="Train on strips of digits: 'read' or 'sum'.")
     ] = None,
+    trace: Annotated[
+        bool, typer.Option(help="Time every step of every rank, into trace.json beside them.")
+    ] = False,
     cluster: Cluster = None,
 ) -> None:
     """Train a layout on engines, showing progress, and leave its tables in a folder."""
@@ -63,7 +66,7 @@ def run(
     from mimokit.experiment.score import score
 
     with _failures(), _cluster_for(file, cluster) as (engines, config):
-        training = train(engines, config, _source(task), directory=results_dir)
+        training = train(engines, config, _source(task), directory=results_dir, trace=trace)
         result = _follow(training)
     for row in result.evaluations.to_dict("records"):
         typer.echo(f"{row['task']}: {score(row['exact_match'], row['chance'])}")

@@ -5,13 +5,17 @@ from __future__ import annotations
 from tests.benchmarks import (
     cold_start,
     monitor_lag,
+    pipeline_overhead,
     plan_speed,
     planner_speed,
     prediction_here,
     prediction_speed,
     schedule_speed,
     search_speed,
+    sixteen_ranks,
+    trace_overhead,
     training_speed,
+    transfers,
 )
 from tests.benchmarks.table import show
 
@@ -25,6 +29,10 @@ def main() -> None:
     show("Search", search_speed.rows())
     show("Starting 8 engines", cold_start.rows())
     show("Training, 8 ranks", training_speed.rows())
+    show("Transfers between modules", transfers.rows())
+    show("Pipeline executor", pipeline_overhead.rows())
+    show("Tracing", trace_overhead.rows())
+    show("Layout invariance on 16 ranks", sixteen_ranks.rows())
     show("Prediction on this machine", prediction_here.rows())
     show("Watching a run", monitor_lag.rows())
 
