@@ -9,11 +9,12 @@ import pytest
 
 from mimokit.cluster import RankDied, RankError
 from mimokit.config import ConfigError
-from mimokit.experiment import Stepper, SteppingError, train
+from mimokit.experiment import Evaluations, Stepper, SteppingError, train
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 
+QUICK = Evaluations(final_samples=8)
 LAYOUTS = {
     "homogeneous": digits_config((2, 2), (2, 2), 2),
     "fan_in": digits_config((1, 8), (4, 2)),
@@ -36,7 +37,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_path, name):
     config = LAYOUTS[name]
-    trained = train(cluster, config, directory=tmp_path).result().steps
+    trained = train(cluster, config, evaluations=QUICK, directory=tmp_path).result().steps
     losses = trained[trained["rank"] == 0]["loss"].tolist()
     with Stepper(cluster, config) as stepper:
         stepped = [stepper.run_until(action="report").result["loss"] for _ in losses]
@@ -60,7 +61,7 @@ def test_models_in_turn_leave_no_groups_in_their_world(cluster, tmp_path):
     with Stepper(cluster, config) as stepper:
         stepper.next()
         assert cluster.run(open_group_count, world_size=8) > before
-    train(cluster, config, directory=tmp_path).result()
+    train(cluster, config, evaluations=QUICK, directory=tmp_path).result()
     assert cluster.run(open_group_count, world_size=8) == before
 
 
@@ -68,7 +69,8 @@ def test_what_a_closed_stepper_left_under_way_reaches_nobody(cluster, tmp_path):
     config = LAYOUTS["apart_fan_in"]
     losses = []
     for number in range(2):
-        trained = train(cluster, config, directory=tmp_path / str(number)).result().steps
+        run = train(cluster, config, evaluations=QUICK, directory=tmp_path / str(number))
+        trained = run.result().steps
         losses.append(trained[trained["rank"] == 7]["loss"].tolist())
         with Stepper(cluster, config) as stepper:
             stepper.run_until(action="report")
