@@ -7,7 +7,11 @@ import importlib
 import re
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
 import mimokit
+from mimokit.experiment.cli import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -49,6 +53,17 @@ def test_the_rooms_of_contributing_exist() -> None:
 
 def test_its_commands_answer() -> None:
     commands = re.findall(r"^mimokit (\w+) (\S+)", README, re.MULTILINE)
-    assert {name for name, _ in commands} == {"plan", "run", "verify"}
-    for _, source in commands:
-        mimokit.plan(source if source.startswith("preset:") else ROOT / source)
+    shown = {name for name, _ in commands}
+    assert shown == {"plan", "run", "verify", "predict", "search", "export"}
+    for name, source in commands:
+        if name == "search":
+            assert source in mimokit.plan.model_names()
+        else:
+            mimokit.plan(source if source.startswith("preset:") else ROOT / source)
+
+
+@pytest.mark.parametrize("name", ["predict", "search", "export"])
+def test_its_commands_about_layouts_run(name: str) -> None:
+    (line,) = re.findall(rf"^mimokit ({name} [^#\n]*)", README, re.MULTILINE)
+    ended = CliRunner().invoke(app, line.split())
+    assert ended.exit_code == 0, ended.output

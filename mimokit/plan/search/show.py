@@ -37,17 +37,24 @@ def result_to_rich(result: SearchResult, rows: int = ROWS) -> Group:
     from rich.text import Text
 
     table = Table(title="Best layouts", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-    for name in COLUMNS:
-        table.add_column(name, overflow="fold")
-    for one in result.top(rows):
-        table.add_row(*map(Text, row_of(one)))
+    # Beside the figures a layout would have the width of a word in a terminal.
+    layouts = Table.grid("", "", padding=(0, 2, 0, 1))
+    figures = [index for index, name in enumerate(COLUMNS) if name != "layout"]
+    found = [row_of(one) for one in result.top(rows)]
+    table.add_column("")
+    for index in figures:
+        widest = max((len(row[index]) for row in found), default=0)
+        table.add_column(COLUMNS[index], min_width=widest)  # a heading may wrap, a figure not
+    for number, row in enumerate(found, start=1):
+        table.add_row(str(number), *(Text(row[index]) for index in figures))
+        layouts.add_row(str(number), Text(row[COLUMNS.index("layout")]))
     why = Table(title="Dropped", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     why.add_column("reason")
     why.add_column("how many", justify="right")
     for reason, count in list(result.dropped.items())[:REASONS]:
         why.add_row(Text(reason), f"{count:,}")
     cut = [Text(sentence, style="yellow") for sentence in result.cut]
-    return Group(Text(title(result), style="bold"), *cut, table, why)
+    return Group(Text(title(result), style="bold"), *cut, table, layouts, Text(), why)
 
 
 def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
