@@ -30,6 +30,7 @@ export default {
 
     const draw = () => {
       const shown = model.get("_shown");
+      theme(); // a new theme's colours may have arrived after its name
       told.innerHTML = shown.heading;
       setText(complaint, shown.complaint);
       complaint.hidden = !shown.complaint;
