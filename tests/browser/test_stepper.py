@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.browser.notebook_page import DARK, OpenNotebook
+from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook
 
 CELL = """
 from mimokit.experiment import Stepper
@@ -43,6 +43,7 @@ def test_clicking_through_steps(open_notebook: OpenNotebook) -> None:
 
 def test_a_difference_is_red_and_a_complaint_is_told(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook(CELL.format(plant="other_values"))
+    notebook.choose_theme(LIGHT)
     notebook.run_all()
     view = notebook.page.locator(VIEW)
     view.get_by_role("button", name="Next transfer").click()
