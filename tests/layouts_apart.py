@@ -76,7 +76,7 @@ def apart_multimodal_config(
     """Return a finalized config; modules lie on their ranks in the order in which they are given.
 
     Args:
-        sizes: module -> (tensor, pipeline, data parallel); encoders are clip, dino and audio.
+        sizes: module -> (tensor, pipeline, data parallel); encoders are clip, dino, qwen and audio.
         num_microbatches: per step.
         options: of `multimodal_config`.
     """

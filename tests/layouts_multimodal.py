@@ -1,4 +1,4 @@
-"""Small configs for tests: two vision encoders and an audio encoder before one language model."""
+"""Small configs for tests: three vision encoders and an audio encoder before a language model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from mimokit.config import (
 from tests.layouts import GLOBAL_BATCH_SIZE
 
 LANGUAGE = "language_module"
-SPECIAL_TOKENS = {"clip": 16, "dino": 17, "audio": 18}
-ROOM = {"clip": 8, "dino": 8, "audio": 12}
+SPECIAL_TOKENS = {"clip": 16, "dino": 17, "audio": 18, "qwen": 19}
+ROOM = {"clip": 8, "dino": 8, "audio": 12, "qwen": 12}
+MROPE_SECTION = [2, 3, 3]
 PRESENCE = {
     # Absent from the second micro-batch of two, and from every third sample of the others.
     "audio": ModalityPresence(microbatches=[True, False], samples=[True, True, False]),
@@ -45,6 +46,9 @@ def architectures(**fields: Any) -> dict[str, ModuleArchitecture]:
             class_token=True,
             num_registers=2,
         ),
+        "qwen": ModuleArchitecture(
+            **small, seq_length=16, image_size=16, patch_size=4, merge_size=2, any_image_size=True
+        ),
         "audio": ModuleArchitecture(**small, seq_length=24, mel_bins=20, merge_size=4),
         LANGUAGE: ModuleArchitecture(
             **{
@@ -66,11 +70,14 @@ def multimodal_config(
     num_microbatches: int = 1,
     frozen: Collection[str] = (),
     tied: bool = False,
+    three_axes: bool = False,
     presence: Mapping[str, ModalityPresence] | None = None,
     **runtime: Any,
 ) -> ExperimentConfig:
     """Return a finalized config; sizes are (tensor_parallel, data_parallel) of each module."""
-    networks = architectures(tied_embeddings=tied)
+    networks = architectures(
+        tied_embeddings=tied, mrope_section=MROPE_SECTION if three_axes else None
+    )
     encoders = [name for name in sizes if name != LANGUAGE]
     model = MimoParallelismConfig(
         llm_module_name=LANGUAGE,

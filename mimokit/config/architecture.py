@@ -30,9 +30,14 @@ class ModuleArchitecture(ConfigModel):
         class_token: a learned position before the patches (CLIP, DINO); it is attended to and not
             handed on.
         num_registers: learned positions beside the class token (DINOv2 with registers), likewise.
+        any_image_size: images may be of any size up to image_size x image_size, each side a
+            multiple of patch_size x merge_size, and come with their grids of patches.
         mel_bins: frequency bands of a log-mel frame; a module that has them is an audio encoder.
         ffn_hidden_size: width inside the feed-forward layer, or None for 4 x hidden_size.
         tied_embeddings: the language model's output layer is its token embedding.
+        mrope_section: of the language model: how many frequencies of a head turn with time, height
+            and width (Qwen2-VL's rotary positions of three axes), half its width together; None
+            where words and images count along one axis.
         frozen: nothing in the module (of an encoder: its projector included) is trained.
     """
 
@@ -47,9 +52,11 @@ class ModuleArchitecture(ConfigModel):
     merge_size: Positive = 1
     class_token: bool = False
     num_registers: NotNegative = 0
+    any_image_size: bool = False
     mel_bins: Positive | None = None
     ffn_hidden_size: Positive | None = None
     tied_embeddings: bool = False
+    mrope_section: Annotated[list[NotNegative], Field(min_length=3, max_length=3)] | None = None
     frozen: bool = False
 
     @property

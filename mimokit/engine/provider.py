@@ -146,6 +146,24 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         self._language_module_name = language_module_name
         super().__init__(config)
 
+    def forward(
+        self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None, **given: Any
+    ) -> Any:
+        """Run the whole model; positions of three axes reach the language model.
+
+        Megatron's own forward keeps positions from it and indexes them as [samples, tokens].
+        """
+        if position_ids is None or position_ids.dim() != 3:
+            return super().forward(input_ids=input_ids, position_ids=position_ids, **given)
+        hook = self.language_model.register_forward_pre_hook(
+            lambda _, places, named: (places, {**named, "position_ids": position_ids}),
+            with_kwargs=True,
+        )
+        try:
+            return super().forward(input_ids=input_ids, position_ids=None, **given)
+        finally:
+            hook.remove()
+
     def _initialize_submodules(self) -> None:
         for name, spec in self.mimo_config.modality_submodules_spec.items():
             torch.manual_seed(module_seed(self._seed, name))

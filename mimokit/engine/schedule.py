@@ -214,15 +214,14 @@ def _language_forward(
 ) -> torch.Tensor:
     mimo = model.model
     with random_state_of(model.language_module_name):
-        words = mimo.get_text_embeddings(
-            text["input_ids"], text["position_ids"], mimo.special_token_ids
-        )
+        positions = text["position_ids"] if text["position_ids"].dim() == 3 else None
+        words = mimo.get_text_embeddings(text["input_ids"], None, mimo.special_token_ids)
         combined = mimo.align_embeddings_by_token_positions(
             {**embeddings, "text": words}, text["input_ids"], mimo.special_token_ids
         )
         return mimo.language_model(  # type: ignore[no-any-return]
             input_ids=None,
-            position_ids=None,
+            position_ids=positions,
             decoder_input=combined,
             attention_mask=_causal_mask(text["input_ids"].shape[1], combined.device),
         )

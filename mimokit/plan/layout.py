@@ -88,6 +88,11 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
             {name: network.modality for name, network in model.module_architectures.items()},
             model.frozen_modules,
             data.absent_microbatches(batch.global_batch_size),
+            [
+                name
+                for name, network in model.module_architectures.items()
+                if network.any_image_size or network.mrope_section is not None
+            ],
         ),
     )
 

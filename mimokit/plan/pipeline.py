@@ -32,11 +32,13 @@ class PipelinePlan:
         schedule: what every stage does, checked.
         ranks: by index of a stage: its ranks, all of which do the same.
         modalities: (module, what it is of), for every module of the graph.
+        three_axes: modules from which integers of three axes travel; see `plan_slots`.
     """
 
     schedule: Schedule
     ranks: tuple[range, ...]
     modalities: tuple[tuple[str, Modality], ...]
+    three_axes: frozenset[str] = frozenset()
 
     @property
     def graph(self) -> StageGraph:
@@ -46,7 +48,7 @@ class PipelinePlan:
     @cached_property
     def slots(self) -> SlotPlan:
         """The slots that tensors have in the messages between stages."""
-        return plan_slots(self.graph, dict(self.modalities))
+        return plan_slots(self.graph, dict(self.modalities), self.three_axes)
 
     def stage_of(self, rank: int) -> Stage:
         """Return the stage that a rank works on.
@@ -98,6 +100,7 @@ def plan_pipeline(
     modalities: Mapping[str, Modality],
     frozen: Collection[str] = (),
     absent: Collection[tuple[str, int]] = (),
+    three_axes: Collection[str] = (),
 ) -> PipelinePlan | None:
     """Return the 1F1B pipeline of a layout, or None where nothing is cut into stages.
 
@@ -114,6 +117,7 @@ def plan_pipeline(
         modalities: encoder -> what it is of.
         frozen: modules of which nothing is trained.
         absent: (module, micro-batch) pairs for which a module has no input.
+        three_axes: modules from which integers of three axes travel.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -132,4 +136,9 @@ def plan_pipeline(
     schedule = plan_schedule(graph, num_microbatches, frozen=frozen, absent=absent, loading=loading)
     kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
     names = [name for name, _ in graph.topology]
-    return PipelinePlan(schedule, ranks, tuple((name, kinds.get(name, "vision")) for name in names))
+    return PipelinePlan(
+        schedule,
+        ranks,
+        tuple((name, kinds.get(name, "vision")) for name in names),
+        frozenset(three_axes).intersection(names),
+    )

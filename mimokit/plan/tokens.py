@@ -14,7 +14,7 @@ FRAMES_PER_POSITION = 2
 
 @dataclass(frozen=True)
 class ImageGeometry:
-    """An image as an encoder sees it.
+    """An image as an encoder sees it; where it takes any size, the largest image.
 
     Attributes:
         rows: patches from top to bottom.
@@ -24,6 +24,7 @@ class ImageGeometry:
         merge_size: merge_size x merge_size patches become one token.
         extra_positions: learned positions in front of the patches (class token and registers),
             which become no tokens.
+        any_size: an image may have fewer rows and columns; each says how many.
     """
 
     rows: int
@@ -32,6 +33,7 @@ class ImageGeometry:
     num_channels: int
     merge_size: int
     extra_positions: int = 0
+    any_size: bool = False
 
     @property
     def height(self) -> int:
@@ -62,8 +64,8 @@ class ImageGeometry:
 def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
     """Return how an encoder's images are cut.
 
-    With an image_size, images are square. Without, an image has `seq_length` patches, in the grid
-    nearest to a square whose sides the merge size divides.
+    With an image_size, images (the largest of them) are square. Without, an image has `seq_length`
+    patches, in the grid nearest to a square whose sides the merge size divides.
 
     Raises:
         ValueError: if image, patch and merge size do not divide each other.
@@ -80,7 +82,15 @@ def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
     else:
         rows, columns = _grid_of(architecture.seq_length, merge)
     extra = int(architecture.class_token) + architecture.num_registers
-    return ImageGeometry(rows, columns, patch, architecture.num_channels, merge, extra)
+    return ImageGeometry(
+        rows,
+        columns,
+        patch,
+        architecture.num_channels,
+        merge,
+        extra,
+        architecture.any_image_size,
+    )
 
 
 def _grid_of(patches: int, merge: int) -> tuple[int, int]:
@@ -151,7 +161,7 @@ def audio_geometry(architecture: ModuleArchitecture) -> AudioGeometry:
 
 
 def tokens_per_item(architecture: ModuleArchitecture) -> int:
-    """Return the tokens that one image, or the longest recording, becomes.
+    """Return the tokens that one image (the largest), or the longest recording, becomes.
 
     Raises:
         ValueError: see `image_geometry` and `audio_geometry`.

@@ -97,6 +97,16 @@ def test_two_encoders_with_one_token() -> None:
         ("model.module_architectures.audio.patch_size", 4, "audio", "patch_size"),
         ("model.module_architectures.audio.merge_size", 5, "audio", "merge_size"),
         ("model.module_architectures.dino.num_registers", -1, "dino", "num_registers"),
+        (f"model.module_architectures.{LANGUAGE}.any_image_size", True, LANGUAGE, "any_image_size"),
+        (
+            f"model.module_architectures.{LANGUAGE}.mrope_section",
+            [1, 1, 1],
+            LANGUAGE,
+            "mrope_section",
+        ),
+        (f"model.module_architectures.{LANGUAGE}.mrope_section", [1, 1], LANGUAGE, "mrope_section"),
+        ("model.module_architectures.dino.mrope_section", [2, 3, 3], "dino", "mrope_section"),
+        ("model.module_architectures.audio.any_image_size", True, "audio", "any_image_size"),
         ("model.module_architectures.dino.frozen", "yes", "dino", "frozen"),
         ("data.modality_seq_lengths.sound", 4, "sound", "modality_seq_lengths"),
         (f"data.modality_seq_lengths.{LANGUAGE}", 4, LANGUAGE, "modality_seq_lengths"),
@@ -112,3 +122,14 @@ def test_wrong_values(path: str, value: object, module: str, field: str) -> None
     assert field in problem.sentence
     assert module in problem.sentence
     assert problem.sentence.endswith((".", "?"))
+
+
+def test_images_of_any_size_have_a_longest_side() -> None:
+    content = three_encoders()
+    put(content, "model.module_architectures.dino.any_image_size", True)
+    assert load(content).model.get_architecture("dino").any_image_size
+    for field in ("image_size", "patch_size"):
+        del content["model"]["module_architectures"]["dino"][field]
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("dino", "any_image_size")
+    assert "image_size is missing" in problem.sentence

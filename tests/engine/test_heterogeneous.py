@@ -127,15 +127,15 @@ def _double_rows(plan, config):
     import torch
 
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.pipeline.stages import StageOutput, VisionStage
+    from mimokit.engine.pipeline.stages import EncoderStage, StageOutput
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training import prepare, training_step
 
     def forward(self, given):
         return StageOutput(torch.zeros(64, 64, requires_grad=True), [8] * 8)
 
-    kept, VisionStage._forward = VisionStage._forward, forward
+    kept, EncoderStage._forward = EncoderStage._forward, forward
     try:
         exhaust(training_step(prepare(plan, config, default_data)))
     finally:
-        VisionStage._forward = kept
+        EncoderStage._forward = kept

@@ -9,8 +9,9 @@ from mimokit.config.checks.subject import Subject
 from mimokit.config.data import DataConfig
 from mimokit.config.problems import Fix, Problem
 
-_ENCODER_FIELDS = ("class_token", "num_registers", "mel_bins")
-_VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers")
+_ENCODER_FIELDS = ("class_token", "num_registers", "any_image_size", "mel_bins")
+_VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers", "any_image_size")
+_LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section")
 
 
 def modality_problems(subject: Subject) -> Iterator[Problem]:
@@ -31,10 +32,20 @@ def _network_problems(
         for field in _ENCODER_FIELDS:
             if getattr(network, field):
                 yield _out_of_place(name, network, field, "is the language module", "an encoder")
+        yield from _section_problem(name, network)
         return
-    if network.tied_embeddings:
-        yield _out_of_place(
-            name, network, "tied_embeddings", "is no language module", "the language module"
+    for field in _LANGUAGE_FIELDS:
+        if getattr(network, field):
+            yield _out_of_place(
+                name, network, field, "is no language module", "the language module"
+            )
+    if network.any_image_size and network.image_size is None and network.modality == "vision":
+        yield Problem(
+            name,
+            "any_image_size",
+            True,
+            f"Module '{name}': any_image_size is true, but image_size is missing; give the longest "
+            "side of an image, and patch_size.",
         )
     if network.modality == "audio":
         for field in _VISION_FIELDS:
@@ -50,6 +61,22 @@ def _network_problems(
                 f"Module '{name}': merge_size is {network.merge_size}, which does not divide its "
                 f"{network.seq_length} positions (seq_length); choose a divisor of them.",
             )
+
+
+def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield the problem of frequencies that three axes do not share out among them."""
+    section, heads = network.mrope_section, network.num_attention_heads
+    half = network.hidden_size // heads // 2
+    if section is None or network.hidden_size % heads or sum(section) == half:
+        return
+    yield Problem(
+        name,
+        "mrope_section",
+        section,
+        f"Module '{name}': mrope_section is {section}, {sum(section)} together, but a head of "
+        f"{network.hidden_size // heads} numbers has {half} frequencies; give each of them to one "
+        "axis.",
+    )
 
 
 def _out_of_place(

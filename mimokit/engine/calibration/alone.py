@@ -17,8 +17,8 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.language import language_model_spec
-from mimokit.engine.models.vision import vision_submodule_spec
-from mimokit.engine.pipeline.stages import LanguageStage, VisionStage
+from mimokit.engine.models.modality import encoder_kind, encoder_submodule_spec
+from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
 from mimokit.engine.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.rng import seed_modules
 from mimokit.plan.tokens import tokens_per_item
@@ -80,19 +80,20 @@ def language_stage(architecture: ModuleArchitecture, alone: Alone) -> LanguageSt
         ).to(rank_device())
     wrapped = wrap_data_parallel(model.language_model, model.language_model.config, groups)
     model.language_model = wrapped
-    return LanguageStage(LANGUAGE, wrapped, True, True, model, {0: IMAGES})
+    return LanguageStage(LANGUAGE, wrapped, True, True, model, {0: IMAGES}, {}, three_axes=False)
 
 
 def vision_stage(
     architecture: ModuleArchitecture, language: ModuleArchitecture, alone: Alone
-) -> VisionStage:
+) -> EncoderStage:
     """Build a whole vision encoder with its projector."""
     groups = alone.collection
     torch.manual_seed(SEED)
-    spec = vision_submodule_spec(architecture, language, ALONE)
+    spec = encoder_submodule_spec(architecture, language, ALONE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         submodule = spec.module.from_spec(inject_process_groups(spec, groups)).to(rank_device())
     config = next(iter(submodule.encoders.values())).config
     wrapped = wrap_data_parallel(submodule, config, groups)
-    return VisionStage(IMAGES, wrapped, True, True, tokens_per_item(architecture))
+    kind, tokens = encoder_kind(architecture), tokens_per_item(architecture)
+    return EncoderStage(IMAGES, wrapped, True, True, kind, tokens)

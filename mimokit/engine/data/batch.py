@@ -12,7 +12,8 @@ A batch is a dictionary:
             "tokens_per_item": [items]            embeddings that each item becomes; left out
                                                   where every item becomes as many
             "hidden_states"                       [tokens, samples, features], or with grid_thw
-                                                  [sum of t*h*w, features], patches in order
+                                                  [sum of t*h*w, features], patches in order (see
+                                                  `mimokit.engine.models.patches`)
         }}}
 
 Every tensor is cut along the dimension in which its samples lie. Items lie in the order of their

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
+import numpy as np
 import torch
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS
-from mimokit.engine.models.modality import encoder_name
+from mimokit.engine.data.positions import merged_grid, three_axis_positions
+from mimokit.engine.models.modality import encoder_kind
+from mimokit.engine.models.patches import GRID, cut_patches
 from mimokit.plan.tokens import AudioGeometry, ImageGeometry, audio_geometry, image_geometry
 
 Presence = Callable[[str, int, int], bool]
@@ -21,14 +24,18 @@ class MultimodalSample(TypedDict):
     """One sample.
 
     Attributes:
-        items: module -> [items, …], pixels or log-mel frames.
+        items: module -> [items, …], pixels or log-mel frames; images of different sizes lie in the
+            top left corner of the largest.
         tokens: module -> [items], placeholders of every item.
+        grids: module -> [items, 3], frames, rows and columns in patches, of images of different
+            sizes.
         words: [words], token ids after all placeholders.
         learned: [words], 1.0 where a word is to be predicted.
     """
 
     items: dict[str, torch.Tensor]
     tokens: dict[str, torch.Tensor]
+    grids: dict[str, torch.Tensor]
     words: torch.Tensor
     learned: torch.Tensor
 
@@ -58,6 +65,11 @@ class EncoderInputs:
             return torch.zeros(0, shape.mel_bins, shape.frames)
         return torch.zeros(0, shape.num_channels, shape.height, shape.width)
 
+    @property
+    def any_size(self) -> bool:
+        """Whether it takes images of different sizes."""
+        return isinstance(self.geometry, ImageGeometry) and self.geometry.any_size
+
 
 def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
     """Return what the encoders of a config read, in its order.
@@ -80,13 +92,24 @@ def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
         found.append(
             EncoderInputs(
                 name,
-                encoder_name(architecture),
+                encoder_kind(architecture).name,
                 model.special_token_ids[name],
                 geometry,
                 room // geometry.tokens,
             )
         )
     return tuple(found)
+
+
+def drawn_grids(
+    encoder: EncoderInputs, images: int, generator: np.random.Generator
+) -> torch.Tensor:
+    """Draw sizes of images: [images, 3], one frame, rows and columns of patches up to the most."""
+    shape = encoder.geometry
+    assert isinstance(shape, ImageGeometry)
+    most = [shape.rows // shape.merge_size + 1, shape.columns // shape.merge_size + 1]
+    sides = torch.tensor(generator.integers(1, most, size=(images, 2)))
+    return torch.cat([torch.ones(images, 1, dtype=torch.int64), sides * shape.merge_size], dim=1)
 
 
 class MultimodalCollate:
@@ -96,12 +119,20 @@ class MultimodalCollate:
         encoders: what each encoder reads.
         seq_length: tokens per sequence.
         padding: token id.
+        three_axes: give every token a position on three axes, rather than its place.
     """
 
-    def __init__(self, encoders: Sequence[EncoderInputs], seq_length: int, padding: int) -> None:
+    def __init__(
+        self,
+        encoders: Sequence[EncoderInputs],
+        seq_length: int,
+        padding: int,
+        three_axes: bool = False,
+    ) -> None:
         self.encoders = tuple(encoders)
         self.seq_length = seq_length
         self.padding = padding
+        self.three_axes = three_axes
 
     def __call__(self, samples: list[MultimodalSample]) -> dict[str, object]:
         """Return a batch in the form that `mimokit.engine.data.batch` describes.
@@ -116,16 +147,25 @@ class MultimodalCollate:
         labels = tokens[:, 1:].clone()
         for encoder in self.encoders:
             labels[labels == encoder.token] = self.padding
-        positions = torch.arange(self.seq_length).expand(len(samples), -1)
         return {
             "input_ids": tokens[:, :-1].contiguous(),
             "labels": labels,
             "loss_mask": learned[:, 1:].contiguous(),
-            "position_ids": positions.contiguous(),
+            "position_ids": self._positions(tokens[:, :-1], samples),
             "modality_inputs": {
                 encoder.module: _inputs(encoder, samples) for encoder in self.encoders
             },
         }
+
+    def _positions(self, ids: torch.Tensor, samples: Sequence[MultimodalSample]) -> torch.Tensor:
+        if not self.three_axes:
+            return torch.arange(self.seq_length).expand(len(samples), -1).contiguous()
+        grids = {
+            encoder.token: merged_grid(_grids(encoder, samples), encoder.geometry.merge_size)
+            for encoder in self.encoders
+            if encoder.any_size
+        }
+        return three_axis_positions(ids, grids)
 
     def _lay_out(
         self, sample: MultimodalSample, tokens: torch.Tensor, learned: torch.Tensor
@@ -147,9 +187,26 @@ class MultimodalCollate:
 def _inputs(encoder: EncoderInputs, samples: Sequence[MultimodalSample]) -> dict[str, object]:
     values = torch.cat([sample["items"][encoder.module] for sample in samples])
     items = [len(sample["items"][encoder.module]) for sample in samples]
+    tokens = torch.cat([sample["tokens"][encoder.module] for sample in samples])
     if isinstance(encoder.geometry, AudioGeometry):
-        tokens = torch.cat([sample["tokens"][encoder.module] for sample in samples])
         tensors = {"input_features": values, ITEM_TOKENS: tokens}
+    elif encoder.geometry.any_size:
+        grids = _grids(encoder, samples)
+        patches = _patches(values, grids, encoder.geometry)
+        tensors = {"hidden_states": patches, GRID: grids, ITEM_TOKENS: tokens}
     else:
         tensors = {"pixel_values": values}
     return {ITEMS: torch.tensor(items), encoder.encoder: tensors}
+
+
+def _grids(encoder: EncoderInputs, samples: Sequence[MultimodalSample]) -> torch.Tensor:
+    return torch.cat([sample["grids"][encoder.module] for sample in samples])
+
+
+def _patches(images: torch.Tensor, grids: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
+    """Return the patches of all images in a row: [patches, channels x patch size^2]."""
+    parts = [images.new_zeros(0, geometry.num_channels * geometry.patch_size**2)]
+    for image, (_, rows, columns) in zip(images, grids.tolist(), strict=True):
+        own = image[:, : rows * geometry.patch_size, : columns * geometry.patch_size]
+        parts.append(cut_patches(own[None], geometry)[0])
+    return torch.cat(parts)

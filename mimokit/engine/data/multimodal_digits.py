@@ -1,9 +1,10 @@
 """Digits that are seen, heard and read: one task for encoders of several kinds.
 
 A sample has scans of digits (see `mimokit.engine.data.digits`), which every vision encoder gets in
-its own image size, spoken digits (see `mimokit.engine.data.speech`), which every audio encoder
-gets, and one or two digits as text. The answer is all of them in this order. What a sample lacks
-by the presence pattern of the data config, its answer lacks as well.
+its own image size (or, where it takes any, each in a size of its own), spoken digits (see
+`mimokit.engine.data.speech`), which every audio encoder gets, and one or two digits as text. The
+answer is all of them in this order. What a sample lacks by the presence pattern of the data config,
+its answer lacks as well.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ from torch.utils.data import Dataset
 
 from mimokit.engine.data.digits import END_TOKEN, MAX_DIGITS, READ_TOKEN, Split, load_scans
 from mimokit.engine.data.iterators import place_of
-from mimokit.engine.data.multimodal import EncoderInputs, MultimodalSample, Presence
+from mimokit.engine.data.multimodal import (
+    EncoderInputs,
+    MultimodalSample,
+    Presence,
+    drawn_grids,
+)
 from mimokit.engine.data.speech import log_mel, padded, speak
+from mimokit.engine.models.patches import tokens_of_grid
 from mimokit.plan.tokens import AudioGeometry, ImageGeometry
 
 MAX_WRITTEN = 2
@@ -61,6 +68,7 @@ class MultimodalDigits(Dataset[MultimodalSample]):
         written = generator.integers(0, 10, size=int(generator.integers(1, MAX_WRITTEN + 1)))
         items: dict[str, torch.Tensor] = {}
         tokens: dict[str, torch.Tensor] = {}
+        grids: dict[str, torch.Tensor] = {}
         answered: dict[str, list[int]] = {"seen": [], "heard": []}
         for encoder in self.encoders:
             audio = isinstance(encoder.geometry, AudioGeometry)
@@ -68,17 +76,28 @@ class MultimodalDigits(Dataset[MultimodalSample]):
             if not self.presence(encoder.module, *place_of(index)):
                 items[encoder.module] = encoder.no_items()
                 tokens[encoder.module] = torch.zeros(0, dtype=torch.int64)
+                grids[encoder.module] = torch.zeros(0, 3, dtype=torch.int64)
                 continue
             answered["heard" if audio else "seen"] = digits
+            if encoder.any_size:
+                grids[encoder.module] = drawn_grids(encoder, len(scans), generator)
             items[encoder.module], tokens[encoder.module] = (
-                _recordings(encoder, spoken) if audio else _images(encoder, scans)
+                _recordings(encoder, spoken)
+                if audio
+                else _images(encoder, scans, grids.get(encoder.module))
             )
         question = [*written.tolist(), READ_TOKEN]
         answer = [*answered["seen"], *answered["heard"], *written.tolist(), END_TOKEN]
         learned = torch.zeros(len(question) + len(answer))
         learned[len(question) :] = 1.0
         words = torch.tensor(question + answer)
-        return {"items": items, "tokens": tokens, "words": words, "learned": learned}
+        return {
+            "items": items,
+            "tokens": tokens,
+            "grids": grids,
+            "words": words,
+            "learned": learned,
+        }
 
     def _seen(self, generator: np.random.Generator) -> tuple[torch.Tensor, list[int]]:
         """Return scans [n, 8, 8] and their digits."""
@@ -132,13 +151,26 @@ def _count(generator: np.random.Generator, most: int) -> int:
     return int(generator.integers(1, most + 1)) if most else 0
 
 
-def _images(encoder: EncoderInputs, scans: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _images(
+    encoder: EncoderInputs, scans: torch.Tensor, grids: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return scans in the sizes of their grids, or all in the encoder's, and the tokens of each."""
     shape = encoder.geometry
     assert isinstance(shape, ImageGeometry)
-    images = torch.nn.functional.interpolate(
-        scans[:, None], size=(shape.height, shape.width), mode="bilinear", align_corners=False
+    if grids is None:
+        images = _scaled(scans, shape.height, shape.width)
+        return images, torch.full((len(scans),), shape.tokens)
+    images = torch.zeros(len(scans), 1, shape.height, shape.width)
+    for place, (_, rows, columns) in enumerate(grids.tolist()):
+        height, width = rows * shape.patch_size, columns * shape.patch_size
+        images[place, :, :height, :width] = _scaled(scans[place : place + 1], height, width)[0]
+    return images, tokens_of_grid(grids, shape.merge_size)
+
+
+def _scaled(scans: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    return torch.nn.functional.interpolate(
+        scans[:, None], size=(height, width), mode="bilinear", align_corners=False
     )
-    return images, torch.full((len(scans),), shape.tokens)
 
 
 def _recordings(

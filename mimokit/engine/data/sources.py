@@ -102,6 +102,10 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
             f"its images are {geometry.height}x{geometry.width} with {geometry.num_channels} "
             f"channels, the scans {IMAGE_SIZE}x{IMAGE_SIZE} with 1"
         )
+    if geometry.any_size:
+        return f"its encoder {name!r} takes images of any size, the scans have one"
+    if _three_axes(config):
+        return "its language model has positions of three axes, strips have places in a row"
     if config.data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {config.data.vocab_size}, less than {len(VOCABULARY)}"
     digits = min(MAX_DIGITS, config.data.image_seq_length // geometry.tokens)
@@ -134,7 +138,7 @@ class MultimodalDigitData:
         return TrainingData(
             name="digits (" + " + ".join([*_counted(views), "text"]) + ")",
             train=MultimodalDigits(encoders, data.is_present, "train", data.dataset_size),
-            collate_fn=MultimodalCollate(encoders, data.seq_length, PADDING_TOKEN),
+            collate_fn=_collate(config, PADDING_TOKEN),
             test=MultimodalDigits(encoders, data.is_present, "test", 10_000),
             chance=multimodal_digits.chance_of_exact_match(
                 encoders, data.is_present, data.num_microbatches, global_batch_size
@@ -185,8 +189,13 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
             data.vocab_size,
             config.runtime.seed,
         ),
-        collate_fn=MultimodalCollate(encoders, data.seq_length, padding=0),
+        collate_fn=_collate(config, padding=0),
     )
+
+
+def _collate(config: ExperimentConfig, padding: int) -> MultimodalCollate:
+    encoders, seq_length = encoder_inputs(config), config.data.seq_length
+    return MultimodalCollate(encoders, seq_length, padding, three_axes=_three_axes(config))
 
 
 def default_data(config: ExperimentConfig) -> TrainingData:
@@ -200,8 +209,18 @@ def default_data(config: ExperimentConfig) -> TrainingData:
 
 def _one_vision_encoder(config: ExperimentConfig) -> bool:
     """Tell whether the model is of the kind that strips of digits are made for."""
-    names = config.model.encoder_module_names
-    return len(names) == 1 and config.model.get_architecture(names[0]).modality == "vision"
+    networks = [config.model.get_architecture(name) for name in config.model.encoder_module_names]
+    return (
+        len(networks) == 1
+        and networks[0].modality == "vision"
+        and not networks[0].any_image_size
+        and not _three_axes(config)
+    )
+
+
+def _three_axes(config: ExperimentConfig) -> bool:
+    language = config.model.get_architecture(config.model.llm_module_name)
+    return language.mrope_section is not None
 
 
 def _encoder(config: ExperimentConfig) -> ModuleArchitecture:

@@ -13,7 +13,13 @@ import torch
 from torch.utils.data import Dataset
 
 from mimokit.engine.data.iterators import place_of
-from mimokit.engine.data.multimodal import EncoderInputs, MultimodalSample, Presence
+from mimokit.engine.data.multimodal import (
+    EncoderInputs,
+    MultimodalSample,
+    Presence,
+    drawn_grids,
+)
+from mimokit.engine.models.patches import tokens_of_grid
 from mimokit.plan.tokens import AudioGeometry
 
 
@@ -62,16 +68,27 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         place = place_of(index)
         items: dict[str, torch.Tensor] = {}
         tokens: dict[str, torch.Tensor] = {}
+        grids: dict[str, torch.Tensor] = {}
         for encoder in self.encoders:
             values, counts = _noise(encoder, generator)
+            if encoder.any_size:
+                grids[encoder.module] = drawn_grids(encoder, len(values), generator)
+                counts = tokens_of_grid(grids[encoder.module], encoder.geometry.merge_size)
             if not self.presence(encoder.module, *place):
                 values, counts = values[:0], counts[:0]
+                grids[encoder.module] = torch.zeros(0, 3, dtype=torch.int64)
             items[encoder.module], tokens[encoder.module] = values, counts
         room = self.seq_length + 1 - int(sum(counts.sum() for counts in tokens.values()))
         words = generator.integers(0, self.vocab_size, size=int(generator.integers(2, room + 1)))
         learned = torch.ones(len(words))
         learned[0] = 0.0
-        return {"items": items, "tokens": tokens, "words": torch.tensor(words), "learned": learned}
+        return {
+            "items": items,
+            "tokens": tokens,
+            "grids": grids,
+            "words": torch.tensor(words),
+            "learned": learned,
+        }
 
 
 def _noise(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import torch
 
-from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
 from mimokit.engine.megatron import (
     AttnMaskType,
     AudioModalitySubmodules,
@@ -17,16 +16,10 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
-from mimokit.engine.models.encoder import (
-    Encoder,
-    encoder_layer_spec,
-    projector_spec,
-    submodule_spec,
-)
-from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
+from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.transformer import StagePart
 from mimokit.plan.tokens import AudioGeometry, audio_geometry
 
-AUDIO_ENCODER_NAME = "whisper_encoder"
 _KERNEL = 3
 
 
@@ -80,9 +73,7 @@ class AudioTransformer(Encoder):
         embedded: torch.Tensor = hidden.permute(2, 0, 1) + self.position_embedding[:, None]
         return embedded.contiguous()
 
-    def finish(
-        self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, recordings, hidden] to [tokens, merge_size * hidden], padding left out.
 
         Raises:
@@ -92,19 +83,19 @@ class AudioTransformer(Encoder):
         tokens = hidden.transpose(0, 1).reshape(
             hidden.shape[1], shape.tokens, shape.merge_size * hidden.shape[-1]
         )
-        if tokens_per_item is None:
+        if sizes is None:
             return tokens.flatten(0, 1)
-        if bool(((tokens_per_item < 1) | (tokens_per_item > shape.tokens)).any()):
+        if bool(((sizes < 1) | (sizes > shape.tokens)).any()):
             raise ValueError(
-                f"The batch says that recordings become {tokens_per_item.tolist()} tokens, but the "
-                f"encoder makes 1 to {shape.tokens} of each."
+                f"The batch says that recordings become {sizes.tolist()} tokens, but the encoder "
+                f"makes 1 to {shape.tokens} of each."
             )
         counted = torch.arange(shape.tokens, device=hidden.device)
-        return tokens[counted < tokens_per_item[:, None]]
+        return tokens[counted < sizes[:, None]]
 
-    def _mask(self, tokens_per_item: torch.Tensor) -> torch.Tensor:
-        positions = torch.arange(self.geometry.positions, device=tokens_per_item.device)
-        heard = positions < (tokens_per_item * self.geometry.merge_size)[:, None]
+    def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(self.geometry.positions, device=sizes.device)
+        heard = positions < (sizes * self.geometry.merge_size)[:, None]
         return ~heard[:, None, None]
 
 
@@ -122,30 +113,12 @@ def sinusoids(positions: int, width: int) -> torch.Tensor:
     return table.float()
 
 
-def audio_submodule_spec(
-    architecture: ModuleArchitecture,
-    language: ModuleArchitecture,
-    parallelism: ModuleParallelismConfig,
-    initial_seed: int = 0,
-    part: StagePart = WHOLE,
-) -> ModuleSpec:
-    """Return the spec of encoder and projector; the provider injects the process groups.
-
-    The projector is on the last stage.
-
-    Raises:
-        ValueError: if the merge size does not divide the positions.
-    """
-    encoder = ModuleSpec(
-        module=AudioTransformer,
-        params={
-            "config": transformer_config(architecture, parallelism),
-            "layer_spec": encoder_layer_spec(initial_seed, AttnMaskType.padding),
-            "geometry": audio_geometry(architecture),
-            "part": part,
-            "pg_collection": None,
-        },
-    )
-    features = architecture.hidden_size * architecture.merge_size
-    projector = projector_spec(features, language, parallelism) if part.last else None
-    return submodule_spec(AudioModalitySubmodules, AUDIO_ENCODER_NAME, encoder, projector)
+AUDIO = EncoderKind(
+    name="whisper_encoder",
+    encoder=AudioTransformer,
+    submodules=AudioModalitySubmodules,
+    mask_type=AttnMaskType.padding,
+    parameters=lambda architecture: {"geometry": audio_geometry(architecture)},
+    merged=lambda architecture: architecture.merge_size,
+    sizes="tokens_per_item",
+)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -71,23 +74,28 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def embed(self, **inputs: torch.Tensor) -> torch.Tensor:
         """Items to [positions, items, hidden]; on the first stage."""
 
-    def run_layers(
-        self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """[positions, items, hidden] through the layers that this stage holds."""
+    def run_layers(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        """[positions, items, hidden] through the layers that this stage holds.
+
+        Args:
+            hidden: of the stage before, or embedded here.
+            sizes: of the items, see `EncoderKind`; None where all are alike.
+        """
         if not self.part.first:
             self.decoder.set_input_tensor(hidden)
-        mask = None if tokens_per_item is None else self._mask(tokens_per_item)
+        mask = None if sizes is None else self._mask(sizes)
         output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
         return output
 
     @abstractmethod
-    def finish(
-        self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
 
-    def _mask(self, tokens_per_item: torch.Tensor) -> torch.Tensor | None:
+    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return the tokens that every item becomes, from its size: [items]."""
+        return sizes
+
+    def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
         """[items, 1, 1, positions], True where nobody may look; None where all may be seen."""
         return None
 
@@ -130,15 +138,54 @@ def projector_spec(
     )
 
 
-def submodule_spec(
-    kind: type[ModalitySubmodules], name: str, encoder: ModuleSpec, projector: ModuleSpec | None
-) -> ModuleSpec:
-    """Return the spec of an encoder under its name, and of its projector on the last stage."""
-    return ModuleSpec(
-        module=kind,
-        params={},
-        submodules={
-            "encoders": {name: encoder},
-            "input_projections": [] if projector is None else [projector],
-        },
-    )
+@dataclass(frozen=True)
+class EncoderKind:
+    """What sets one kind of encoder apart from the others.
+
+    Attributes:
+        name: under which a batch holds its inputs.
+        encoder: its class.
+        submodules: Megatron's class around encoder and projector.
+        mask_type: what an item's positions may see.
+        parameters: an encoder's architecture -> what its class takes beside what all encoders take.
+        merged: an encoder's architecture -> how many positions become one token.
+        sizes: the input that says how large each item is, [items, …] in int64, which goes with the
+            hidden states to all stages; None where all items are alike.
+        size_shape: the shape of one item's size.
+    """
+
+    name: str
+    encoder: type[Encoder]
+    submodules: type[ModalitySubmodules]
+    mask_type: AttnMaskType
+    parameters: Callable[[ModuleArchitecture], Mapping[str, Any]]
+    merged: Callable[[ModuleArchitecture], int]
+    sizes: str | None = None
+    size_shape: tuple[int, ...] = ()
+
+    def spec(
+        self,
+        architecture: ModuleArchitecture,
+        language: ModuleArchitecture,
+        parallelism: ModuleParallelismConfig,
+        initial_seed: int,
+        part: StagePart,
+    ) -> ModuleSpec:
+        """Return the spec of encoder and projector; see `encoder_submodule_spec`."""
+        encoder = ModuleSpec(
+            module=self.encoder,
+            params={
+                "config": transformer_config(architecture, parallelism),
+                "layer_spec": encoder_layer_spec(initial_seed, self.mask_type),
+                "part": part,
+                "pg_collection": None,
+                **self.parameters(architecture),
+            },
+        )
+        features = architecture.hidden_size * self.merged(architecture)
+        projectors = [projector_spec(features, language, parallelism)] if part.last else []
+        return ModuleSpec(
+            module=self.submodules,
+            params={},
+            submodules={"encoders": {self.name: encoder}, "input_projections": projectors},
+        )

@@ -61,7 +61,7 @@ def language_model_spec(
     """Return the spec of a decoder-only language model; the provider injects `pg_collection`.
 
     Positions are rotary, so that they hold for image tokens as well: `MimoModel` adds learned
-    position embeddings to text tokens only.
+    position embeddings to text tokens only. Positions of three axes have to be given to the model.
     """
     return ModuleSpec(
         module=LanguageModel,
@@ -70,7 +70,7 @@ def language_model_spec(
             "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
             "vocab_size": architecture.vocab_size,
             "max_sequence_length": architecture.seq_length,
-            "position_embedding_type": "rope",
+            "position_embedding_type": "mrope" if architecture.mrope_section else "rope",
             "share_embeddings_and_output_weights": architecture.tied_embeddings,
             "pre_process": part.first,
             "post_process": part.last,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
 from mimokit.engine.megatron import ModuleSpec
-from mimokit.engine.models.audio import AUDIO_ENCODER_NAME, audio_submodule_spec
+from mimokit.engine.models.any_size import ANY_SIZE_VISION
+from mimokit.engine.models.audio import AUDIO
+from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.transformer import WHOLE, StagePart
-from mimokit.engine.models.vision import ENCODER_NAME, vision_submodule_spec
+from mimokit.engine.models.vision import VISION
 
 
-def encoder_name(architecture: ModuleArchitecture) -> str:
-    """Return the name under which a batch holds the inputs of an encoder."""
-    return AUDIO_ENCODER_NAME if architecture.modality == "audio" else ENCODER_NAME
+def encoder_kind(architecture: ModuleArchitecture) -> EncoderKind:
+    """Return which kind of encoder an architecture describes."""
+    if architecture.modality == "audio":
+        return AUDIO
+    return ANY_SIZE_VISION if architecture.any_image_size else VISION
 
 
 def encoder_submodule_spec(
@@ -21,10 +25,10 @@ def encoder_submodule_spec(
     initial_seed: int = 0,
     part: StagePart = WHOLE,
 ) -> ModuleSpec:
-    """Return the spec of a vision or audio encoder and its projector.
+    """Return the spec of an encoder and its projector; the provider injects the process groups.
 
     Args:
-        architecture: of the encoder; `modality` says which kind it is.
+        architecture: of the encoder.
         language: of the language model, in whose width the projector ends.
         parallelism: of the encoder.
         initial_seed: see `SeededTransformerLayer`.
@@ -33,5 +37,5 @@ def encoder_submodule_spec(
     Raises:
         ValueError: if its sizes do not divide each other.
     """
-    build = audio_submodule_spec if architecture.modality == "audio" else vision_submodule_spec
-    return build(architecture, language, parallelism, initial_seed, part)
+    kind = encoder_kind(architecture)
+    return kind.spec(architecture, language, parallelism, initial_seed, part)

@@ -56,6 +56,7 @@ def transformer_config(
             tensor_model_parallel_size=parallelism.tensor_parallel,
             pipeline_model_parallel_size=parallelism.pipeline_parallel,
             context_parallel_size=parallelism.context_parallel,
+            mrope_section=architecture.mrope_section,
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
             params_dtype=torch.float32,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
     ModuleSpec,
@@ -12,16 +14,10 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     VisionModalitySubmodules,
 )
-from mimokit.engine.models.encoder import (
-    Encoder,
-    encoder_layer_spec,
-    projector_spec,
-    submodule_spec,
-)
-from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
+from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.patches import cut_patches
+from mimokit.engine.models.transformer import StagePart
 from mimokit.plan.tokens import ImageGeometry, image_geometry
-
-ENCODER_NAME = "vit_encoder"
 
 
 class VisionTransformer(Encoder):
@@ -82,68 +78,46 @@ class VisionTransformer(Encoder):
             raise ValueError(
                 f"The encoder takes images of {expected} (channels, height, width), not of {given}."
             )
-        patches = self.patch_embedding(self._patches(pixel_values))
-        positions = self.position_embedding
-        parts = [patches + positions[-self.geometry.patches :]]
+        patches = self.patch_embedding(cut_patches(pixel_values, shape))
+        return self._with_extra(patches + self.position_embedding[-shape.patches :])
+
+    def _with_extra(self, patches: torch.Tensor) -> torch.Tensor:
+        """Put class token and registers before patches: [images, patches, hidden] turned around."""
+        parts = [patches]
         if hasattr(self, "registers"):
             parts.insert(0, self.registers.expand(len(patches), -1, -1))
         if hasattr(self, "class_token"):
-            parts.insert(0, (self.class_token + positions[:1]).expand(len(patches), -1, -1))
+            first = self.class_token + self.position_embedding[:1]
+            parts.insert(0, first.expand(len(patches), -1, -1))
         return torch.cat(parts, dim=1).transpose(0, 1).contiguous()
 
-    def finish(
-        self, hidden: torch.Tensor, tokens_per_item: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [images * tokens, merge_size^2 * hidden].
 
         Raises:
             ValueError: if the batch says that an image becomes another number of tokens.
         """
-        if tokens_per_item is not None and bool((tokens_per_item != self.geometry.tokens).any()):
+        if sizes is not None and bool((sizes != self.geometry.tokens).any()):
             raise ValueError(
-                f"The batch says that images become {tokens_per_item.tolist()} tokens, but the "
-                f"encoder makes {self.geometry.tokens} of each."
+                f"The batch says that images become {sizes.tolist()} tokens, but the encoder makes "
+                f"{self.geometry.tokens} of each."
             )
         patches = hidden[self.geometry.extra_positions :].transpose(0, 1).contiguous()
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
-    def _patches(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Cut [n, (c), h, w] into [n, patches, c * patch^2]; a merged square lies in a row."""
-        shape, images = self.geometry, len(pixel_values)
-        merge, patch = shape.merge_size, shape.patch_size
-        rows, columns = shape.rows // merge, shape.columns // merge
-        cut = pixel_values.reshape(
-            images, shape.num_channels, rows, merge, patch, columns, merge, patch
-        )
-        ordered = cut.permute(0, 2, 5, 3, 6, 1, 4, 7)
-        return ordered.reshape(images, shape.patches, shape.num_channels * patch**2)
+
+def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
+    return {
+        "geometry": image_geometry(architecture),
+        "class_token": architecture.class_token,
+    }
 
 
-def vision_submodule_spec(
-    architecture: ModuleArchitecture,
-    language: ModuleArchitecture,
-    parallelism: ModuleParallelismConfig,
-    initial_seed: int = 0,
-    part: StagePart = WHOLE,
-) -> ModuleSpec:
-    """Return the spec of encoder and projector; the provider injects the process groups.
-
-    The projector is on the last stage.
-
-    Raises:
-        ValueError: if image, patch and merge size do not divide each other.
-    """
-    encoder = ModuleSpec(
-        module=VisionTransformer,
-        params={
-            "config": transformer_config(architecture, parallelism),
-            "layer_spec": encoder_layer_spec(initial_seed, AttnMaskType.no_mask),
-            "geometry": image_geometry(architecture),
-            "class_token": architecture.class_token,
-            "part": part,
-            "pg_collection": None,
-        },
-    )
-    features = architecture.hidden_size * architecture.merge_size**2
-    projector = projector_spec(features, language, parallelism) if part.last else None
-    return submodule_spec(VisionModalitySubmodules, ENCODER_NAME, encoder, projector)
+VISION = EncoderKind(
+    name="vit_encoder",
+    encoder=VisionTransformer,
+    submodules=VisionModalitySubmodules,
+    mask_type=AttnMaskType.no_mask,
+    parameters=_parameters,
+    merged=lambda architecture: architecture.merge_size**2,
+)

@@ -91,6 +91,11 @@ class StageExecutor:
             "send-backward": self._send_backward,
         }
 
+    @property
+    def held(self) -> Mapping[int, Microbatch]:
+        """What is kept of every micro-batch that is under way."""
+        return self._stage.held
+
     def run(self, actions: Sequence[Action], look: LossOf | None = None) -> Schedule[None]:
         """Yield a step before each action and do it; what was sent has arrived at the end.
 
@@ -114,7 +119,7 @@ class StageExecutor:
         yield Step("wait", stage)
         self.model.communicator.wait()
         self._read(self.model.pipeline.schedule.num_microbatches)
-        self._held.clear()
+        self._stage.held.clear()
 
     def _where(self, action: Action) -> str:
         stage = self.model.pipeline.graph.stages[self.model.stage_index]
@@ -167,9 +172,9 @@ class StageExecutor:
 
     def _send_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        output = self._held[microbatch].output
+        output = self.held[microbatch].output
         assert output is not None
-        tensors = [output.tensor.detach(), *_integers(output.counts, output.integers)]
+        tensors = [output.tensor.detach(), *_counts(output.counts), *output.integers]
         self._send(tensors, edge, microbatch, 0)
 
     def _receive_backward(self, action: Action) -> None:
@@ -184,9 +189,8 @@ class StageExecutor:
     def _send_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
         gradient = self._stage.gradient(microbatch, edge)
-        given = self._held[microbatch].given
-        integers = _integers(given.counts[edge.index], given.integers[edge.index])
-        self._send([gradient, *integers], edge, microbatch, 1)
+        counts = self.held[microbatch].given.counts[edge.index]
+        self._send([gradient, *_counts(counts)], edge, microbatch, 1)
 
     def _send(
         self, tensors: list[torch.Tensor], edge: StageEdge, microbatch: int, direction: int
@@ -194,10 +198,9 @@ class StageExecutor:
         self.model.communicator.send(tensors, edge, microbatch, direction)
 
 
-def _integers(counts: list[int], more: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """Return the integers of a message; hidden states of the language model have none."""
-    numbers = torch.tensor(counts, dtype=torch.int64, device=rank_device())
-    return [numbers, *more] if counts or more else []
+def _counts(counts: list[int]) -> list[torch.Tensor]:
+    """Return rows or items per sample as they are sent; where there are none, nothing is."""
+    return [torch.tensor(counts, dtype=torch.int64, device=rank_device())] if counts else []
 
 
 def before_reduction(model: StagedModel) -> tuple[Action, ...]:

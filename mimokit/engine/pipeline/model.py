@@ -20,17 +20,11 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.language import language_model_spec
-from mimokit.engine.models.modality import encoder_submodule_spec
+from mimokit.engine.models.modality import encoder_kind, encoder_submodule_spec
 from mimokit.engine.models.transformer import StagePart
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.stages import (
-    AudioStage,
-    EncoderStage,
-    LanguageStage,
-    ModuleStage,
-    VisionStage,
-)
+from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage, ModuleStage
 from mimokit.engine.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.rng import module_seed, seed_modules
 from mimokit.plan.tokens import tokens_per_item
@@ -170,8 +164,8 @@ def _encoder_stage(
     encoder = next(iter(submodule.encoders.values()))
     wrapped = wrap_data_parallel(submodule, encoder.config, groups)
     architecture = config.get_architecture(name)
-    stage = AudioStage if architecture.modality == "audio" else VisionStage
-    return stage(name, wrapped, part.first, part.last, tokens_per_item(architecture))
+    kind, tokens = encoder_kind(architecture), tokens_per_item(architecture)
+    return EncoderStage(name, wrapped, part.first, part.last, kind, tokens)
 
 
 def _language_stage(
@@ -198,4 +192,14 @@ def _language_stage(
     assert plan.pipeline is not None
     first = plan.pipeline.graph.stage(name, 0).index
     modalities = {edge.index: edge.modality for edge in plan.pipeline.graph.incoming[first]}
-    return LanguageStage(name, wrapped, part.first, part.last, model, modalities)
+    networks = {encoder: config.get_architecture(encoder) for encoder in modalities.values()}
+    return LanguageStage(
+        name,
+        wrapped,
+        part.first,
+        part.last,
+        model,
+        modalities,
+        merge_sizes={n: own.merge_size for n, own in networks.items() if own.any_image_size},
+        three_axes=config.get_architecture(name).mrope_section is not None,
+    )

@@ -14,7 +14,12 @@ from typing import Literal
 import torch
 
 from mimokit.engine.pipeline.shapes import ShapeMismatchError
-from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
+from mimokit.engine.pipeline.stages import (
+    PipelineStage,
+    StageInput,
+    StageOutput,
+    split_integers,
+)
 from mimokit.plan.pipeline import PipelinePlan
 from mimokit.plan.schedule import StageEdge
 
@@ -101,8 +106,7 @@ class PipelineStageMultimodality:
         hidden, *integers = tensors
         trained = bool(self._work.carry_backward[edge.index, microbatch])
         given.hidden[edge.index] = hidden.requires_grad_(trained and torch.is_grad_enabled())
-        given.counts[edge.index] = integers[0].tolist() if integers else []
-        given.integers[edge.index] = tuple(integers[1:])
+        given.counts[edge.index], given.integers[edge.index] = split_integers(integers)
 
     def forward_one_chunk(self, microbatch: int) -> Microbatch:
         """Compute a micro-batch.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from mimokit.engine.models.patches import tokens_of_grid
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -15,7 +17,7 @@ class Packed:
     Attributes:
         hidden: [tokens, samples, width].
         attention_mask: [1, 1, tokens, tokens], True where nobody may look: causal.
-        position_ids: as they came in, or None where places count as they lie (rotary positions).
+        position_ids: [3, samples, tokens], or None where tokens count as they lie.
     """
 
     hidden: torch.Tensor
@@ -62,6 +64,33 @@ def _lay(hidden: torch.Tensor, places: torch.Tensor, rows: torch.Tensor, name: s
             "they must be equal."
         )
     return hidden.index_copy(0, index.to(hidden.device), rows.to(hidden.dtype))
+
+
+def check_grids(
+    grids: torch.Tensor, items: Sequence[int], rows: Sequence[int], merge_size: int, name: str
+) -> None:
+    """Compare the rows that a module sent with the sizes of its images, sample by sample.
+
+    Args:
+        grids: [images, 3]: frames, rows and columns of every image, in patches.
+        items: images of every sample.
+        rows: rows of every sample.
+        merge_size: merge_size x merge_size patches become one row.
+        name: of the module.
+
+    Raises:
+        ValueError: there is not one grid for every image; or naming the first sample of which the
+            images become another number of rows.
+    """
+    if len(grids) != sum(items):
+        raise ValueError(f"Module {name!r} sent {len(grids)} grids for {sum(items)} images.")
+    becoming = torch.split(tokens_of_grid(grids, merge_size), list(items))
+    for sample, (tokens, sent) in enumerate(zip(becoming, rows, strict=True)):
+        if int(tokens.sum()) != sent:
+            raise ValueError(
+                f"Module {name!r} sent {sent} rows for sample {sample}, but by their grids its "
+                f"{items[sample]} images become {int(tokens.sum())}; they must be equal."
+            )
 
 
 def causal_mask(tokens: int, device: torch.device) -> torch.Tensor:

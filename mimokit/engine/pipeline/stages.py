@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
-from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, item_tokens, rows_per_sample
+from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, rows_per_sample
+from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.megatron import MimoModel
-from mimokit.engine.models.audio import AUDIO_ENCODER_NAME
-from mimokit.engine.models.encoder import Encoder
-from mimokit.engine.models.vision import ENCODER_NAME
-from mimokit.engine.pipeline.packing import Packed, assemble, causal_mask, check_rows
+from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.patches import GRID
+from mimokit.engine.pipeline.packing import Packed, assemble, causal_mask, check_grids, check_rows
 from mimokit.engine.pipeline.shapes import Shapes, hidden_of, meta_like
 from mimokit.engine.rng import random_state_of
 
@@ -51,6 +50,18 @@ class StageOutput:
     tensor: torch.Tensor
     counts: list[int]
     integers: tuple[torch.Tensor, ...] = ()
+
+
+def split_integers(
+    integers: Sequence[torch.Tensor],
+) -> tuple[list[int], tuple[torch.Tensor, ...]]:
+    """Split the integers of a message into those per sample, if there are any, and all others.
+
+    Hidden states of the language model have no rows per sample: all samples are as long.
+    """
+    if integers and integers[0].dim() == 1:
+        return integers[0].tolist(), tuple(integers[1:])
+    return [], tuple(integers)
 
 
 class PipelineStage(ABC):
@@ -129,53 +140,80 @@ class EncoderStage(ModuleStage):
     """A stage of an encoder: items in, rows in the language model's width out.
 
     Where no sample of this replica has items nothing is computed, and nothing is handed on but
-    that there is nothing.
+    that there is nothing. Where items differ in size, the sizes go with the hidden states; grids of
+    images go with the rows as well, and the number of images in every sample.
+
+    Args:
+        kind: of encoder.
+        tokens_per_item: where all items are alike.
     """
 
-    encoder_name: ClassVar[str]
-
     def __init__(
-        self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool, tokens_per_item: int
+        self,
+        name: str,
+        wrapped: ModuleDataParallel,
+        first: bool,
+        last: bool,
+        kind: EncoderKind,
+        tokens_per_item: int,
     ) -> None:
         super().__init__(name, wrapped, first, last)
+        self._kind = kind
         self._tokens_per_item = tokens_per_item
 
     @property
     def _encoder(self) -> Encoder:
-        return self.wrapped.module.encoders[self.encoder_name]  # type: ignore[no-any-return]
+        return self.wrapped.module.encoders[self._kind.name]  # type: ignore[no-any-return]
 
     @property
     def _rows_width(self) -> int:
         return int(self.wrapped.module.input_projections[0].encoder.linear_fc2.output_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
-        hidden, items, tokens = self._take(given)
+        hidden, items, sizes = self._take(given)
         if hidden.shape[1]:
-            hidden = self._encoder.run_layers(hidden, tokens)
+            hidden = self._encoder.run_layers(hidden, sizes)
         if not self.last:
-            return StageOutput(hidden, items, () if tokens is None else (tokens,))
-        rows = rows_per_sample(
-            {ITEMS: torch.tensor(items, dtype=torch.int64), self.encoder_name: _named(tokens)},
-            len(items),
-            self._tokens_per_item,
-        ).tolist()
-        if not sum(items):
-            return StageOutput(hidden.new_zeros(0, self._rows_width), rows)
-        features = self._encoder.finish(hidden, tokens)
-        return StageOutput(self.wrapped.module.project_embeddings([features]), rows)
+            return StageOutput(hidden, items, () if sizes is None else (sizes,))
+        return StageOutput(
+            self._rows(hidden, sizes), self._counts(items, sizes), self._beside_rows(items, sizes)
+        )
+
+    def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
+        if not hidden.shape[1]:
+            return hidden.new_zeros(0, self._rows_width)
+        features = self._encoder.finish(hidden, sizes)
+        rows: torch.Tensor = self.wrapped.module.project_embeddings([features])
+        return rows
+
+    def _counts(self, items: list[int], sizes: torch.Tensor | None) -> list[int]:
+        """Return the rows of every sample."""
+        inputs: Batch = {ITEMS: torch.tensor(items, dtype=torch.int64)}
+        if sizes is not None:
+            inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.tokens_of(sizes)}
+        return rows_per_sample(inputs, len(items), self._tokens_per_item).tolist()
+
+    def _beside_rows(
+        self, items: list[int], sizes: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
+        """Return what packing has to know of images of different sizes."""
+        if self._kind.sizes != GRID or sizes is None:
+            return ()
+        return sizes, torch.tensor(items, dtype=torch.int64, device=sizes.device)
 
     def _take(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Return hidden states [positions, items, hidden], items per sample, tokens per item."""
+        """Return hidden states [positions, items, hidden], items per sample, sizes of items."""
         if not self.first:
             ((edge, hidden),) = given.hidden.items()
             return hidden, given.counts[edge], next(iter(given.integers.get(edge, ())), None)
         assert given.batch is not None
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         if inputs is None or not int(inputs[ITEMS].sum()):
-            return self._nothing(), [0] * len(given.batch["input_ids"]), self._no_tokens()
-        tokens = item_tokens(inputs)
-        tensors = {k: v for k, v in inputs[self.encoder_name].items() if k != ITEM_TOKENS}
-        return self._encoder.embed(**tensors), inputs[ITEMS].tolist(), tokens
+            return self._nothing(), [0] * len(given.batch["input_ids"]), self._no_sizes()
+        tensors = dict(inputs[self._kind.name])
+        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
+        tensors.pop(ITEM_TOKENS, None)
+        return self._encoder.embed(**tensors), inputs[ITEMS].tolist(), sizes
 
     def _nothing(self) -> torch.Tensor:
         parameter = next(self.wrapped.parameters())
@@ -184,8 +222,11 @@ class EncoderStage(ModuleStage):
         )
         return nothing
 
-    def _no_tokens(self) -> torch.Tensor | None:
-        return None
+    def _no_sizes(self) -> torch.Tensor | None:
+        if self._kind.sizes is None:
+            return None
+        device = next(self.wrapped.parameters()).device
+        return torch.zeros((0, *self._kind.size_shape), dtype=torch.int64, device=device)
 
     @property
     def _positions(self) -> int:
@@ -197,35 +238,18 @@ class EncoderStage(ModuleStage):
         for shapes in given.values():
             hidden_of(shapes, width, self.dtype, self.name)
         counts = meta_like((1,), torch.int64)
-        if self.last:
-            return meta_like((self._tokens_per_item, self._rows_width), self.dtype), counts
-        hidden = meta_like((self._positions, 1, width), self.dtype)
-        return (hidden, counts, *self._more_integers())
+        sizes = () if self._kind.sizes is None else (self._meta_size(),)
+        if not self.last:
+            return (meta_like((self._positions, 1, width), self.dtype), counts, *sizes)
+        beside = (*sizes, counts) if self._kind.sizes == GRID else ()
+        return (
+            meta_like((self._tokens_per_item, self._rows_width), self.dtype),
+            counts,
+            *beside,
+        )
 
-    def _more_integers(self) -> Shapes:
-        return ()
-
-
-class VisionStage(EncoderStage):
-    """A stage of a vision encoder."""
-
-    encoder_name = ENCODER_NAME
-
-
-class AudioStage(EncoderStage):
-    """A stage of an audio encoder; the tokens of every recording go with its hidden states."""
-
-    encoder_name = AUDIO_ENCODER_NAME
-
-    def _no_tokens(self) -> torch.Tensor | None:
-        return torch.zeros(0, dtype=torch.int64)
-
-    def _more_integers(self) -> Shapes:
-        return (meta_like((1,), torch.int64),)
-
-
-def _named(tokens: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    return {} if tokens is None else {ITEM_TOKENS: tokens}
+    def _meta_size(self) -> torch.Tensor:
+        return meta_like((1, *self._kind.size_shape), torch.int64)
 
 
 class LanguageStage(ModuleStage):
@@ -234,6 +258,9 @@ class LanguageStage(ModuleStage):
     Args:
         model: Megatron's `MimoModel` around the part of the language model.
         modalities: edge of the stage graph -> the modality whose rows come over it.
+        merge_sizes: of the modalities whose images differ in size.
+        three_axes: tokens have positions of three axes, which packing works out and each stage
+            hands on to the next.
     """
 
     def __init__(
@@ -244,50 +271,63 @@ class LanguageStage(ModuleStage):
         last: bool,
         model: MimoModel,
         modalities: Mapping[int, str],
+        merge_sizes: Mapping[str, int],
+        three_axes: bool,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
         self._modalities = modalities
+        self._merge_sizes = merge_sizes
+        self._three_axes = three_axes
 
     def _forward(self, given: StageInput) -> StageOutput:
         device = next(self.wrapped.parameters()).device
         if self.first:
             assert given.batch is not None
             packed = self._pack(given.batch, given)
-            combined, mask = packed.hidden, packed.attention_mask
+            combined, mask, positions = packed.hidden, packed.attention_mask, packed.position_ids
         else:
-            ((_, hidden),) = given.hidden.items()
+            ((edge, hidden),) = given.hidden.items()
             self.wrapped.module.set_input_tensor(hidden)
             combined, mask = None, causal_mask(hidden.shape[0], device)
+            positions = next(iter(given.integers.get(edge, ())), None)
         output = self.wrapped(
-            input_ids=None, position_ids=None, decoder_input=combined, attention_mask=mask
+            input_ids=None, position_ids=positions, decoder_input=combined, attention_mask=mask
         )
-        return StageOutput(output, [])
+        return StageOutput(output, [], () if positions is None else (positions,))
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Join words and the rows of all modules that have any in this micro-batch."""
-        ids, positions = batch["input_ids"], batch["position_ids"]
-        special = self._model.special_token_ids
-        branches = {}
+        ids, special = batch["input_ids"], self._model.special_token_ids
+        branches, grids = {}, {}
         for edge, modality in self._modalities.items():
-            if edge in given.hidden:
-                check_rows(ids, special[modality], modality, given.counts[edge])
-                branches[modality] = given.hidden[edge]
-        words = self._model.get_text_embeddings(ids, positions, special)
-        return assemble(ids, special, words, branches)
+            if edge not in given.hidden:
+                continue
+            counts = given.counts[edge]
+            check_rows(ids, special[modality], modality, counts)
+            branches[modality] = given.hidden[edge]
+            if modality in self._merge_sizes:
+                grid, items = given.integers[edge]
+                merge_size = self._merge_sizes[modality]
+                check_grids(grid, items.tolist(), counts, merge_size, modality)
+                grids[special[modality]] = merged_grid(grid, merge_size)
+        words = self._model.get_text_embeddings(ids, None, special)  # positions are rotary
+        positions = three_axis_positions(ids, grids) if self._three_axes else None
+        return assemble(ids, special, words, branches, positions)
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
         """Return the hidden states of one sample, from a zero-forward of packing on "meta"."""
         width = int(self.wrapped.module.config.hidden_size)
         taken = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
+        positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
         if not self.first:
-            return (taken[0],)
+            return (taken[0], *positions)
         special = self._model.special_token_ids
         branches = {self._modalities[edge]: rows for edge, rows in zip(given, taken, strict=True)}
         tokens = [special[name] for name, rows in branches.items() for _ in rows]
         words = meta_like((1, width), self.dtype)
         ids = torch.tensor([[*tokens, 1 + max(special.values(), default=0)]])
-        return (assemble(ids, special, words, branches).hidden,)
+        return (assemble(ids, special, words, branches).hidden, *positions)
 
     @property
     def ends(self) -> bool:

@@ -47,7 +47,7 @@ def tensors_of(schedule: Schedule[Any]) -> dict[str, torch.Tensor]:
     for frame in frames_of(schedule):
         for name, value in frame.f_locals.items():
             if isinstance(value, StageExecutor):
-                name, value = "microbatch", value._held
+                name, value = "microbatch", value.held
             for path, tensor in _walk(name, value, 0):
                 if id(tensor) not in seen:
                     seen.add(id(tensor))

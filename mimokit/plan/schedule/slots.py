@@ -8,7 +8,7 @@ begins with a header, which has a slot too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +23,9 @@ _WITHIN: dict[Modality, int] = {
     "vision": 2,  # hidden states, items per sample
     "audio": 3,  # hidden states, items per sample, tokens per item
 }
-_BETWEEN = 2  # rows, rows per sample
+_BETWEEN = 2  # rows per sample, rows
+_GRIDS = 2  # items per sample, the grid of each
+_AXES = 1  # grids of items, or position ids
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,16 @@ class SlotPlan:
     edges: tuple[range, ...]
 
 
-def plan_slots(graph: StageGraph, modalities: Mapping[str, Modality]) -> SlotPlan:
+def plan_slots(
+    graph: StageGraph, modalities: Mapping[str, Modality], three_axes: Collection[str] = ()
+) -> SlotPlan:
     """Return the slots of every edge.
 
     Args:
         graph: the stages.
         modalities: module -> what it is of; the language model is text.
+        three_axes: modules from which integers of three axes travel: encoders of images that differ
+            in size (their grids), a language model with such positions (from stage to stage).
 
     Raises:
         KeyError: a module is of no modality.
@@ -81,7 +87,7 @@ def plan_slots(graph: StageGraph, modalities: Mapping[str, Modality]) -> SlotPla
             for edge in incoming:
                 if modalities[edge.modality] != modality:
                     continue
-                size = HEADER + _tensors(graph, edge, modality)
+                size = HEADER + _tensors(graph, edge, modality, edge.modality in three_axes)
                 edges[edge.index] = range(begin, begin + size)
                 counts[modality] += size
                 begin += size
@@ -89,6 +95,8 @@ def plan_slots(graph: StageGraph, modalities: Mapping[str, Modality]) -> SlotPla
     return SlotPlan(tuple(stages), tuple(edges))
 
 
-def _tensors(graph: StageGraph, edge: StageEdge, modality: Modality) -> int:
+def _tensors(graph: StageGraph, edge: StageEdge, modality: Modality, three_axes: bool) -> int:
     within = graph.stages[edge.source].module == graph.stages[edge.destination].module
-    return _WITHIN[modality] if within else _BETWEEN
+    if within:
+        return _WITHIN[modality] + _AXES * three_axes
+    return _BETWEEN + _GRIDS * three_axes

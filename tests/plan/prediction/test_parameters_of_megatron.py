@@ -13,14 +13,14 @@ from tests.layouts import digits_config
 def _counts(config, layout):
     """Build the modules of a config as training does; return module -> parameters."""
     from mimokit.engine.models.language import language_model_spec
-    from mimokit.engine.models.vision import vision_submodule_spec
+    from mimokit.engine.models.modality import encoder_submodule_spec
     from mimokit.engine.provider import MimoModelProvider
 
     model = config.model
     name = model.llm_module_name
     language = model.get_architecture(name)
     encoders = {
-        encoder: vision_submodule_spec(
+        encoder: encoder_submodule_spec(
             model.get_architecture(encoder), language, model.get_parallelism(encoder)
         )
         for encoder in model.encoder_module_names

@@ -1,0 +1,100 @@
+"""A vision encoder whose images may each have a size of their own.
+
+Patches of all images come in a row, with a grid that says how many rows and columns each image has,
+as in Qwen2-VL (Wang et al. 2024, arXiv 2409.12191). Inside, images are padded to the largest size
+that the encoder takes; nobody looks at the padding, and it becomes no tokens. A smaller image has
+the positions of the top left corner of the largest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from mimokit.engine.megatron import AttnMaskType
+from mimokit.engine.models.patches import GRID, check_grid, tokens_of_grid
+from mimokit.engine.models.vision import VISION, VisionTransformer
+
+
+class AnySizeVisionTransformer(VisionTransformer):
+    """A ViT over images of different sizes; `geometry` is that of the largest."""
+
+    def forward(
+        self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        """Encode images, on a rank that holds the whole encoder.
+
+        Args:
+            tokens_per_item: [images], what the batch says they become, if it does.
+            inputs: see `embed`.
+
+        Returns:
+            [tokens of all images, features], images in order.
+
+        Raises:
+            ValueError: if the batch says that images become other numbers of tokens.
+        """
+        grid = inputs[GRID]
+        tokens = self.tokens_of(grid)
+        if tokens_per_item is not None and not torch.equal(tokens, tokens_per_item):
+            raise ValueError(
+                f"The batch says that images become {tokens_per_item.tolist()} tokens, but by "
+                f"{GRID} they become {tokens.tolist()}."
+            )
+        return self.finish(self.run_layers(self.embed(**inputs), grid), grid)
+
+    def embed(  # type: ignore[override]
+        self, hidden_states: torch.Tensor, grid_thw: torch.Tensor
+    ) -> torch.Tensor:
+        """Patches to [positions of the largest image, images, hidden]; on the first stage.
+
+        Args:
+            hidden_states: [patches of all images, channels x patch size^2], in the order of
+                `cut_patches`.
+            grid_thw: [images, 3]: frames (1), rows and columns of every image, in patches.
+
+        Raises:
+            ValueError: see `check_grid`.
+        """
+        check_grid(grid_thw, self.geometry, len(hidden_states))
+        places = torch.cat([self._places(*grid) for grid in grid_thw[:, 1:].tolist()])
+        learned = self.position_embedding[-self.geometry.patches :]
+        patches = self.patch_embedding(hidden_states) + learned[places]
+        empty = patches.new_zeros(len(grid_thw), self.geometry.patches, patches.shape[-1])
+        return self._with_extra(empty.masked_scatter(self._seen(grid_thw)[..., None], patches))
+
+    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        """[positions, images, hidden] to [tokens, merge_size^2 * hidden], padding left out."""
+        assert sizes is not None
+        patches = hidden[self.geometry.extra_positions :].transpose(0, 1)[self._seen(sizes)]
+        return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
+
+    def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
+        """Return the tokens that every image becomes, from its grid: [images]."""
+        return tokens_of_grid(sizes, self.geometry.merge_size)
+
+    def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
+        extra = torch.ones(len(sizes), self.geometry.extra_positions, dtype=torch.bool)
+        seen = torch.cat([extra.to(sizes.device), self._seen(sizes)], dim=1)
+        return ~seen[:, None, None]
+
+    def _seen(self, grid: torch.Tensor) -> torch.Tensor:
+        """Return [images, patches of the largest], True where an image has a patch."""
+        return torch.arange(self.geometry.patches, device=grid.device) < grid.prod(1)[:, None]
+
+    def _places(self, rows: int, columns: int) -> torch.Tensor:
+        """Return where the patches of an image lie among those of the largest: [patches]."""
+        shape, merge = self.geometry, self.geometry.merge_size
+        largest = torch.arange(shape.patches, device=self.position_embedding.device)
+        squares = largest.reshape(shape.rows // merge, shape.columns // merge, merge**2)
+        return squares[: rows // merge, : columns // merge].flatten()
+
+
+ANY_SIZE_VISION = replace(
+    VISION,
+    encoder=AnySizeVisionTransformer,
+    mask_type=AttnMaskType.padding,
+    sizes=GRID,
+    size_shape=(3,),
+)

@@ -1,0 +1,126 @@
+"""Images of different sizes: their grids travel with them, and one process computes the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.cluster import RankError
+from mimokit.config import ModalityPresence
+from mimokit.engine.data.batch import check_tokens
+from mimokit.engine.data.sources import DigitData, default_data
+from mimokit.engine.pipeline.packing import check_grids
+from mimokit.experiment import verify
+from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
+
+SOME = {"qwen": ModalityPresence(samples=[True, False, True, True, False, False, False, False])}
+
+
+def _batch(samples=8, **options):
+    config = multimodal_config({"qwen": (1, 1), LANGUAGE: (1, 1)}, "homogeneous", **options)
+    data = default_data(config)
+    return config, data, data.collate_fn([data.train[number] for number in range(samples)])
+
+
+def test_scans_have_sizes_of_their_own():
+    config, data, batch = _batch(32, three_axes=True)
+    assert data.name == "digits (vision + text)"
+    inputs = batch["modality_inputs"]["qwen"]["vit_encoder"]
+    sizes = {tuple(grid) for grid in inputs["grid_thw"].tolist()}
+    assert sizes == {(1, 2, 2), (1, 2, 4), (1, 4, 2), (1, 4, 4)}
+    assert inputs["hidden_states"].shape == (int(inputs["grid_thw"].prod(1).sum()), 16)
+    assert torch.equal(inputs["tokens_per_item"], inputs["grid_thw"].prod(1) // 4)
+    assert batch["position_ids"].shape == (3, 32, 48)
+    check_tokens(batch, SPECIAL_TOKENS, dict.fromkeys(SPECIAL_TOKENS, 4))
+    with pytest.raises(ValueError, match="'qwen', not 'images'"):
+        DigitData()(config)
+
+
+def _encode(plan, config, patches, grid, plain):
+    """Return the rows of images, or (plain) those of an encoder that takes one size."""
+    import torch
+
+    from mimokit.engine.mimo_model import vision_language_provider
+
+    if plain is not None:
+        network = config.model.get_architecture("qwen").model_copy(update={"any_image_size": False})
+        config.model.module_architectures["qwen"] = network
+    model = vision_language_provider(config.model, 7).provide(plan, wrap=False).model
+    (encoder,) = model.modality_submodules["qwen"].encoders.values()
+    with torch.no_grad():
+        if plain is not None:
+            return encoder.eval()(pixel_values=plain)
+        return encoder.eval()(hidden_states=patches, grid_thw=grid)
+
+
+def _rows(cluster, patches, grid, plain=None):
+    config, _, _ = _batch(1)
+    network = config.model.get_architecture("qwen")
+    config.model.module_architectures["qwen"] = network.model_copy(
+        update={"class_token": True, "num_registers": 2}
+    )
+    return cluster.run(_encode, mimokit.plan(config), config, patches, grid, plain, world_size=1)[0]
+
+
+def test_an_image_becomes_its_own_rows_whatever_is_beside_it(cluster):
+    generator = torch.Generator().manual_seed(5)
+    grid = torch.tensor([[1, 2, 4], [1, 4, 4], [1, 2, 2]])
+    parts = [torch.rand(int(one.prod()), 16, generator=generator) for one in grid]
+    together = _rows(cluster, torch.cat(parts), grid)
+    assert together.shape == (2 + 4 + 1, 4 * 32)
+    alone = [_rows(cluster, part, one[None]) for part, one in zip(parts, grid, strict=True)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
+
+
+def test_a_largest_image_is_one_of_an_encoder_that_takes_one_size(cluster):
+    from mimokit.engine.models.patches import cut_patches
+    from mimokit.plan.tokens import image_geometry
+
+    config, _, _ = _batch(1)
+    geometry = image_geometry(config.model.get_architecture("qwen"))
+    images = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(6))
+    patches = cut_patches(images, geometry).flatten(0, 1)
+    found = _rows(cluster, patches, torch.tensor([[1, 4, 4], [1, 4, 4]]))
+    wanted = _rows(cluster, patches, None, plain=images)
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("grid", "sentence"),
+    [
+        ([[1, 2, 6]], r"Image 0 has a grid of \[1, 2, 6\] .* one frame of up to 4 x 4 patches"),
+        ([[1, 2, 2], [2, 2, 2]], r"Image 1 has a grid of \[2, 2, 2\]"),
+        ([[1, 3, 4]], "in multiples of 2"),
+        ([[1, 2, 2]], "The images have 12 patches, but grid_thw describes 4"),
+    ],
+)
+def test_grids_that_the_encoder_cannot_take_are_refused(cluster, grid, sentence):
+    with pytest.raises(RankError, match=sentence):
+        _rows(cluster, torch.zeros(12, 16), torch.tensor(grid))
+
+
+def _is_the_same(cluster, config):
+    report = verify(cluster, config)
+    assert report.max_loss_difference <= 1e-5
+    assert report.max_gradient_difference <= 1e-5
+    assert report.max_weight_difference <= 1e-5
+    assert report.losses[-1] < report.losses[0]
+    assert not report.data.startswith("synthetic")
+
+
+@pytest.mark.parametrize("encoder", [(1, 4), (2, 2)], ids=["fan-in", "equal"])
+def test_on_shared_ranks(cluster, encoder):
+    sizes = {"qwen": encoder, LANGUAGE: (2, 2)}
+    mode = "homogeneous" if encoder == (2, 2) else "colocated"
+    config = multimodal_config(sizes, mode, num_microbatches=2, three_axes=True, presence=SOME)
+    _is_the_same(cluster, config)
+
+
+def test_a_grid_for_every_image():
+    grids = torch.tensor([[1, 2, 2], [1, 4, 2]])
+    check_grids(grids, [1, 0, 1], [1, 0, 2], 2, "qwen")
+    with pytest.raises(ValueError, match="Module 'qwen' sent 2 grids for 3 images"):
+        check_grids(grids, [1, 1, 1], [1, 1, 1], 2, "qwen")
+    with pytest.raises(ValueError, match="sent 1 rows for sample 2, but by their grids its 1 im"):
+        check_grids(grids, [1, 0, 1], [1, 0, 1], 2, "qwen")
