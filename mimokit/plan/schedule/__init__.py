@@ -4,7 +4,7 @@
 order, `simulate` puts it on a clock, `makespan` does so for many candidate timings at once.
 """
 
-from mimokit.plan.schedule.actions import Action, ActionKind, receive_posts
+from mimokit.plan.schedule.actions import Action, ActionKind
 from mimokit.plan.schedule.check import ScheduleError, check_actions
 from mimokit.plan.schedule.graph import Stage, StageEdge, StageGraph, stage_graph
 from mimokit.plan.schedule.orders import (
@@ -43,7 +43,6 @@ __all__ = [
     "one_forward_one_backward",
     "plan_schedule",
     "plan_slots",
-    "receive_posts",
     "simulate",
     "stage_graph",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +17,6 @@ ActionKind = Literal[
     "optimizer",
 ]
 
-COMPUTE_KINDS = ("forward", "backward")
 SEND_KINDS = ("send-forward", "send-backward")
 RECEIVE_KINDS = ("receive-forward", "receive-backward")
 
@@ -27,8 +25,8 @@ RECEIVE_KINDS = ("receive-forward", "receive-backward")
 class Action:
     """One thing that a stage does.
 
-    A send only hands its message over and never waits. A receive ends when its message is there.
-    `receive_posts` says how early it can be asked for.
+    A send only hands its message over and never waits. A receive asks for its message and ends when
+    it is there: what a message holds is only known from its header.
 
     Attributes:
         kind: load, forward, backward, a send or a receive of activations ("-forward") or of
@@ -55,32 +53,3 @@ class Action:
             return text
         towards = "to" if self.kind in SEND_KINDS else "from"
         return f"{text} ('{self.modality}') {towards} stage {self.peer}"
-
-
-def receive_posts(actions: Sequence[Action], lookahead: int = 1) -> tuple[tuple[int, ...], ...]:
-    """Return, for each action, which receives to post just before it.
-
-    Posted `lookahead` computations early, a transfer runs while the stage still computes. The
-    order of posts is that of the receives, so the order per pair of stages stays as it was
-    checked. With 0 every receive is posted where it stands.
-
-    Args:
-        actions: of one stage, in their order.
-        lookahead: computations to post ahead.
-
-    Returns:
-        By index of an action: indices of receives, ascending. Every receive is posted once.
-    """
-    posts: list[list[int]] = [[] for _ in actions]
-    computed = 0
-    begins: list[int] = []  # where each computation stands
-    for index, action in enumerate(actions):
-        if action.kind in RECEIVE_KINDS:
-            early = lookahead > 0 and computed >= lookahead
-            posts[begins[computed - lookahead] if early else 0 if lookahead else index].append(
-                index
-            )
-        elif action.kind in COMPUTE_KINDS:
-            begins.append(index)
-            computed += 1
-    return tuple(map(tuple, posts))

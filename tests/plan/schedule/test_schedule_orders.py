@@ -3,9 +3,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from schedule_graphs import stage_graphs
 
 from mimokit.config.topology import find_cycle, topological_order
 from mimokit.plan.schedule import (
@@ -16,7 +13,6 @@ from mimokit.plan.schedule import (
     num_warmup_microbatches,
     one_forward_one_backward,
     plan_schedule,
-    receive_posts,
     stage_graph,
 )
 
@@ -121,24 +117,6 @@ def test_nobody_waits_for_what_is_absent() -> None:
     }
     assert received == {("short", 0), ("short", 2), ("short", 3), ("long", 0), ("long", 3)}
     assert schedule.in_flight(0) == 3
-
-
-@settings(deadline=None)
-@given(graph=stage_graphs(), count=st.integers(1, 6), lookahead=st.integers(0, 3))
-def test_every_receive_is_posted_once_and_in_order(graph, count, lookahead) -> None:
-    schedule = plan_schedule(graph, count)
-    for stage in range(len(graph.stages)):
-        actions = schedule.actions(stage)
-        posts = receive_posts(actions, lookahead)
-        posted = [receive for at in posts for receive in at]
-        assert posted == [i for i, a in enumerate(actions) if a.kind.startswith("receive")]
-        for at, receives in enumerate(posts):
-            for receive in receives:
-                computed = sum(a.kind in ("forward", "backward") for a in actions[at:receive])
-                assert at <= receive
-                assert computed <= lookahead
-                if lookahead == 0:
-                    assert at == receive
 
 
 def test_schedules_travel() -> None:
