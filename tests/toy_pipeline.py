@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.packing import assemble
+from mimokit.engine.pipeline.packing import assemble, check_grids
 from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
 from mimokit.engine.pipeline.tags import Tag
 from mimokit.plan.pipeline import PipelinePlan
@@ -76,6 +76,14 @@ class Head(Toy):
         return StageOutput(rows * self.weight, [len(rows)])
 
 
+class SeeingHead(Head):
+    """All its rows are one image, in one row of patches; its grid and the one image go with it."""
+
+    def forward(self, given: StageInput) -> StageOutput:
+        seen = super().forward(given)
+        return replace(seen, integers=(torch.tensor([[1, 1, *seen.counts]]), torch.tensor([1])))
+
+
 class Join(Toy):
     """Packing: knows its branches by edge."""
 
@@ -84,6 +92,10 @@ class Join(Toy):
     def forward(self, given: StageInput) -> StageOutput:
         assert given.batch is not None
         branches = {self.names[edge]: rows for edge, rows in given.hidden.items()}
+        for edge, integers in given.integers.items():
+            if integers:
+                grids, items = integers
+                check_grids(grids, items.tolist(), given.counts[edge], 1, self.names[edge])
         words = branches.pop("text")
         packed = assemble(given.batch["input_ids"], SPECIAL, words, branches)
         return StageOutput(packed.hidden * self.weight, [])
@@ -104,7 +116,10 @@ KINDS = (Head, Head, Head, Join, End)
 
 
 def toy_plan(
-    num_microbatches: int, absent: Sequence[tuple[str, int]] = (), frozen: Sequence[str] = ()
+    num_microbatches: int,
+    absent: Sequence[tuple[str, int]] = (),
+    frozen: Sequence[str] = (),
+    three_axes: Sequence[str] = (),
 ) -> PipelinePlan:
     """Plan heads on ranks 0 to 2, packing on 3, the end on 4."""
     graph = stage_graph(TOPOLOGY, {**dict.fromkeys(HEADS, 1), "join": 2})
@@ -112,13 +127,15 @@ def toy_plan(
         graph, num_microbatches, absent=absent, frozen=frozen, loading=range(5)
     )
     modalities = (*((head, head) for head in HEADS), ("join", "text"))
-    return PipelinePlan(schedule, tuple(range(n, n + 1) for n in range(5)), modalities)
+    ranks = tuple(range(n, n + 1) for n in range(5))
+    return PipelinePlan(schedule, ranks, modalities, frozenset(three_axes))
 
 
 def toy_stage(plan: PipelinePlan, index: int) -> Toy:
     """Return a stage; stage n multiplies by n + 2."""
     name = plan.graph.stages[index].module
-    stage = KINDS[index](name, index != 4, index != 3, float(index + 2))
+    kind = SeeingHead if name in plan.three_axes else KINDS[index]
+    stage = kind(name, index != 4, index != 3, float(index + 2))
     stage.names = {edge.index: edge.modality for edge in plan.graph.incoming[index]}
     return stage
 

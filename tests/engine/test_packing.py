@@ -8,6 +8,7 @@ import torch
 from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality, modal_type
 from mimokit.engine.pipeline.packing import assemble
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, hidden_of, meta_like
+from mimokit.plan.pipeline_summary import pipeline_rows
 from mimokit.plan.schedule import plan_slots, stage_graph
 from tests.toy_pipeline import SPECIAL, oracle_gradients, toy_batches, toy_plan, toy_stage
 
@@ -31,6 +32,15 @@ def test_the_slots_of_modalities_lie_end_to_end():
         range(3, 6),
         range(6, 9),
     ]
+
+
+def test_grids_have_slots_of_their_own():
+    plan = toy_plan(1, three_axes=["vision"])
+    packing = plan.slots.stages[3]
+    assert packing.counts == {"text": 3, "audio": 3, "vision": 5}
+    assert packing.offsets == {"text": 0, "audio": 3, "vision": 6}
+    assert plan.slots.edges[plan.graph.incoming[3][2].index] == range(6, 11)
+    assert pipeline_rows(plan)[3][-1] == "3 from 0, 3 from 3, 5 from 6"
 
 
 def test_text_alone_is_a_straight_pipe():
@@ -144,11 +154,12 @@ def _run_toy(plan):
     return None if stage.weight.grad is None else float(stage.weight.grad), noted
 
 
+@pytest.mark.parametrize("three_axes", [[], ["vision"]], ids=["one size", "any size"])
 @pytest.mark.parametrize("absent", [[], ABSENT], ids=["all present", "some absent"])
-def test_heads_on_ranks_of_their_own(cluster, absent):
+def test_heads_on_ranks_of_their_own(cluster, absent, three_axes):
     from mimokit.engine.pipeline.tags import Tag
 
-    plan = toy_plan(4, absent)
+    plan = toy_plan(4, absent, three_axes=three_axes)
     found = cluster.run(_run_toy, plan, world_size=5)
     assert [gradient for gradient, _ in found] == pytest.approx(oracle_gradients(plan), rel=1e-5)
     for giver, (_, noted) in enumerate(found):
@@ -158,6 +169,8 @@ def test_heads_on_ranks_of_their_own(cluster, absent):
             assert sent == taken, "both ends name (micro-batch, slot, split) alike, in one order"
             for tag in map(Tag.decode, sent):
                 assert tag.slot in plan.slots.edges[tag.edge]
+    seen = [Tag.decode(tag) for what, _, tag in found[2][1] if what == "sent"]
+    assert {tag.slot for tag in seen} == set(range(6, 11 if three_axes else 9))
     audio = [Tag.decode(tag).microbatch for what, _, tag in found[1][1] if what == "sent"]
     assert set(audio) == {0, 1, 2, 3} - {m for name, m in absent if name == "audio"}
 
