@@ -46,7 +46,8 @@ def _short_of_memory(scan: Scan) -> str:
     task = scan.task
     need, batch, candidate = scan.leanest
     assert batch is not None, "something was evaluated"
-    layout = make_layout(scan, batch.mode, candidate, batch.encoders)
+    encoders = batch.encoders or (-1,) * len(scan.tables.encoders)  # those that follow have none
+    layout = make_layout(scan, batch.mode, candidate, encoders)
     sizes = sizes_text(layout.modules[layout.language])
     text = (
         f"no layout fits on {task.gpus} x {task.hardware.name}; the leanest ({layout.mode}, "

@@ -164,6 +164,13 @@ def test_a_model_that_fits_nowhere_says_how_many_gpus_would_do() -> None:
         found(model=big, gpus=gpus // 2)
 
 
+def test_a_model_with_an_encoder_that_fits_nowhere_says_so_too() -> None:
+    large = language(layers=512)
+    large = replace(large, net=replace(large.net, hidden=8192, ffn=28672))
+    with pytest.raises(ConfigError, match="no layout fits on 1 x NVIDIA H100"):
+        found(model=replace(model(), language=large), gpus=1)
+
+
 def test_recomputation_that_would_do_is_named() -> None:
     rules = Constraints(
         sizes={"*": {"recompute": ("none",), "tensor_parallel": (1,), "context_parallel": (1,)}}
