@@ -11,7 +11,14 @@ import pytest
 from mimokit_widgets import modules
 from mimokit_widgets.modules import joined_modules
 
-ENTRIES = ("layout_planner.js", "rank_map.js", "batch_split.js", "traffic_map.js")
+ENTRIES = (
+    "layout_planner.js",
+    "pareto_view.js",
+    "rank_map.js",
+    "batch_split.js",
+    "traffic_map.js",
+    "stepper.js",
+)
 DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
 
 

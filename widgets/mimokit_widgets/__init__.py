@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mimokit_widgets.batch_split import BatchSplit
     from mimokit_widgets.layout_planner import LayoutPlanner
     from mimokit_widgets.live_monitor import LiveMonitor
+    from mimokit_widgets.pareto_view import ParetoView
     from mimokit_widgets.rank_map import RankMap
     from mimokit_widgets.stepper import StepperView, show_step
     from mimokit_widgets.strips import show_strips
@@ -22,6 +23,7 @@ __all__ = [
     "BatchSplit",
     "LayoutPlanner",
     "LiveMonitor",
+    "ParetoView",
     "RankMap",
     "StepperView",
     "TrafficMap",
@@ -33,6 +35,7 @@ _HOMES = {
     "BatchSplit": "batch_split",
     "LayoutPlanner": "layout_planner",
     "LiveMonitor": "live_monitor",
+    "ParetoView": "pareto_view",
     "RankMap": "rank_map",
     "StepperView": "stepper",
     "TrafficMap": "traffic_map",

@@ -40,8 +40,12 @@ class Planner {
       const details = model.get("_details");
       this.pictures.views.get("ranks")?.view.showDetails(details);
     };
+    this.searching = () => {
+      this.pictures.views.get("search")?.view.showSearch(model.get("_search"));
+    };
     model.on("change:_state", this.take);
     model.on("change:_details", this.look);
+    model.on("change:_search", this.searching);
     model.on("msg:custom", this.answer);
     this.stopWatching = watchTheme(() => themeOf(this.root.firstChild));
     this.update();
@@ -266,6 +270,7 @@ class Planner {
   remove() {
     this.model.off("change:_state", this.take);
     this.model.off("change:_details", this.look);
+    this.model.off("change:_search", this.searching);
     this.model.off("msg:custom", this.answer);
     this.pictures.remove();
     this.stopWatching();

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
@@ -22,6 +22,10 @@ from mimokit_widgets.planner.session import Session
 from mimokit_widgets.planner.starts import start
 from mimokit_widgets.saved_picture import SavedPicture
 from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
+
+if TYPE_CHECKING:
+    from mimokit.plan.prediction import Layout
+    from mimokit.plan.search import SearchResult
 
 Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -46,7 +50,7 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
     """
 
     _esm = joined_modules("layout_planner.js")
-    _css = joined_styles("shared.css", "layout_planner.css")
+    _css = joined_styles("shared.css", "found.css", "layout_planner.css")
 
     config = ByIdentity()
     plan = ByIdentity(read_only=True)
@@ -57,6 +61,7 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
     _matrix = traitlets.Bytes(b"").tag(sync=True)
     _details = traitlets.Dict().tag(sync=True)
     _walk = traitlets.Dict().tag(sync=True)
+    _search = traitlets.Dict().tag(sync=True)
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
         content = start() if config is None else content_of(config)
         self._turn = threading.RLock()
         self._session = Session(Draft(content, world_size, ranks_per_node))
+        self._session.search.changed = self._show_search
         self._settling = False
         self._saved = SavedPicture(self._in_html)
         super().__init__(**options)
@@ -115,8 +121,24 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
         self._do({"type": "select", "rank": rank})
 
     def show(self, tab: str) -> None:
-        """Open a picture: ranks, batch, traffic, pipeline or compare."""
+        """Open a picture: ranks, batch, traffic, pipeline, prediction, search or compare."""
         self._do({"type": "tab", "name": tab})
+
+    def load_layout(self, layout: Layout, result: SearchResult) -> None:
+        """Load a layout that a search found, as one edit.
+
+        The rest of the config stays where it has the model and the batch that were searched; else
+        it says what the search knew. What the planner has no fields for is left out and said.
+        """
+        with self._turn:
+            self._session.notice = ""
+            self._session.load_layout(layout, result.task)
+            self._settle()
+
+    @property
+    def loaded_layout(self) -> Layout | None:
+        """The layout that was loaded last, None once another one stands in the fields."""
+        return self._session.loaded_layout
 
     def compare_with(self, config: Source | None = None) -> None:
         """Put a layout beside the one in the fields: the one that stands now, or another.
@@ -202,6 +224,14 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
         finally:
             self._settling = False
         self._saved.follow()
+
+    def _show_search(self) -> None:
+        """Tell the browser how the search stands; the search's own thread comes here as well."""
+        with self._turn:
+            state = self._session.search.state
+            self._search = state.to_json()
+            if not state.goes_on and self._session.tab == "search":
+                self._settle()  # what was found may have been loaded already, or be of an old model
 
     def _ipython_display_(self) -> None:
         """Show the widget, and below it what stays when the kernel is gone."""

@@ -7,6 +7,7 @@ from typing import Any
 from mimokit.charts.palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.plan.types import LayoutPlan
+from mimokit_widgets.resolved import resolved_config
 
 SMALLEST_SHARE = 0.001
 GIB = 2**30
@@ -27,7 +28,7 @@ def prediction_bars(config: ExperimentConfig, plan: LayoutPlan, gpu: str) -> dic
     from mimokit.plan.prediction import predict
 
     picture: dict[str, Any] = {"gpu": gpu, "gpus": list(hardware_names()), "step": [], "memory": []}
-    resolved = _resolved(config, plan)
+    resolved = resolved_config(config, plan)
     try:
         found = predict(
             model_of_config(resolved.model),
@@ -52,16 +53,6 @@ def prediction_bars(config: ExperimentConfig, plan: LayoutPlan, gpu: str) -> dic
             _memory(plan, name, lines, found.capacity) for name, lines in found.lines.items()
         ],
     }
-
-
-def _resolved(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentConfig:
-    """Return the config with every data_parallel filled in, as the plan has it."""
-    sizes = {
-        name: own.model_copy(update={"data_parallel": plan.modules[name].data_parallel})
-        for name, own in config.model.module_parallelisms.items()
-    }
-    model = config.model.model_copy(update={"module_parallelisms": sizes})
-    return config.model_copy(update={"model": model})
 
 
 def _step(found: Any) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mimokit.charts.palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
+from mimokit.plan.hardware import hardware_names
 from mimokit.plan.pipeline import PipelinePlan
 from mimokit.plan.pipeline_html import timeline_to_html
 from mimokit.plan.pipeline_summary import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
@@ -15,6 +16,7 @@ from mimokit.plan.summary import span_text, title
 from mimokit.plan.traffic import traffic
 from mimokit.plan.types import LayoutPlan
 from mimokit_widgets.pictures.batch_lanes import batch_lanes
+from mimokit_widgets.pictures.found_layouts import layouts_shown, place_of
 from mimokit_widgets.pictures.prediction_bars import prediction_bars
 from mimokit_widgets.pictures.rank_cells import rank_cells
 from mimokit_widgets.pictures.rank_details import rank_details
@@ -24,6 +26,7 @@ from mimokit_widgets.planner.comparison import compare
 from mimokit_widgets.planner.complaints import MOST_SHOWN
 from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.figures import figures_of
+from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.graph import layers_of
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
@@ -47,10 +50,15 @@ TABS = {
     "traffic": "Traffic",
     "pipeline": "Pipeline",
     "prediction": "Memory and time",
+    "search": "Search",
     "compare": "Compare",
 }
 
 
+AGED = (
+    "The model or the batch has been edited since. A layout that is loaded brings back those that "
+    "were searched."
+)
 FLAGS = ("frozen", "class_token", "tied_embeddings")
 """What a network has or has not."""
 
@@ -156,7 +164,27 @@ def _with_picture(
     if tab == "prediction":
         state["prediction"] = prediction_bars(config, plan, session.gpu)
         return Screen(state)
+    if tab == "search":
+        state["search"] = _search(session, plan)
+        return Screen(state)
     return _comparison(session, state, config, plan)
+
+
+def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
+    """Return what is asked of a search; what it found travels when it is found."""
+    found, config = session.search.state, session.resolved
+    aged = (
+        found.result is not None and config is not None and not same_task(config, found.result.task)
+    )
+    shown = () if found.result is None else layouts_shown(found.result)
+    return {
+        "gpu": session.gpu,
+        "gpu_names": list(hardware_names()),
+        "gpus": session.search_gpus,
+        "world": f"{plan.world_size:,}",
+        "loaded": place_of(session.loaded_layout, shown),
+        "aged": AGED if aged else "",
+    }
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:

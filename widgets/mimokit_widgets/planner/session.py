@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mimokit.config import ConfigError, Problem, load_preset
+from mimokit.config import ConfigError, ExperimentConfig, Problem, load_preset
 from mimokit.config.problems import Fix
 from mimokit.config.yaml_file import parse_yaml
 from mimokit.plan.hardware import hardware_names
+from mimokit_widgets.pictures.found_layouts import layouts_shown
 from mimokit_widgets.planner import edits
+from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.complaints import Complaint, complaints_of
 from mimokit_widgets.planner.draft import Draft, canonical
+from mimokit_widgets.planner.found import config_with, left_out
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.outcome import Outcome, evaluate
 from mimokit_widgets.planner.paths import SIZES, mapping_at, module_names, value_at
+from mimokit_widgets.resolved import resolved_config
+
+if TYPE_CHECKING:
+    from mimokit.plan.prediction import Layout
+    from mimokit.plan.search import SearchTask
 
 Message = Mapping[str, Any]
 Reply = dict[str, Any] | None
@@ -45,6 +53,9 @@ class Session:
         kind: the traffic that is shown.
         by_node: whether traffic is shown between nodes.
         gpu: the GPU that memory and time are predicted for.
+        search: the search for layouts.
+        search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
+        loaded: the layout that was loaded last, and the draft that it made.
         edited: the path of the field that made the draft, empty for any other cause.
         serial: the number of the last message that was handled.
     """
@@ -64,6 +75,9 @@ class Session:
         self.kind = "all"
         self.by_node = False
         self.gpu = GPU
+        self.search = BackgroundSearch()
+        self.search_gpus = ""
+        self.loaded: tuple[Layout, Draft] | None = None
         self.edited: list[str] = []
         self.serial = 0
         self._written: set[Path] = set()
@@ -116,8 +130,7 @@ class Session:
             Its path, or None with a notice where it was not written.
         """
         if self.problems or self.valid is None or self.valid.config is None:
-            count = len(self.problems)
-            self.say(f"The layout has {count} problem{'s' if count > 1 else ''}; right them first.")
+            self.say(self._in_the_way())
             return None
         path = Path(file)
         if path.exists() and path.resolve() not in self._written and not replace:
@@ -159,6 +172,40 @@ class Session:
                 "what the file itself says was read."
             )
         self.take(self.draft.with_content(canonical(content, Path(name).stem)))
+
+    def load_layout(
+        self, layout: Layout, task: SearchTask, searched: ExperimentConfig | None = None
+    ) -> None:
+        """Take a layout that a search found, as one edit.
+
+        Args:
+            layout: what was found.
+            task: what was asked.
+            searched: a config whose model was searched.
+        """
+        try:
+            config = config_with(layout, task, self.resolved, searched)
+        except ConfigError as error:
+            self.say(str(error))
+            return
+        world = self.draft.world_size if self.draft.world_size == layout.gpus else None
+        self.take(Draft(config.to_mapping(), world, self.ranks_per_node))
+        self.loaded = (layout, self.draft)
+        self.say(left_out(layout, config))
+
+    @property
+    def loaded_layout(self) -> Layout | None:
+        """The layout that was loaded last, None where another draft is shown now."""
+        if self.loaded is None or self.loaded[1] is not self.draft:
+            return None
+        return self.loaded[0]
+
+    @property
+    def resolved(self) -> ExperimentConfig | None:
+        """The config of the last accepted draft with nothing left open, None if none ever was."""
+        if self.valid is None or self.valid.config is None or self.valid.plan is None:
+            return None
+        return resolved_config(self.valid.config, self.valid.plan)
 
     def _evaluate(self) -> None:
         outcome = evaluate(self.draft)
@@ -278,6 +325,33 @@ class Session:
         if str(message["name"]) in hardware_names():
             self.gpu = str(message["name"])
 
+    def _search(self, message: Message) -> None:
+        self.search_gpus = str(message.get("gpus", "")).strip()
+        config = self.resolved
+        if self.problems or config is None:
+            self.search.refuse(f"{self._in_the_way()} {self.problems[0].sentence}")
+            return
+        assert self.valid is not None, "it has a config"
+        assert self.valid.plan is not None, "it has a config"
+        try:
+            gpus = int(self.search_gpus.replace(",", "") or self.valid.plan.world_size)
+        except ValueError:
+            self.search.refuse(
+                f"Search: GPUs is the text '{self.search_gpus[:24]}'; write a whole number, or "
+                "nothing for as many as the layout has."
+            )
+            return
+        self.search.start(config, gpus, self.gpu)
+
+    def _cancel_search(self, _: Message) -> None:
+        self.search.cancel()
+
+    def _take_found(self, message: Message) -> None:
+        found, index = self.search.state, int(message["index"])
+        shown = () if found.result is None else layouts_shown(found.result)
+        if found.result is not None and 0 <= index < len(shown):  # else the point was of an older
+            self.load_layout(shown[index].layout, found.result.task, found.searched)
+
     def _pin(self, message: Message) -> None:
         named = message.get("name")
         if message.get("off"):
@@ -288,6 +362,10 @@ class Session:
             Draft(load_preset(str(named)).to_mapping())
         )  # fmt: skip
         self.tab = "compare"
+
+    def _in_the_way(self) -> str:
+        count = len(self.problems)
+        return f"The layout has {count} problem{'s' if count > 1 else ''}; right them first."
 
     @property
     def file(self) -> str:
@@ -319,5 +397,8 @@ _ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "sample": Session._sample,
     "traffic": Session._traffic,
     "gpu": Session._gpu,
+    "search": Session._search,
+    "cancel_search": Session._cancel_search,
+    "take_found": Session._take_found,
     "pin": Session._pin,
 }

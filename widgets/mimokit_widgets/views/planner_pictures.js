@@ -4,6 +4,7 @@ import { BatchSplitView } from "./batch_split_view.js";
 import { element, freshId, setAttribute } from "./dom.js";
 import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
+import { SearchView } from "./search_view.js";
 import { TrafficView } from "./traffic_view.js";
 
 /** The pipeline, as Python's own picture of it. */
@@ -83,6 +84,7 @@ const MAKERS = {
     send({ type: "traffic", kind, by_node: byNode })),
   pipeline: (host) => new PipelineView(host),
   prediction: (host, send) => new PredictionView(host, (name) => send({ type: "gpu", name })),
+  search: (host, send) => new SearchView(host, send),
   compare: (host) => new ComparisonView(host),
 };
 
@@ -154,6 +156,9 @@ export class Pictures {
     } else if (state.tab === "traffic") view.update(state.traffic, model.get("_matrix"));
     else if (state.tab === "compare") {
       view.update(state.compare, [model.get("_other_cells"), model.get("_cells")]);
+    } else if (state.tab === "search") {
+      view.update(state.search);
+      view.showSearch(model.get("_search"));
     } else view.update(state[state.tab]);
   }
 

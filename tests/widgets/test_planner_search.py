@@ -1,0 +1,276 @@
+"""The planner's search, and `ParetoView`, without a browser."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mimokit
+from mimokit.config import load_preset
+from mimokit.plan.exchange import layout_of_config
+from mimokit.plan.search import SearchProgress, SearchResult
+from mimokit_widgets import LayoutPlanner, ParetoView
+from mimokit_widgets.pictures.found_layouts import ROWS, found_layouts, layouts_shown
+from mimokit_widgets.planner import background_search
+from mimokit_widgets.resolved import resolved_config
+from tests.widgets.planner_sessions import LANGUAGE, Driver
+
+SECONDS = 60
+HETEROGENEOUS = "preset:llava_7b_heterogeneous"
+
+
+def searched(driver: Driver, gpus: str = "") -> Driver:
+    driver.send("tab", name="search")
+    driver.send("search", gpus=gpus)
+    driver.session.search.wait(SECONDS)
+    return driver
+
+
+@pytest.fixture(scope="module")
+def result() -> SearchResult:
+    return mimokit.search(load_preset("llava_7b_colocated"), gpus=8)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch, until: threading.Event) -> None:
+    """Let a search report one half and go on until it is cancelled, as a large one would."""
+    import mimokit.plan.search as room
+
+    own = room.search
+
+    def search(
+        config: Any, *, progress: Callable[[Any], Any], cancelled: Callable[[], bool], **more: Any
+    ) -> SearchResult:
+        progress(SearchProgress(0.5, 1234, 1.0))
+        until.set()
+        deadline = time.monotonic() + SECONDS
+        while not cancelled() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return own(config, progress=progress, cancelled=lambda: False, **more)
+
+    monkeypatch.setattr(room, "search", search)
+
+
+def test_a_search_finds_what_mimokit_search_finds() -> None:
+    driver = searched(Driver())
+    state = driver.session.search.state
+    assert (state.status, state.share, state.sentence) == ("done", 1.0, "")
+    expected = mimokit.search(load_preset("llava_7b_colocated"), gpus=8)
+    assert state.result is not None
+    assert state.result.best.layout == expected.best.layout
+    assert [one.layout for one in state.result.pareto] == [one.layout for one in expected.pareto]
+    found = state.to_json()["found"]
+    assert found["layouts"][0]["words"].startswith(expected.best.layout.mode)
+    assert found["rows"] == ROWS
+    assert all(each["on_front"] for each in found["layouts"][ROWS:])
+
+
+def test_a_search_takes_the_gpu_and_the_number_that_are_asked_for() -> None:
+    driver = Driver()
+    driver.send("gpu", name="h200")
+    task = searched(driver, "1,6").session.search.state.result.task
+    assert ("H200" in task.hardware.name, task.gpus) == (True, 16)
+    assert driver.screen.state["search"]["gpus"] == "1,6"
+    assert driver.screen.state["search"]["world"] == "8"
+
+
+def test_every_layout_that_is_found_loads_as_one_edit_or_says_why_not() -> None:
+    driver = searched(Driver())
+    found = driver.session.search.state
+    before, loaded = driver.session.draft, 0
+    for index, one in enumerate(layouts_shown(found.result)):
+        driver.send("take_found", index=index)
+        if driver.session.draft is before:
+            assert driver.session.notice.startswith("Module ")
+            continue
+        loaded += 1
+        assert driver.sentences == []
+        assert driver.plan.deployment_mode == one.layout.mode
+        assert driver.plan.world_size == one.layout.gpus
+        assert driver.screen.state["search"]["loaded"] == index
+        for name, sizes in one.layout.modules.items():
+            own = driver.plan.modules[name]
+            if one.layout.mode != "homogeneous" or name == one.layout.language:
+                assert own.tensor_parallel == sizes.tensor
+                assert own.data_parallel == sizes.data
+        config = resolved_config(driver.session.valid.config, driver.plan)
+        different = layout_of_config(config).to_json() != one.layout.to_json()
+        assert bool(driver.session.notice) == different, (driver.session.notice, str(one.layout))
+        driver.send("undo")
+        assert driver.session.draft is before
+        assert driver.screen.state["search"]["loaded"] == -1
+    assert loaded > ROWS
+    driver.send("redo")
+    assert driver.screen.state["search"]["loaded"] != -1
+
+
+def test_what_a_layout_computes_stays_when_it_is_loaded() -> None:
+    driver = searched(Driver(HETEROGENEOUS))
+    samples = driver.plan.batch.global_batch_size * driver.plan.batch.num_microbatches
+    driver.send("take_found", index=0)
+    assert driver.plan.batch.global_batch_size * driver.plan.batch.num_microbatches == samples
+    assert driver.screen.state["fields"]["name"] == "llava_7b_heterogeneous"
+    assert driver.screen.state["search"]["aged"] == ""
+
+
+def test_an_edited_batch_is_kept_out_of_what_was_searched() -> None:
+    driver = searched(Driver())
+    driver.type("data.seq_length", "2048")
+    assert "edited since" in driver.screen.state["search"]["aged"]
+    driver.send("take_found", index=0)
+    assert driver.screen.state["fields"]["data"]["seq_length"] == "4096"
+    assert driver.screen.state["search"]["aged"] == ""
+    driver.send("undo")
+    assert driver.screen.state["fields"]["data"]["seq_length"] == "2048"
+
+
+def test_a_world_that_was_typed_gives_way_to_fewer_gpus() -> None:
+    driver = Driver()
+    driver.type("world_size", "8")
+    searched(driver, "4")
+    driver.send("take_found", index=0)
+    assert driver.sentences == []
+    assert driver.plan.world_size <= 4
+
+
+def test_a_search_is_cancelled_and_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = threading.Event()
+    slow(monkeypatch, began)
+    driver = Driver()
+    driver.send("search", gpus="")
+    assert began.wait(SECONDS)
+    state = driver.session.search.state
+    assert (state.status, state.share, state.evaluated) == ("running", 0.5, 1234)
+    driver.send("search", gpus="")  # goes on; there is one at a time
+    driver.type("data.base_batch_size", "16")  # the planner stays usable
+    assert driver.plan.batch.global_batch_size == 16
+    driver.send("undo")
+    driver.send("cancel_search")
+    assert driver.session.search.state.status in ("cancelling", "done")
+    driver.session.search.wait(SECONDS)
+    assert driver.session.search.state.status == "done"
+
+
+def test_a_real_search_that_is_cancelled_at_once_says_so() -> None:
+    search = background_search.BackgroundSearch()
+    search._cancelled.set()
+    search._run(resolved_config(*_planned()), 8, "h100")
+    assert search.state.status == "failed"
+    assert search.state.sentence.endswith(
+        "the search was stopped before it found a layout that fits."
+    )
+
+
+def _planned() -> tuple[Any, Any]:
+    config = load_preset("llava_7b_colocated")
+    return config, mimokit.plan(config)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        ("many", "GPUs is the text 'many'; write a whole number"),
+        ("0", "GPUs is 0; it must be a whole number from 1 to 131,072."),
+        ("-2", "GPUs is -2; it must be"),
+        ("9" * 30, "it must be a whole number from 1 to 131,072."),
+        ("1.5", "GPUs is the text '1.5'"),
+    ],
+)
+def test_a_wrong_number_of_gpus_is_one_sentence(gpus: str, said: str) -> None:
+    driver = searched(Driver(), gpus)
+    state = driver.session.search.state
+    assert state.status == "failed"
+    assert said in state.sentence
+    assert "\n" not in state.sentence
+
+
+def test_a_search_that_finds_nothing_says_what_would_do() -> None:
+    driver = Driver()
+    driver.type("model.module_architectures.language_module.num_layers", "2048")
+    state = searched(driver, "1").session.search.state
+    assert state.status == "failed"
+    assert state.result is None
+    assert "no layout fits on 1 x NVIDIA H100" in state.sentence
+    assert state.to_json()["found"] is None
+
+
+def test_a_model_without_a_network_and_a_refused_layout_are_not_searched() -> None:
+    sections = load_preset("llava_7b_colocated").to_mapping()
+    del sections["model"]["module_architectures"]["images"]
+    state = searched(Driver(sections)).session.search.state
+    assert "Module 'images': it is in module_parallelisms but missing from" in state.sentence
+    driver = searched(Driver())
+    driver.type(LANGUAGE + "data_parallel", "x")
+    searched(driver)
+    state = driver.session.search.state
+    assert state.sentence.startswith("The layout has 1 problem; right them first.")
+    assert state.result is not None, "what was found before stays"
+
+
+def test_an_error_of_the_search_itself_becomes_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("mimokit.plan.search.search", fail)
+    state = searched(Driver()).session.search.state
+    assert state.sentence == "The search ended with an error: MemoryError"
+
+
+def test_a_click_on_a_point_of_nothing_does_nothing() -> None:
+    driver = Driver()
+    draft = driver.session.draft
+    driver.send("take_found", index=0)
+    searched(driver)
+    driver.send("take_found", index=10**6)
+    driver.send("take_found", index=-1)
+    assert driver.session.draft is draft
+
+
+def test_the_browser_hears_of_progress_and_of_the_end() -> None:
+    planner = LayoutPlanner()
+    heard: list[str] = []
+    planner.observe(lambda change: heard.append(change["new"]["status"]), "_search")
+    planner.show("search")
+    planner._on_message(None, {"type": "search", "gpus": ""}, [])
+    planner._session.search.wait(SECONDS)
+    assert heard[0] == "running"
+    assert heard[-1] == "done"
+    assert planner._search["found"]["title"].startswith("llava_7b_colocated on 8 x ")
+    planner._on_message(None, {"type": "take_found", "index": 0}, [])
+    assert planner._state["search"]["loaded"] == 0
+    assert planner.plan.deployment_mode == planner._search["found"]["layouts"][0]["mode"]
+
+
+def test_a_pareto_view_loads_into_its_planner(result: SearchResult) -> None:
+    planner = LayoutPlanner()
+    before = planner.config
+    view = ParetoView(result, planner)
+    assert view._found == found_layouts(result)
+    assert (view.picked, view._loaded) == (None, -1)
+    view._on_message(None, {"type": "take_found", "index": 0}, [])
+    assert view.picked is result.best
+    assert planner.plan.world_size == result.best.layout.gpus
+    assert planner.config.name == "llava_7b_colocated"
+    assert view._loaded == 0
+    planner.undo()
+    assert planner.config == before
+    assert view._loaded == -1
+    view._on_message(None, {"type": "take_found", "index": 10**6}, [])
+    view._on_message(None, {"type": "other"}, [])
+    assert planner.config == before
+
+
+def test_a_layout_of_another_model_brings_its_model_along(result: SearchResult) -> None:
+    planner = LayoutPlanner("preset:three_encoders_7b_heterogeneous")
+    ParetoView(result, planner)._on_message(None, {"type": "take_found", "index": 0}, [])
+    assert planner.problems == ()
+    assert set(planner.plan.modules) == {"images", "language_module"}
+    planner.undo()
+    assert len(planner.plan.modules) == 4
+
+
+def test_without_a_kernel_a_pareto_view_is_a_table(result: SearchResult) -> None:
+    assert "layouts evaluated" in ParetoView(result, LayoutPlanner())._saved._bundle()["text/html"]

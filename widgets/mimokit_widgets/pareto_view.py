@@ -1,0 +1,77 @@
+"""`ParetoView`: what a search found, and a click that loads a layout into a planner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anywidget
+import traitlets
+
+from mimokit.plan.search import SearchResult
+from mimokit_widgets.by_identity import ByIdentity
+from mimokit_widgets.layout_planner import LayoutPlanner
+from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.pictures.found_layouts import found_layouts, layouts_shown, place_of
+from mimokit_widgets.saved_picture import SavedPicture
+from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
+
+
+class ParetoView(anywidget.AnyWidget):  # type: ignore[misc]
+    """The Pareto front of a search and its best layouts, each a click away from a planner.
+
+        planner = LayoutPlanner()
+        ParetoView(mimokit.search(model, gpus=256, workload=workload), planner)
+
+    A layout is one edit of the planner, so that its undo goes back. `charts.pareto` is the same
+    front as a picture that stays where there is no kernel.
+
+    Attributes:
+        result: what was found.
+        planner: what layouts are loaded into.
+        picked: the prediction of the layout that was clicked last, or None.
+    """
+
+    _esm = joined_modules("pareto_view.js")
+    _css = joined_styles("shared.css", "found.css")
+
+    picked = ByIdentity(read_only=True)
+    _found = traitlets.Dict().tag(sync=True)
+    _loaded = traitlets.Int(-1).tag(sync=True)
+
+    def __init__(self, result: SearchResult, planner: LayoutPlanner, **options: Any) -> None:
+        """Show what a search found.
+
+        Args:
+            result: of `mimokit.search`.
+            planner: what layouts are loaded into.
+            options: of the widget.
+        """
+        self.result = result
+        self.planner = planner
+        self._shown = layouts_shown(result)
+        self._saved = SavedPicture(result._repr_html_)
+        super().__init__(_found=found_layouts(result), **options)
+        self.on_msg(self._on_message)
+        planner.observe(self._follow, ["plan"])
+
+    def open(self) -> None:
+        """Connect to the browser."""
+        super().open()
+        let_the_browser_choose_the_shell(self.comm)
+
+    def _ipython_display_(self) -> None:
+        """Show the widget, and below it what stays when the kernel is gone."""
+        self._saved.show_below(self)
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        if content.get("type") != "take_found" or not 0 <= int(content["index"]) < len(self._shown):
+            return
+        picked = self._shown[int(content["index"])]
+        self.planner.load_layout(picked.layout, self.result)
+        self.set_trait("picked", picked)
+        self._follow()
+
+    def _follow(self, _: object = None) -> None:
+        """Say which of the layouts stands in the planner."""
+        self._loaded = place_of(self.planner.loaded_layout, self._shown)

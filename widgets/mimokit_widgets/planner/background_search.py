@@ -1,0 +1,143 @@
+"""A search for layouts that goes on while the planner stays usable."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit_widgets.planner.limits import MOST_RANKS
+
+if TYPE_CHECKING:
+    from mimokit.plan.search import SearchProgress, SearchResult
+
+Status = Literal["idle", "running", "cancelling", "done", "failed"]
+GOING_ON: tuple[Status, ...] = ("running", "cancelling")
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """How a search stands.
+
+    Attributes:
+        status: idle before the first one; failed says that the last one found nothing.
+        share: of it that is done, from 0 to 1; at 1 the best layouts are being simulated.
+        evaluated: layouts so far.
+        sentence: why it failed; empty otherwise.
+        result: what the last one found, or None.
+        searched: the config whose model was searched, or None.
+    """
+
+    status: Status = "idle"
+    share: float = 0.0
+    evaluated: int = 0
+    sentence: str = ""
+    result: SearchResult | None = None
+    searched: ExperimentConfig | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.status in GOING_ON
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the browser draws."""
+        from mimokit_widgets.pictures.found_layouts import found_layouts
+
+        found = None if self.result is None else found_layouts(self.result)
+        shown = {"status": self.status, "share": self.share, "evaluated": f"{self.evaluated:,}"}
+        return {**shown, "sentence": self.sentence, "found": found}
+
+
+class BackgroundSearch:
+    """One search at a time, on a thread of its own.
+
+    Attributes:
+        state: how it stands.
+        changed: called whenever that has changed, also from the search's thread.
+    """
+
+    def __init__(self, changed: Callable[[], object] = lambda: None) -> None:
+        self.state = SearchState()
+        self.changed = changed
+        self._cancelled = threading.Event()
+        self._turn = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self, config: ExperimentConfig, gpus: int, gpu: str) -> None:
+        """Begin to search the layouts of a config's model, unless a search goes on.
+
+        Args:
+            config: with every data_parallel known.
+            gpus: how many there are.
+            gpu: a name of `mimokit.plan.hardware.hardware_names`.
+        """
+        if self.state.goes_on:
+            return
+        if not 1 <= gpus <= MOST_RANKS:
+            self.refuse(
+                f"Search: GPUs is {gpus:,}; it must be a whole number from 1 to {MOST_RANKS:,}."
+            )
+            return
+        self._cancelled = threading.Event()
+        self._become(SearchState("running"))
+        self._thread = threading.Thread(
+            target=self._run, args=(config, gpus, gpu), name="LayoutPlanner search", daemon=True
+        )
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Ask the search that goes on to end with what it has."""
+        if self.state.status == "running":
+            self._cancelled.set()
+            self._change(status="cancelling")
+
+    def refuse(self, sentence: str) -> None:
+        """Say why no search begins; what the last one found stays."""
+        self._change(status="failed", sentence=sentence)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait for the end of the search that goes on."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _run(self, config: ExperimentConfig, gpus: int, gpu: str) -> None:
+        try:
+            result = self._search(config, gpus, gpu)
+        except ConfigError as error:
+            self._become(SearchState("failed", sentence=" ".join(str(error).splitlines())))
+        except Exception as error:  # a thread has nobody else to tell
+            what = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._become(SearchState("failed", sentence=f"The search ended with an error: {what}"))
+        else:
+            self._become(SearchState("done", 1.0, result.evaluated, "", result, config))
+
+    def _search(self, config: ExperimentConfig, gpus: int, gpu: str) -> SearchResult:
+        # Nobody should wait for the search to be imported before it is asked for.
+        from mimokit.plan.search import search
+
+        # What was cut stands in the result; a thread has no cell to warn below.
+        warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
+        return search(
+            config,
+            gpus=gpus,
+            hardware=gpu,
+            progress=self._progress,
+            cancelled=self._cancelled.is_set,
+        )
+
+    def _progress(self, progress: SearchProgress) -> None:
+        self._change(share=progress.share, evaluated=progress.evaluated)
+
+    def _change(self, **fields: Any) -> None:
+        with self._turn:  # two threads may change different fields
+            self.state = replace(self.state, **fields)
+        self.changed()
+
+    def _become(self, state: SearchState) -> None:
+        with self._turn:
+            self.state = state
+        self.changed()

@@ -1,0 +1,87 @@
+// What a search found: a chart and the best few as a table; a click on either takes a layout.
+
+import { button, element, setAttribute, setText } from "./dom.js";
+import { ParetoChart, modeSign } from "./pareto_chart.js";
+
+const FIGURES = [["step", "step"], ["memory", "memory"], ["gpus", "GPUs"], ["tokens", "tokens/s"],
+  ["peak", "of peak"]];
+
+export class FoundView {
+  /** take(index) is told which layout was clicked. */
+  constructor(host, take) {
+    this.take = take;
+    this.title = element("p", { class: "found-title" });
+    this.cut = element("ul", { class: "muted" });
+    this.legend = element("div", { class: "legend" });
+    this.area = element("div", { class: "area" });
+    this.table = element("table", { class: "best" });
+    this.root = element("div", { class: "found" }, this.title, this.cut, this.legend, this.area,
+      this.table);
+    host.append(this.root);
+    this.chart = new ParetoChart(this.area, take, (index) => this.look(index));
+    this.rows = [];
+  }
+
+  update(found) {
+    setText(this.title, found.title);
+    this.cut.hidden = !found.cut.length;
+    this.cut.replaceChildren(...found.cut.map((sentence) => element("li", {}, sentence)));
+    this.legend.replaceChildren(
+      ...found.modes.map(({ name, color }) => element("span", {}, modeSign(name, color), name)),
+      element("span", { class: "muted" }, "larger: more GPUs"),
+      element("span", { class: "muted" }, "filled: none beats it in time, memory and GPUs at once"),
+      element("span", { class: "muted" }, "ring: the best"));
+    this.fill(found);
+    this.chart.update(found);
+  }
+
+  fill(found) {
+    const colors = new Map(found.modes.map(({ name, color }) => [name, color]));
+    const best = found.layouts.slice(0, found.rows);
+    this.rows = best.map((layout, at) => this.row(layout, at, colors.get(layout.mode)));
+    const heads = ["", ...FIGURES.map(([, label]) => label), "layout"];
+    this.table.replaceChildren(element("caption", {}, "The best layouts"),
+      element("thead", {}, element("tr", {},
+        ...heads.map((head) => element("th", { scope: "col" }, head)))),
+      element("tbody", {}, ...this.rows.map((row) => row.node)));
+  }
+
+  row(layout, at, color) {
+    const load = button("Load", () => this.take(at), { "aria-label": `Load layout ${at + 1}: `
+      + layout.words, keydown: (event) => this.key(event, at), focus: () => this.look(at),
+      blur: () => this.look(null) });
+    const how = element("td", { class: "how" }, modeSign(layout.mode, color), layout.mode,
+      ...layout.modules.map((module) => element("div", { class: "muted" }, module)));
+    const node = element("tr", { "data-index": at,
+      click: (event) => event.target === load || this.take(at),
+      pointerenter: () => this.look(at), pointerleave: () => this.look(null) },
+    element("td", {}, load), ...FIGURES.map(([key]) => element("td", {}, layout.texts[key])), how);
+    return { node, load };
+  }
+
+  key(event, at) {
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    this.rows[at + by]?.load.focus();
+  }
+
+  look(index) {
+    this.rows.forEach(({ node }, at) => node.classList.toggle("looked", at === index));
+    this.chart.point(index);
+  }
+
+  /** Say which layout stands in the planner. */
+  show(loaded) {
+    this.chart.show(loaded);
+    this.rows.forEach(({ node, load }, at) => {
+      node.classList.toggle("loaded", at === loaded);
+      setText(load, at === loaded ? "Loaded" : "Load");
+      setAttribute(load, "aria-pressed", at === loaded ? "true" : null);
+    });
+  }
+
+  remove() {
+    this.chart.remove();
+  }
+}
