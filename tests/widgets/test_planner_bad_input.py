@@ -50,7 +50,7 @@ def test_a_wrong_number_is_marked_and_the_last_plan_stays(text: str, said: str) 
         (LANGUAGE + "rank_offset", "10", "offset 10 → 8"),
         (LANGUAGE + "tensor_parallel", "3", "TP 3 → 4"),
         (LANGUAGE + "pipeline_parallel", "5", "PP 5 → 4"),
-        ("data.num_microbatches", "10000000", "micro-batches 10,000,000 → 5,000"),
+        ("data.num_microbatches", "10000000", "micro-batches 10,000,000 → 1,024"),
         ("ranks_per_node", "0", "ranks per node 0 → 8"),
         ("ranks_per_node", "many", "ranks per node many → 8"),
         ("world_size", "100000000000", "world size 100,000,000,0… → auto"),

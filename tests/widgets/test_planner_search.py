@@ -15,7 +15,7 @@ from mimokit.plan.exchange import layout_of_config
 from mimokit.plan.search import SearchProgress, SearchResult
 from mimokit_widgets import LayoutPlanner, ParetoView
 from mimokit_widgets.pictures.found_layouts import ROWS, found_layouts, layouts_shown
-from mimokit_widgets.planner import background_search
+from mimokit_widgets.planner import background_search, paths
 from mimokit_widgets.resolved import resolved_config
 from tests.widgets.planner_sessions import LANGUAGE, Driver
 
@@ -134,6 +134,18 @@ def test_a_world_that_was_typed_gives_way_to_fewer_gpus() -> None:
     driver.send("take_found", index=0)
     assert driver.sentences == []
     assert driver.plan.world_size <= 4
+
+
+def test_what_a_layout_says_beyond_the_inputs_is_shown_beside_the_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = (*paths.SIZE_INPUTS, "recompute_granularity", "virtual_pipeline_model_parallel_size")
+    monkeypatch.setattr(paths, "SIZE_FIELDS", known)
+    sizes = {"tensor_parallel": 2, "recompute_granularity": "full", "rank_offset": 8}
+    assert paths.sizes_beyond_inputs(sizes) == "recompute full"
+    assert paths.sizes_beyond_inputs({"virtual_pipeline_model_parallel_size": 4}) == "VPP 4"
+    for module in Driver().screen.state["fields"]["modules"]:
+        assert module["beyond"] == ""
 
 
 def test_a_search_is_cancelled_and_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.plan.summary import span_text
 from mimokit.plan.types import LayoutPlan
 from mimokit_widgets.planner.figures import figures_of
+from mimokit_widgets.planner.paths import sizes_beyond_inputs
 
 ABSENT = "–"
 
@@ -63,7 +64,8 @@ def _facts(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[tuple[str, st
         shown = [
             f"{size} {count}" for size, count in sizes.items() if count > 1 or size in ("TP", "DP")
         ]
-        yield f"{name}: sizes", " · ".join(shown)
+        beyond = sizes_beyond_inputs(config.model.module_parallelisms[name].model_dump())
+        yield f"{name}: sizes", " · ".join([*shown, *([beyond] if beyond else [])])
         yield f"{name}: on ranks", span_text(ranks.ranks)
     for figure in figures_of(config, plan):
         yield figure.label, figure.value

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from mimokit.config import Problem
+from mimokit.config.tag_room import ROOM
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.paths import SIZES, mapping_at, value_at
 
@@ -99,6 +100,8 @@ def _pipeline_problems(draft: Draft) -> Iterator[Problem]:
     )
     if stages * microbatches > MOST_STAGE_STEPS and microbatches > 1:
         most = max(1, MOST_STAGE_STEPS // max(1, stages))
+        if value_at(draft.content, ("model", "deployment_mode")) == "heterogeneous":
+            most = min(most, ROOM["microbatch"])  # so that one fix rights it
         yield Problem(
             "data",
             "num_microbatches",

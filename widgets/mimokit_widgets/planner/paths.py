@@ -17,6 +17,15 @@ OF_DATA: tuple[Path, ...] = (LENGTHS, ("data", "modality_presence"))
 """What the data section says per encoder."""
 
 SIZE_FIELDS = tuple(ModuleParallelismConfig.model_fields)
+SIZE_INPUTS = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "data_parallel",
+    "rank_offset",
+)
+"""The sizes that the planner has an input for; the others it keeps and shows as they stand."""
 NETWORK_FIELDS = tuple(ModuleArchitecture.model_fields)
 DATA_FIELDS = tuple(DataConfig.model_fields)
 SECTIONS = ("model", "data", "runtime")
@@ -30,6 +39,9 @@ _SHORT = {
     "expert_parallel": "EP",
     "data_parallel": "DP",
     "rank_offset": "offset",
+    "virtual_pipeline_model_parallel_size": "VPP",
+    "recompute_granularity": "recompute",
+    "num_distributed_optimizer_instances": "optimizer instances",
     "base_batch_size": "batch size",
     "num_microbatches": "micro-batches",
 }
@@ -38,6 +50,15 @@ _SHORT = {
 def short_name(field: str) -> str:
     """Return what a field is called on a button: TP, offset, batch size."""
     return _SHORT.get(field, field.replace("_", " "))
+
+
+def sizes_beyond_inputs(sizes: Mapping[str, Any]) -> str:
+    """Return what a module's sizes say beyond their inputs: "VPP 4 · recompute full"."""
+    return " · ".join(
+        f"{short_name(field)} {sizes[field]}"
+        for field in SIZE_FIELDS
+        if field not in SIZE_INPUTS and sizes.get(field) is not None
+    )
 
 
 def value_at(content: Mapping[str, Any], path: Iterable[str]) -> Any:

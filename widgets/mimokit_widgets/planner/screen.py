@@ -40,6 +40,7 @@ from mimokit_widgets.planner.paths import (
     TOKENS,
     mapping_at,
     module_names,
+    sizes_beyond_inputs,
     value_at,
 )
 from mimokit_widgets.planner.session import Session
@@ -255,6 +256,7 @@ def _module(session: Session, name: str, color: str, fed: list[str]) -> dict[str
         "sizes": {each: _text(sizes.get(each)) for each in SIZE_FIELDS},
         "worked_out": "" if ranks is None else f"{ranks.data_parallel:,}",
         "where": "" if ranks is None else _where(ranks.ranks),
+        "beyond": sizes_beyond_inputs(sizes),
         "network": {each: _text(network.get(each)) for each in NETWORK_FIELDS},
         "kind": LANGUAGE if language else ENCODER,
         "token": _text(value_at(content, (*TOKENS, name))),

@@ -129,7 +129,8 @@ export class ModuleRow {
     this.length.set(module.length, this.planner.state.fields.data.image_seq_length);
     this.token.node.hidden = module.language && !module.token;
     this.length.node.hidden = module.language && !module.length;
-    const roles = [module.where, module.language && "language module", module.flags.frozen && "frozen"];
+    const roles = [module.where, module.beyond, module.language && "language module",
+      module.flags.frozen && "frozen"];
     setText(this.where, roles.filter(Boolean).join(" · "));
     this.updatePublished(module);
     this.updateFeeds(module, others);
