@@ -7,6 +7,8 @@ from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.loading import config_from_mapping, load_experiment_config, load_preset
 from mimokit.config.mimo import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.planned_architecture import ProjectorArchitecture
+from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.presets import preset_names
 from mimokit.config.problems import ConfigError, Fix, Problem
 from mimokit.config.runnable import check_runnable
@@ -23,7 +25,10 @@ __all__ = [
     "ModuleArchitecture",
     "ModuleParallelismConfig",
     "PipelineSchedule",
+    "PredictedInput",
+    "PredictionConfig",
     "Problem",
+    "ProjectorArchitecture",
     "RuntimeConfig",
     "check_experiment",
     "check_model",

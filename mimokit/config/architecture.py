@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mimokit.config.base import ConfigModel
+from mimokit.config.planned_architecture import PlannedArchitecture
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 
 
-class ModuleArchitecture(ConfigModel):
-    """The network of one module.
+class TrainedArchitecture(ConfigModel):
+    """The fields of a network that mimokit trains.
 
     Attributes:
         num_layers: transformer layers, all pipeline stages together.
@@ -68,3 +69,29 @@ class ModuleArchitecture(ConfigModel):
     def feed_forward_size(self) -> int:
         """Width inside the feed-forward layer: ffn_hidden_size or 4 x hidden_size."""
         return self.ffn_hidden_size or 4 * self.hidden_size
+
+
+class ModuleArchitecture(PlannedArchitecture, TrainedArchitecture):
+    """The network of one module: what mimokit trains, and what it plans beyond that."""
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers with an ordinary feed-forward layer."""
+        if self.num_moe_experts is None:
+            return self.num_layers
+        return min(self.num_layers, self.first_k_dense_replace or 0)
+
+    @property
+    def head_dim(self) -> int:
+        """Dimensions of one head's query: kv_channels, or its part of latent attention or width."""
+        if self.kv_channels is not None:
+            return self.kv_channels
+        if self.multi_latent_attention:
+            return (self.qk_head_dim or 0) + (self.qk_pos_emb_head_dim or 0)
+        return self.hidden_size // self.num_attention_heads
+
+    def has_learned_positions(self, *, by_default: bool) -> bool:
+        """Tell whether positions are a table of vectors."""
+        if self.position_embedding_type is None:
+            return by_default
+        return self.position_embedding_type == "learned_absolute"

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 from mimokit.config.base import ConfigModel
 from mimokit.config.data import DataConfig
 from mimokit.config.mimo import MimoParallelismConfig
+from mimokit.config.prediction import PredictionConfig
 from mimokit.config.runtime import SCHEDULE_OF_MODE, RuntimeConfig
 
 
@@ -25,12 +26,14 @@ class ExperimentConfig(ConfigModel):
         data: batches and samples.
         runtime: steps, metrics and optimizer.
         name: what the run is called; from a file: its name without the ending.
+        prediction: what a prediction supposes, or None where the file does not say.
     """
 
     model: MimoParallelismConfig
     data: DataConfig
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
     name: str = "experiment"
+    prediction: PredictionConfig | None = None
 
     @model_validator(mode="after")
     def _name_the_schedule(self) -> Self:
@@ -48,7 +51,8 @@ class ExperimentConfig(ConfigModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return plain dicts, as a YAML file holds them; fields that are None are left out."""
         sections = self.model_dump(mode="json", exclude_none=True)
-        return {key: sections[key] for key in ("name", "model", "data", "runtime")}
+        keys = ("name", "model", "data", "runtime", "prediction")
+        return {key: sections[key] for key in keys if key in sections}
 
     def to_yaml(self) -> str:
         """Return a YAML text that loads to an equal config wherever it is put.

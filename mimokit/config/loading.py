@@ -99,6 +99,7 @@ def _subject(
         config.model,
         config.data,
         config.runtime,
+        config.prediction,
         world_size=world_size,
         unsound=frozenset(unsound),
         world_may_be_open=world_may_be_open,

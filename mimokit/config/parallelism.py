@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,9 @@ ParallelSize = Annotated[int, Field(ge=1, le=LARGEST_WORLD)]
 class ModuleParallelismConfig(ConfigModel):
     """How many ranks one module takes, in which dimensions, and where they begin.
 
+    From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
+    planned and predicted, runs here do not have them yet, and None is not written to files.
+
     Attributes:
         tensor_parallel: ranks that share each layer.
         pipeline_parallel: stages that the layers are cut into.
@@ -26,6 +29,19 @@ class ModuleParallelismConfig(ConfigModel):
             no ranks of its own.
         data_parallel: replicas of the module. None: `MimoParallelismConfig.finalize` works it out.
         rank_offset: the first rank of the module in the world.
+        virtual_pipeline_model_parallel_size: chunks of layers per stage, interleaved. None: 1.
+        recompute_granularity: selective: the attention core is computed again in the backward
+            pass; full: whole layers, one by one. None: nothing is.
+        num_distributed_optimizer_instances: replicas of the shards of the distributed optimizer.
+            None: 1.
+        sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. None: in
+            predictions yes, in runs here no.
+        use_distributed_optimizer: optimizer state is cut over data and context ranks. None: in
+            predictions yes, in runs here no.
+        use_megatron_fsdp: weights and gradients are cut as well. None: no.
+        account_for_embedding_in_pipeline_split: the embedding counts as a layer where layers are
+            dealt to stages. None: no.
+        account_for_loss_in_pipeline_split: the loss likewise; both or none.
     """
 
     tensor_parallel: ParallelSize = 1
@@ -34,6 +50,19 @@ class ModuleParallelismConfig(ConfigModel):
     expert_parallel: ParallelSize = 1
     data_parallel: ParallelSize | None = None
     rank_offset: Annotated[int, Field(ge=0, le=LARGEST_WORLD)] = 0
+    virtual_pipeline_model_parallel_size: ParallelSize | None = None
+    recompute_granularity: Literal["selective", "full"] | None = None
+    num_distributed_optimizer_instances: ParallelSize | None = None
+    sequence_parallel: bool | None = None
+    use_distributed_optimizer: bool | None = None
+    use_megatron_fsdp: bool | None = None
+    account_for_embedding_in_pipeline_split: bool | None = None
+    account_for_loss_in_pipeline_split: bool | None = None
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of layers over all stages: pipeline_parallel x chunks per stage."""
+        return self.pipeline_parallel * (self.virtual_pipeline_model_parallel_size or 1)
 
     @property
     def ranks_per_replica(self) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mimokit.config.base import ConfigModel
+from mimokit.config.base import ConfigModel, Name
 
 PipelineSchedule = Literal["homogeneous", "colocated", "1f1b"]
 DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
@@ -44,6 +44,8 @@ class RuntimeConfig(ConfigModel):
         adam_epsilon: of AdamW.
         clip_grad: largest global gradient norm; 0 clips nothing.
         seed: of weights and data.
+        precision: of matrix products: bf16, fp8, mxfp8, nvfp4, … None: predictions take bf16, runs
+            here fp32, the only one that they have yet.
     """
 
     num_iterations: Positive = 10
@@ -64,3 +66,4 @@ class RuntimeConfig(ConfigModel):
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
     clip_grad: Annotated[float, Field(ge=0)] = 1.0
     seed: NotNegative = 1234
+    precision: Name | None = None

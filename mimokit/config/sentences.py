@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,6 +17,7 @@ _MAPPINGS_OF_MODULES = (
     "topology",
     "modality_seq_lengths",
     "modality_presence",
+    "inputs",
 )
 _A_NAME = "letters, digits, underscores and hyphens only"
 
@@ -109,9 +110,16 @@ def model_at(path: Iterable[str], model: type[BaseModel]) -> type[BaseModel] | N
             return None
         annotation = current.model_fields[key].annotation
         current = next(_models_in(annotation), None)
-        if current is not annotation:
+        if _is_mapping(annotation):
             next(keys, None)  # a dict of records: the next key is the name of one
     return current
+
+
+def _is_mapping(annotation: Any) -> bool:
+    """Return whether an annotation is of a dict, be it annotated further or optional."""
+    if get_origin(annotation) is dict:
+        return True
+    return any(_is_mapping(argument) for argument in get_args(annotation))
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

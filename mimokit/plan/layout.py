@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ from mimokit.config import (
     config_from_mapping,
     load_experiment_config,
 )
-from mimokit.config.problems import ConfigError
+from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.config.tag_room import tag_problems, too_many
 from mimokit.config.worlds import ResolvedWorld, resolve, unknown_world_size
 from mimokit.plan.batch import plan_batch
 from mimokit.plan.bridge import BYTES_PER_NUMBER, plan_colocated_bridge
@@ -36,13 +37,27 @@ def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
         The plan. The config is left as it is, missing data_parallel sizes included.
 
     Raises:
-        ConfigError: everything that is wrong with the config, or with it in this world.
+        ConfigError: everything that is wrong with the config, or with it in this world; more
+            micro-batches, edges or slots than the tag of a message between stages holds.
     """
     checked = _checked(config, world_size)
+    refuse_if_any(tag_problems(checked.model, checked.data))
     world = resolve(checked.model, world_size)
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(checked.model))
-    return _plan(checked, world, world.world_size)
+    planned = _plan(checked, world, world.world_size)
+    refuse_if_any(_slot_problems(planned))
+    return planned
+
+
+def _slot_problems(planned: LayoutPlan) -> Iterator[Problem]:
+    """Yield the stage that more tensors reach than a message tag tells apart."""
+    if planned.deployment_mode != "heterogeneous" or planned.pipeline is None:
+        return
+    most = max((stage.total for stage in planned.pipeline.slots.stages), default=0)
+    sentence = too_many("slot", most)
+    if sentence is not None:
+        yield Problem("model", "topology", most, sentence)
 
 
 def _checked(config: ConfigSource, world_size: int | None) -> ExperimentConfig:

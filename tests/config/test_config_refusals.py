@@ -217,11 +217,17 @@ def test_networks_are_cut_evenly(module: str, field: str, value: int) -> None:
 
 def test_layers_are_cut_evenly() -> None:
     sizes = {"pipeline_parallel": 3, "data_parallel": 1}
-    found = problems(sections(dict(sizes), dict(sizes), "homogeneous"))
+    found = problems(sections(dict(sizes), {**sizes, "rank_offset": 3}, "1f1b"))
     assert [(p.module, p.field, p.value) for p in found] == [
         ("images", "num_layers", 4),
         (LANGUAGE, "num_layers", 4),
     ]
+
+
+def test_an_encoder_in_a_first_stage_is_not_cut() -> None:
+    sizes = {"pipeline_parallel": 3, "data_parallel": 1}
+    found = problems(sections(dict(sizes), dict(sizes), "homogeneous"))
+    assert [(p.module, p.field, p.value) for p in found] == [(LANGUAGE, "num_layers", 4)]
 
 
 def test_experts_divide_a_stage() -> None:

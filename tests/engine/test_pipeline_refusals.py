@@ -42,10 +42,14 @@ def test_a_graph_that_is_none_is_refused(topology, told):
 
 
 def test_more_micro_batches_than_a_tag_holds_are_refused():
-    plan = mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1025))
-    with pytest.raises(ValueError, match=r"1,025 values of microbatch, but .* holds 1,024"):
-        check_tag_room(plan.pipeline)
-    check_tag_room(mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1024)).pipeline)
+    told = r"1,025 values of microbatch, but .* holds 1,024"
+    with pytest.raises(ConfigError, match=told):
+        mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1025))
+    pipeline = mimokit.plan(apart_config((1, 1, 1), (1, 1, 1), 1024)).pipeline
+    check_tag_room(pipeline)
+    one_more = replace(pipeline.schedule, num_microbatches=1025)
+    with pytest.raises(ValueError, match=told):
+        check_tag_room(replace(pipeline, schedule=one_more))
 
 
 def test_more_slots_than_a_tag_holds_are_refused():

@@ -10,6 +10,9 @@ from mimokit.config.checks.modalities import modality_problems
 from mimokit.config.checks.modes import mode_problems
 from mimokit.config.checks.names import name_problems
 from mimokit.config.checks.networks import network_problems
+from mimokit.config.checks.planned_layouts import planned_layout_problems
+from mimokit.config.checks.planned_networks import planned_network_problems
+from mimokit.config.checks.predictions import prediction_problems
 from mimokit.config.checks.runtime import runtime_problems
 from mimokit.config.checks.subject import Subject
 from mimokit.config.checks.tokens import token_problems
@@ -29,10 +32,13 @@ def all_problems(subject: Subject) -> Iterator[Problem]:
     yield from topology_problems(subject)
     yield from mode_problems(subject)
     yield from network_problems(subject)
+    yield from planned_layout_problems(subject)
+    yield from planned_network_problems(subject)
     yield from modality_problems(subject)
     yield from token_problems(subject)
     yield from batch_problems(subject)
     yield from runtime_problems(subject)
+    yield from prediction_problems(subject)
 
 
 def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> None:
@@ -51,5 +57,13 @@ def check_experiment(config: ExperimentConfig, world_size: int | None = None) ->
         ConfigError: all its problems.
     """
     refuse_if_any(
-        all_problems(Subject(config.model, config.data, config.runtime, world_size=world_size))
+        all_problems(
+            Subject(
+                config.model,
+                config.data,
+                config.runtime,
+                config.prediction,
+                world_size=world_size,
+            )
+        )
     )

@@ -47,7 +47,10 @@ def _tensor_problems(subject: Subject, name: str, network: ModuleArchitecture) -
     }
     if network.ffn_hidden_size is None and network.hidden_size % size:
         del cut["ffn_hidden_size"]  # one problem, not two
-    if name == subject.model.llm_module_name:
+    elif not network.dense_layers:
+        del cut["ffn_hidden_size"]  # experts are in its place
+    padded = network.make_vocab_size_divisible_by is not None
+    if name == subject.model.llm_module_name and not padded:
         cut["vocab_size"] = network.vocab_size
     for field, value in cut.items():
         if value % size:
@@ -57,9 +60,40 @@ def _tensor_problems(subject: Subject, name: str, network: ModuleArchitecture) -
 def _pipeline_problem(
     subject: Subject, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    stages = subject.sizes[name].pipeline_parallel
-    if network.num_layers % stages:
-        yield _not_a_multiple(name, "num_layers", network.num_layers, "pipeline_parallel", stages)
+    sizes, model = subject.sizes[name], subject.model
+    if model.deployment_mode == "homogeneous" and name != model.llm_module_name:
+        return  # it lies whole in the first stage
+    layers, stages, chunks = network.num_layers, sizes.pipeline_parallel, sizes.chunks
+    if sizes.account_for_loss_in_pipeline_split:
+        yield from _uneven_problem(name, network, chunks)
+    elif layers % stages:
+        yield _not_a_multiple(name, "num_layers", layers, "pipeline_parallel", stages)
+    elif layers % chunks:
+        field = "virtual_pipeline_model_parallel_size"
+        yield _not_a_multiple(name, "num_layers", layers, f"pipeline_parallel x {field}", chunks)
+
+
+def _uneven_problem(name: str, network: ModuleArchitecture, chunks: int) -> Iterator[Problem]:
+    """Yield why layers cannot be dealt to chunks with embedding and loss counted as layers."""
+    field = "account_for_loss_in_pipeline_split"
+    with_ends = network.num_layers + 2 + (network.mtp_num_layers or 0)
+    even = network.num_layers % chunks == 0
+    if even or with_ends % chunks:
+        why = (
+            f"the {chunks} chunks divide the {network.num_layers} layers (num_layers) alone; leave "
+            "out both"
+            if even
+            else f"with both ends there are {with_ends} layers, which the {chunks} chunks do not "
+            "divide; change pipeline_parallel, or leave out both"
+        )
+        path = f"model.module_parallelisms.{name}.{field}"
+        yield Problem(
+            name,
+            field,
+            True,
+            f"Module '{name}': {field} is true, but {why}.",
+            {"path": path, "value": None},
+        )
 
 
 def _head_problem(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
@@ -70,7 +104,11 @@ def _head_problem(subject: Subject, name: str, network: ModuleArchitecture) -> I
     heads, module = network.num_attention_heads, subject.sizes.get(name)
     if module is not None and heads % module.tensor_parallel:
         return
-    if network.hidden_size % heads:
+    if (
+        network.kv_channels is None
+        and not network.multi_latent_attention
+        and (network.hidden_size % heads)
+    ):
         yield _not_a_multiple(
             name, "hidden_size", network.hidden_size, "num_attention_heads", heads
         )

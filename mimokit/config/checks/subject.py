@@ -13,6 +13,7 @@ from mimokit.config.worlds import ResolvedWorld, resolve
 if TYPE_CHECKING:
     from mimokit.config.data import DataConfig
     from mimokit.config.mimo import MimoParallelismConfig
+    from mimokit.config.prediction import PredictionConfig
     from mimokit.config.runtime import RuntimeConfig
 
 
@@ -24,6 +25,7 @@ class Subject:
         model: the model.
         data: the data section, or None for a check of the model alone.
         runtime: the runtime section, or None.
+        prediction: the prediction section, or None.
         world_size: ranks of the world, or None for as many as the modules need.
         unsound: paths of values that were refused already. Their place holds a stand-in, so a
             check that depends on one of them must be silent.
@@ -33,6 +35,7 @@ class Subject:
     model: MimoParallelismConfig
     data: DataConfig | None = None
     runtime: RuntimeConfig | None = None
+    prediction: PredictionConfig | None = None
     world_size: int | None = None
     unsound: frozenset[str] = field(default_factory=frozenset)
     world_may_be_open: bool = False

@@ -9,15 +9,18 @@ slot: which tensor of all that reach a stage in a micro-batch (`mimokit.plan.sch
 of a message's header comes first. split: which of several messages that one pair exchanges over an
 edge for a micro-batch. A value that does not fit is refused, never hashed: two messages with one
 tag would be taken for each other. (NCCL ignores tags; the schedule plan has checked that both ends
-of a pair have the same order.)
+of a pair have the same order.) How many bits each field has stands in `mimokit.config.tag_room`, so
+that more micro-batches or edges than a tag holds are refused before an engine starts.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
-FIELD_BITS = (("direction", 1), ("edge", 6), ("microbatch", 10), ("slot", 8), ("split", 6))
+from mimokit.config.tag_room import FIELD_BITS
+
+__all__ = ["FIELD_BITS", "Tag"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class Tag:
             ValueError: if a field does not fit its bits.
         """
         encoded = 0
-        for (name, bits), value in zip(FIELD_BITS, astuple(self), strict=True):
+        for name, bits in FIELD_BITS:
+            value = getattr(self, name)
             if not 0 <= value < 1 << bits:
                 raise ValueError(
                     f"A message tag holds {1 << bits} values of {name}, 0 to {(1 << bits) - 1}; "

@@ -29,6 +29,8 @@ class LanguageModel:
         positions: learned position embeddings; 0 for rotary positions.
         next_token_layers: extra layers that predict tokens further on (DeepSeek-V3's MTP); not
             among the published parameters.
+        vocab_multiple: the embedding is padded to a multiple of this times the tensor parallel
+            size.
     """
 
     name: str
@@ -37,6 +39,7 @@ class LanguageModel:
     tied: bool = False
     positions: int = 0
     next_token_layers: int = 0
+    vocab_multiple: int = VOCABULARY_MULTIPLE
 
     @property
     def parameters(self) -> int:
@@ -54,7 +57,7 @@ class LanguageModel:
 
     def padded_vocab(self, tensor_parallel: int) -> int:
         """Return the rows of the embedding as Megatron pads them for a tensor parallel size."""
-        multiple = VOCABULARY_MULTIPLE * tensor_parallel
+        multiple = self.vocab_multiple * tensor_parallel
         return math.ceil(self.vocab / multiple) * multiple
 
 

@@ -1,0 +1,91 @@
+"""What an experiment does not say of a layout, a step or a model: each difference a refusal.
+
+Whoever adds something to `ParallelSizes`, `Workload` or a model description that predictions depend
+on and gives experiments no word for it sees it here, not in a prediction that has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from mimokit.config import ExperimentConfig
+from mimokit.config.problems import Problem
+from mimokit.plan.architecture import EncoderBranch, LanguageModel, Model, VisionEncoder
+from mimokit.plan.architecture.from_config import model_of_config
+from mimokit.plan.exchange.configs import layout_of_config, workload_of_config
+from mimokit.plan.exchange.placement import plain_name
+from mimokit.plan.prediction import Layout, Workload
+from mimokit.plan.prediction.workload import branches_of, language_of
+
+STEP = "step"
+
+
+def lost_of_layout(config: ExperimentConfig, layout: Layout) -> Iterator[Problem]:
+    """Yield the sizes that are others when a layout is read back."""
+    back = layout_of_config(config).modules
+    for name, sizes in layout.modules.items():
+        plain = plain_name(name, layout)
+        for field, value, found in _differences(sizes, back[plain]):
+            yield _lost(plain, field, value, found)
+
+
+def lost_of_workload(
+    config: ExperimentConfig, layout: Layout, workload: Workload, model: Model
+) -> Iterator[Problem]:
+    """Yield what of a step is something else when it is read back."""
+    back = workload_of_config(config)
+    for field in ("seq_length", "global_batch", "precision"):
+        value, found = getattr(workload, field), getattr(back, field)
+        if value != found:
+            yield _lost(STEP, field, value, found)
+    frozen = {plain_name(name, layout) for name in workload.frozen}
+    if frozen != back.frozen:
+        yield _lost(STEP, "frozen", sorted(frozen), sorted(back.frozen))
+    for branch in branches_of(model):
+        plain = plain_name(branch.name, layout)
+        for field, value, found in _differences(workload.input_of(branch), back.inputs[plain]):
+            yield _lost(plain, field, value, found)
+
+
+def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
+    """Yield what of the networks is something else when they are read back."""
+    back = model_of_config(config.model)
+    for field, value, found in _differences(_plain(language_of(model)), _plain(back.language)):
+        yield _lost(back.language.name, field, value, found)
+    for branch, other in zip(branches_of(model), back.branches, strict=True):
+        for field, value, found in _differences(_plain(branch), _plain(other)):
+            yield _lost(other.name, field, value, found)
+
+
+def _plain(module: LanguageModel | EncoderBranch) -> LanguageModel | EncoderBranch:
+    """Return a module without its names, its image cut to the whole patches that are seen of it."""
+    if isinstance(module, LanguageModel):
+        return replace(module, name="")
+    encoder = replace(module.encoder, name="")
+    if isinstance(encoder, VisionEncoder):
+        cell = encoder.patch_size * encoder.merge
+        encoder = replace(encoder, image_size=encoder.image_size // cell * cell)
+    return replace(module, name="", encoder=encoder)
+
+
+def _differences(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (field, its values in both) wherever two records differ, however deep."""
+    for field in fields(one):
+        value, found = getattr(one, field.name), getattr(other, field.name)
+        if is_dataclass(value) and type(value) is type(found):
+            yield from _differences(value, found)
+        elif value != found:
+            yield field.name, value, found
+
+
+def _lost(module: str, field: str, value: object, found: object) -> Problem:
+    begin = "Step" if module == STEP else f"Module '{module}'"
+    return Problem(
+        module,
+        field,
+        value,
+        f"{begin}: {field} is {value}, which an experiment of its layout cannot say (it "
+        f"would be {found}); change it, or export another form.",
+    )

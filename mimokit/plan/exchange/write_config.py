@@ -1,0 +1,224 @@
+"""A layout as an experiment, which loses nothing that a prediction depends on."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mimokit.config import ExperimentConfig, config_from_mapping
+from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.plan.architecture import EncoderBranch, Model, VisionEncoder
+from mimokit.plan.architecture.from_config import model_of_config
+from mimokit.plan.exchange.configs import PRECISION, workload_of_config
+from mimokit.plan.exchange.lost import lost_of_layout, lost_of_model, lost_of_workload
+from mimokit.plan.exchange.networks import encoder_network, language_network
+from mimokit.plan.exchange.placement import (
+    check_sizes,
+    micro_batches,
+    plain_name,
+    rank_offsets,
+)
+from mimokit.plan.exchange.size_words import other_fields, rank_fields
+from mimokit.plan.memory.held import Module, net_of
+from mimokit.plan.prediction import EncoderInput, Layout, Workload
+from mimokit.plan.prediction.workload import branches_of, language_of
+
+
+def config_of_layout(
+    layout: Layout,
+    workload: Workload,
+    *,
+    model: Model | None = None,
+    experiment: ExperimentConfig | None = None,
+    supposed: Mapping[str, Any] | None = None,
+) -> ExperimentConfig:
+    """Return an experiment with a layout, of which predictions are the same to the last digit.
+
+    Token ids that hold the place of encoder outputs follow the vocabulary where no experiment says
+    them.
+
+    Args:
+        layout: the layout.
+        workload: what one step computes.
+        model: what is laid out; an experiment knows it.
+        experiment: keeps all its sections, save for what layout and workload say.
+        supposed: gpu, price_per_gpu_hour and software of the `PredictionConfig`; None where it is
+            to say nothing of them, or what the experiment says.
+
+    Raises:
+        ConfigError: mimokit's modes do not allow the layout, an experiment cannot say all of it, or
+            neither model nor experiment is given.
+    """
+    check_sizes(layout)
+    if experiment is not None:
+        content = experiment.to_mapping()
+        content["runtime"].pop("pipeline_schedule", None)
+        known: Model = model_of_config(experiment.model)
+    else:
+        known = _given(model)
+        content = _sections(layout, workload, known)
+    refuse_if_any(_colocated_pipelines(layout))
+    content["model"] |= _ranks(layout, known)
+    content["data"] |= {
+        "base_batch_size": int(layout.modules[layout.language].micro_batch),
+        "num_microbatches": micro_batches(layout, workload),
+    }
+    _set_workload(content, layout, workload)
+    _suppose(content, supposed or {})
+    config = _with_inputs(content, layout, workload, known)
+    refuse_if_any(lost_of_layout(config, layout))
+    refuse_if_any(lost_of_workload(config, layout, workload, known))
+    refuse_if_any(lost_of_model(config, known))
+    return config
+
+
+def to_yaml(
+    layout: Layout,
+    workload: Workload,
+    *,
+    model: Model | None = None,
+    experiment: ExperimentConfig | None = None,
+    supposed: Mapping[str, Any] | None = None,
+) -> str:
+    """Return `config_of_layout` as YAML.
+
+    Raises:
+        ConfigError: as `config_of_layout` does.
+    """
+    return config_of_layout(
+        layout, workload, model=model, experiment=experiment, supposed=supposed
+    ).to_yaml()
+
+
+def _colocated_pipelines(layout: Layout) -> Iterator[Problem]:
+    """Yield the pipelines on shared ranks, which are predicted and which no config can hold.
+
+    The MIMO config that experiments follow takes pipeline size 1 of every colocated module, as its
+    schedule there is `forward_backward_no_pipelining`; Megatron-Bridge's
+    `MegatronMIMOParallelismConfig.finalize` refuses modules that share ranks altogether (main of
+    August 2026; the three phases around a language model's pipeline are on a branch).
+    """
+    if layout.mode != "colocated":
+        return
+    for name, sizes in layout.modules.items():
+        if sizes.pipeline > 1:
+            plain, stages = plain_name(name, layout), int(sizes.pipeline)
+            yield Problem(
+                plain,
+                "pipeline_parallel",
+                stages,
+                f"Module '{plain}': pipeline_parallel is {stages}, which can be predicted, but "
+                "experiments and Megatron-Bridge have colocated modules without a pipeline only; "
+                "export torchrun or slurm, or choose a layout with 1 or of another mode.",
+            )
+
+
+def _given(model: Model | None) -> Model:
+    if model is None:
+        sentence = "Export: a layout alone is no experiment; give the model or an experiment."
+        raise ConfigError([Problem("export", "model", None, sentence)])
+    return model
+
+
+def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
+    """Return deployment mode and sizes; in homogeneous mode all have the language model's."""
+    modules: tuple[Module, ...] = (language_of(model), *branches_of(model))
+    layers = {plain_name(module.name, layout): net_of(module).layers for module in modules}
+    own = layout.modules[layout.language]
+    offsets, written = rank_offsets(layout), {}
+    for name, sizes in layout.modules.items():
+        plain = plain_name(name, layout)
+        language = name == layout.language
+        shared = layout.mode == "homogeneous" and not language
+        count = layers.get(plain, net_of(modules[0]).layers if language else None)
+        written[plain] = {
+            **rank_fields(own if shared else sizes),
+            "rank_offset": offsets[name],
+            **({} if shared else other_fields(sizes, count)),
+        }
+    return {"deployment_mode": layout.mode, "module_parallelisms": written}
+
+
+def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any]:
+    """Return the sections of a model that no experiment describes."""
+    own, branches = language_of(model), branches_of(model)
+    language = plain_name(layout.language, layout)
+    tokens = {branch.name: _tokens(branch, workload) for branch in branches}
+    networks = {branch.name: encoder_network(branch, own) for branch in branches}
+    tensor = int(layout.modules[layout.language].tensor)
+    networks[language] = language_network(own, workload.seq_length, tensor)
+    return {
+        "name": re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
+        "model": {
+            "llm_module_name": language,
+            "special_token_ids": {name: own.vocab + n for n, name in enumerate(tokens)},
+            "module_architectures": networks,
+        },
+        "data": {
+            "seq_length": workload.seq_length,
+            "image_seq_length": next(iter(tokens.values()), 0),
+            "modality_seq_lengths": {name: count for name, count in tokens.items() if count},
+            "vocab_size": own.vocab,
+            "image_special_token_id": own.vocab,
+        },
+        "runtime": {},
+    }
+
+
+def _tokens(branch: EncoderBranch, workload: Workload) -> int:
+    """Return the tokens per sample that an encoder's outputs become."""
+    seen, encoder = workload.input_of(branch), branch.encoder
+    merge, extra = 1, 0
+    if isinstance(encoder, VisionEncoder):
+        merge, extra = encoder.merge**2, int(encoder.class_token)
+    return math.ceil(seen.count * (seen.length - extra) / merge)
+
+
+def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -> None:
+    """Say the samples of a step, what is frozen, and the precision, in place."""
+    networks, language = (
+        content["model"]["module_architectures"],
+        plain_name(layout.language, layout),
+    )
+    content["data"]["seq_length"] = workload.seq_length
+    own = networks[language]
+    own["seq_length"] = max(own["seq_length"], workload.seq_length)
+    frozen = {plain_name(name, layout) for name in workload.frozen}
+    for name, network in networks.items():
+        network["frozen"] = name in frozen
+    content["runtime"].pop("precision", None)
+    if workload.precision != PRECISION:
+        content["runtime"]["precision"] = workload.precision
+
+
+def _suppose(content: dict[str, Any], supposed: Mapping[str, Any]) -> None:
+    """Say what predictions suppose, in place."""
+    said = {name: value for name, value in supposed.items() if value is not None}
+    section = {**content.pop("prediction", {}), **said}
+    section.pop("inputs", None)
+    if section:
+        content["prediction"] = section
+
+
+def _with_inputs(
+    content: dict[str, Any], layout: Layout, workload: Workload, model: Model
+) -> ExperimentConfig:
+    """Return the config, with the inputs of those encoders of which it says something else."""
+    config = config_from_mapping(content)
+    derived = workload_of_config(config).inputs
+    inputs = {}
+    for branch in branches_of(model):
+        name, seen = plain_name(branch.name, layout), workload.input_of(branch)
+        if derived[name] != seen:
+            inputs[name] = _input_fields(seen)
+    if not inputs:
+        return config
+    content["prediction"] = {**content.get("prediction", {}), "inputs": inputs}
+    return config_from_mapping(content)
+
+
+def _input_fields(seen: EncoderInput) -> dict[str, Any]:
+    even = {} if seen.imbalance == 1 else {"imbalance": seen.imbalance}
+    return {"length": seen.length, "count": seen.count, **even}
