@@ -17,6 +17,15 @@ from tests.browser.planner_page import CELL, PlannerPage, show_planner
 from tests.browser.server import LabServer
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
+RECORD_NUMBERS = r"""() => {
+  const own = CanvasRenderingContext2D.prototype.fillText;
+  window.drawnNumbers = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+    const width = this.measureText(text).width;
+    if (/^\d+$/.test(String(text))) window.drawnNumbers.push([Number(text), x, y, width]);
+    own.call(this, text, x, y, ...more);
+  };
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +245,30 @@ def test_sixteen_thousand_ranks_are_drawn_searched_and_looked_at(
     for tab in ("Batch split", "Traffic"):
         planner.open_tab(tab)
     planner.screenshot("16384 ranks traffic")
+
+
+def test_numbers_of_ranks_are_whole_however_far_one_zooms(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    planner.type("DP of images", "16384")
+    planner.type("DP of language_module", "2048")
+    planner.expect_map("16,384 ranks on 2,048 nodes")
+    page = notebook.page
+    page.evaluate(RECORD_NUMBERS)
+    seen = 0
+    for _ in range(12):
+        page.evaluate("() => { window.drawnNumbers = []; }")
+        planner.button("Zoom in").click()
+        page.wait_for_timeout(100)
+        drawn = page.evaluate("() => window.drawnNumbers")
+        places = {rank: (left, top) for rank, left, top, _ in drawn}
+        for rank, left, top, width in drawn:
+            beside, level = places.get(rank + 1, (left + 1000, top))
+            if level == top and beside > left:
+                seen += 1
+                assert left + width < beside - 6, f"{rank} reaches into its neighbour"
+    assert seen > 100
+    planner.field("Find ranks").fill("12345")
+    planner.screenshot("16384 ranks zoomed")
 
 
 def test_two_layouts_stand_side_by_side(notebook: NotebookPage) -> None:

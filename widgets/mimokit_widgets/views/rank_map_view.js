@@ -8,6 +8,9 @@ import { Tip } from "./tip.js";
 
 const MOST_ZOOM = 40;
 const FADED = 0.22;
+const NUMBER_SIZE = 12;
+const LEAST_NUMBER_SIZE = 8;
+const BESIDE_NUMBER = 11; // pixels of a cell that its number leaves free: frames are drawn there
 
 export class RankMapView {
   /** select(rank or null) is told what was clicked; without it the map is only looked at. */
@@ -167,6 +170,12 @@ export class RankMapView {
     return [here.indexOf(index) / here.length, 1 / here.length];
   }
 
+  /** What is left free between cells. */
+  get gap() {
+    const { cellWidth } = this.layout;
+    return cellWidth > 14 ? 2 : cellWidth > 8 ? 1 : 0;
+  }
+
   drawCells(context, lit) {
     this.raster = rasterFor(context, this.zoom, this.raster);
     const { raster, layout, theme } = this;
@@ -185,7 +194,7 @@ export class RankMapView {
     const module = this.ranks.modules[index];
     const { xs, ys, cellWidth, cellHeight } = this.layout;
     const replicas = this.coordinates[index][this.ranks.dimensions.indexOf("dp")];
-    const space = cellWidth > 14 ? 2 : cellWidth > 8 ? 1 : 0;
+    const space = this.gap;
     const full = shades(module.color, this.theme);
     const [bright, faded] = [full, full.map((color) => mix(this.theme.empty, color, FADED))]
       .map((colors) => colors.map(pixelOf));
@@ -233,12 +242,21 @@ export class RankMapView {
     const { xs, ys, cellWidth, cellHeight } = this.layout;
     const [wide, high] = [cellWidth * scale, cellHeight * scale];
     if (wide < 26 || high < 15) return;
+    this.numberSize = this.sizeOfNumbers(context, wide - this.gap * scale - BESIDE_NUMBER);
+    if (this.numberSize < LEAST_NUMBER_SIZE) return;
     const [right, bottom] = [this.layout.given, this.layout.height];
     for (let rank = 0; rank < this.ranks.shown; rank++) {
       const [left, top] = [xs[rank] * scale + x, ys[rank] * scale + y];
       if (left > right || top > bottom || left + wide < 0 || top + high < 0) continue;
       this.drawCellText(context, rank, left, top, wide, high, Boolean(lit && !lit[rank]));
     }
+  }
+
+  /** The size at which the longest number fits, so that all are alike. */
+  sizeOfNumbers(context, room) {
+    context.font = `600 ${NUMBER_SIZE}px ${FONT}`;
+    const longest = "0".repeat(String(this.ranks.shown - 1).length);
+    return Math.min(NUMBER_SIZE, (NUMBER_SIZE * room) / context.measureText(longest).width);
   }
 
   drawCellText(context, rank, left, top, wide, high, faded) {
@@ -257,7 +275,7 @@ export class RankMapView {
       const two = height >= 34 && words;
       context.textAlign = "left";
       if (!numbered) {
-        context.font = `600 12px ${FONT}`;
+        context.font = `600 ${this.numberSize}px ${FONT}`;
         context.fillText(rank, left + 6, two ? middle - 8 : middle);
         numbered = true;
       }
@@ -272,7 +290,7 @@ export class RankMapView {
     });
     if (!numbered && wide > 26) {
       context.fillStyle = this.theme.muted;
-      context.font = `12px ${FONT}`;
+      context.font = `${this.numberSize}px ${FONT}`;
       context.textAlign = "left";
       context.fillText(rank, left + 6, top + high / 2);
     }
@@ -292,9 +310,8 @@ export class RankMapView {
     if (this.selected >= this.ranks.shown) return;
     const { xs, ys, cellWidth, cellHeight } = this.layout;
     const { scale, x, y } = this.zoom;
-    const space = cellWidth > 14 ? 2 : 0.5;
     const box = [xs[this.selected] * scale + x, ys[this.selected] * scale + y,
-      (cellWidth - space) * scale, (cellHeight - space) * scale];
+      (cellWidth - this.gap) * scale, (cellHeight - this.gap) * scale];
     for (const [color, width] of [[this.theme.paper, 5], [this.theme.ink, 2.5]]) {
       context.strokeStyle = color;
       context.lineWidth = width;
