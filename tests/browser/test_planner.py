@@ -343,6 +343,9 @@ def test_reopened_without_its_kernel_the_last_layout_stands_there(
     expect(page.locator(".mimokit-planner")).to_have_count(0)
     expect(page.locator(".mimokit-saved")).to_be_visible()
     expect(page.locator(".mimokit-saved")).to_contain_text("heterogeneous on 40 ranks")
+    missing = page.get_by_text("Error displaying widget: model not found")
+    expect(missing).to_be_attached()  # so JupyterLab has looked for it, and says so to nobody
+    expect(missing).to_be_hidden()
     planner.notebook.screenshot("planner without kernel")
 
 

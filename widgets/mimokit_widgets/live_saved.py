@@ -9,18 +9,14 @@ from html import escape
 from typing import Any
 
 from mimokit_widgets.live_rows import thinned
+from mimokit_widgets.missing_widget import hide_the_missing_widget
 from mimokit_widgets.modules import joined_modules, joined_styles
 
 MOST_ROWS = 20_000
 """Rows in a page, about 100 bytes each; of longer runs only every second, third ... iteration."""
 STYLES = ("shared.css", "live_monitor.css")
 
-# Where a notebook is opened again, JupyterLab finds no model for the widget above and says so.
-_HIDE_THE_MISSING_WIDGET = (
-    ".jp-OutputArea:has(.mimokit-remembered):not(:has(.mimokit-live-now)) "
-    ".jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets)"
-    "{display:none}"
-)
+HIDE = hide_the_missing_widget(saved=".mimokit-remembered", live=".mimokit-live-now")
 
 
 def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = None) -> str:
@@ -38,7 +34,7 @@ def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = No
     arguments = ", ".join(_literal(part) for part in (name, joined_styles(*STYLES), given))
     return (
         f'<div class="mimokit-remembered {name}"><p>{escape(sentence)}</p>{image}</div>'
-        f"<style>{_HIDE_THE_MISSING_WIDGET}</style>"
+        f"<style>{HIDE}</style>"
         f'<script type="module">\n{joined_modules("live_saved.js")}\n'
         f"showRemembered({arguments});\n</script>"
     )

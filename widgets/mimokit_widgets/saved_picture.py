@@ -8,9 +8,12 @@ from typing import Any
 
 from IPython.display import DisplayHandle, display
 
+from mimokit_widgets.missing_widget import hide_the_missing_widget
+
 SECONDS_AFTER_THE_LAST_EDIT = 0.7
 CLASS = "mimokit-saved"
 """Hidden by the widget's own style sheet, which is there only while the widget is."""
+HIDE = hide_the_missing_widget(saved=f".{CLASS}", live=f".mimokit:not(.{CLASS} *)")
 
 
 class SavedPicture:
@@ -49,4 +52,5 @@ class SavedPicture:
 
     def _bundle(self) -> dict[str, Any]:
         picture = self._draw()
-        return {"text/html": f'<div class="{CLASS}">{picture}</div>', "text/plain": "a layout"}
+        html = f'<div class="{CLASS}">{picture}</div><style>{HIDE}</style>'
+        return {"text/html": html, "text/plain": "a layout"}
