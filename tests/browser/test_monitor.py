@@ -100,6 +100,27 @@ def test_zoom_mark_and_zoom_back(notebook: NotebookPage) -> None:
     expect(whole).to_be_hidden()
 
 
+def test_the_zoom_stays_when_the_run_ends_and_when_it_is_opened_again(
+    notebook: NotebookPage,
+) -> None:
+    drag(canvas(notebook.page.locator(LIVE), "Loss"), 0.3, 0.5)
+    expect(notebook.page.locator(LIVE).get_by_text(re.compile("mean of 2. steps"))).to_be_visible()
+    notebook.page.wait_for_timeout(300)
+    first, last = notebook.value("monitor._zoomed")
+    notebook.execute("run.give(made[500:]); run.end(); monitor.wait()")
+    view = notebook.page.locator(STAYS)
+    expect(view.get_by_role("heading")).to_have_text("Training finished")
+    expect(view.get_by_role("button", name="Whole run")).to_be_visible()
+    expect(view.get_by_text(f"mean of {last - first + 1} steps")).to_be_visible()
+    notebook.page.wait_for_timeout(300)
+    notebook.save()
+    notebook.end_kernel()
+    notebook.open()
+    expect(view.get_by_role("button", name="Whole run")).to_be_visible()
+    view.get_by_role("button", name="Whole run").click()
+    expect(view.get_by_text("mean of 20 steps")).to_be_visible()
+
+
 def test_the_keyboard_reaches_all_of_it(notebook: NotebookPage) -> None:
     view = notebook.page.locator(LIVE)
     whole = view.get_by_role("button", name="Whole run")

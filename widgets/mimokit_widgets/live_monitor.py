@@ -34,6 +34,7 @@ STATE = (
     "total_iterations",
     "warmup_iterations",
     "marks",
+    "_zoomed",
     "_layout_in_words",
     "_phases",
     "_modules",
@@ -98,6 +99,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     total_iterations = traitlets.Int(0).tag(sync=True)
     warmup_iterations = traitlets.Int(0).tag(sync=True)
     marks = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
+    _zoomed = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
     _layout_in_words = traitlets.Unicode("").tag(sync=True)
     _phases = traitlets.List().tag(sync=True)
     _modules = traitlets.List().tag(sync=True)

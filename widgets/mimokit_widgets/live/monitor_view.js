@@ -18,7 +18,9 @@ const FOLLOWED = ["status", "sentence", "marks"];
 export class MonitorView {
   /** `live` is false on a page that only remembers a run. */
   constructor(model, store, host, live) {
-    Object.assign(this, { model, store, live, paused: null, zoomed: null, pointed: null });
+    Object.assign(this, { model, store, live, paused: null, pointed: null });
+    const [first, last] = model.get("_zoomed"); // of the view that was here before
+    this.zoomed = last === undefined ? null : { first, last };
     this.heardAt = Date.now();
     this.drawnAt = 0;
     this.head = new RunHead(this, model);
@@ -87,12 +89,18 @@ export class MonitorView {
     const whole = this.wholeRun();
     const width = Math.max(4, last - first + 1);
     const from = Math.max(0, Math.min(first, whole + 1 - width));
-    this.zoomed = width > whole ? null : { first: from, last: from + width - 1 };
-    this.schedule();
+    this.show(width > whole ? null : { first: from, last: from + width - 1 });
   }
 
   zoomBack() {
-    this.zoomed = null;
+    this.show(null);
+  }
+
+  /** Show some iterations, or all; what takes this view's place when the run ends shows them too. */
+  show(zoomed) {
+    this.zoomed = zoomed;
+    this.model.set("_zoomed", zoomed ? [zoomed.first, zoomed.last] : []);
+    this.model.save_changes();
     this.schedule();
   }
 
