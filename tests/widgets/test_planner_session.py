@@ -14,6 +14,7 @@ from mimokit.plan.architecture import load_model
 from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange import layout_of_config, workload_of_config
 from mimokit.plan.prediction import predict
+from mimokit_widgets import BatchSplit
 from mimokit_widgets.planner.networks import published_networks
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 
@@ -253,6 +254,21 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     for factor in left.split(" × "):
         product *= int(factor.split()[0])
     assert product == moved
+
+
+@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+def test_nothing_flows_back_to_a_frozen_encoder(mode: str) -> None:
+    driver = Driver(f"preset:llava_7b_{mode}")
+    driver.send("tab", name="batch")
+    driver.send("sample", sample=3, backward=True)
+    trained = driver.screen.walk["steps"]
+    assert trained[-1].startswith("images computes its gradient")
+    driver.send("flag", path=["model", "module_architectures", "images", "frozen"], on=True)
+    steps = driver.screen.walk["steps"]
+    assert steps[0] == trained[0]
+    assert steps[1:] == ["no gradient crosses: nothing in images or before it is trained"]
+    view = BatchSplit(driver.session.valid.config, sample=3, backward=True)
+    assert view._looked_at["steps"] == steps
 
 
 def test_a_frozen_module_is_said_and_followed() -> None:

@@ -40,7 +40,9 @@ class BatchSplit(PlanView):
         if sample is None or not 0 <= sample < self.plan.batch.global_batch_size:
             self._looked_at = {}
         else:
-            self._looked_at = sample_walk(self.plan, sample, backward=self.backward)
+            self._looked_at = sample_walk(
+                self.plan, sample, backward=self.backward, config=self.config
+            )
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         if content.get("type") == "sample":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mimokit.config import ExperimentConfig
 from mimokit.config.topology import topological_order
 from mimokit.plan.summary import span_text
 from mimokit.plan.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
@@ -12,13 +13,20 @@ from mimokit_widgets.pictures.batch_lanes import ranks_text
 from mimokit_widgets.pictures.rank_details import named_samples
 
 
-def sample_walk(plan: LayoutPlan, sample: int, *, backward: bool = False) -> dict[str, Any]:
+def sample_walk(
+    plan: LayoutPlan,
+    sample: int,
+    *,
+    backward: bool = False,
+    config: ExperimentConfig | None = None,
+) -> dict[str, Any]:
     """Return where a sample is at every step of its way.
 
     Args:
         plan: the plan.
         sample: counted in the global batch of a micro-batch.
         backward: follow the gradient back instead.
+        config: the plan's config, which knows what is frozen on shared ranks.
 
     Raises:
         ValueError: there is no such sample.
@@ -27,9 +35,10 @@ def sample_walk(plan: LayoutPlan, sample: int, *, backward: bool = False) -> dic
         raise ValueError(f"sample {sample} is not one of 0 to {plan.batch.global_batch_size - 1}")
     order = topological_order(plan.topology)
     replicas = {name: sample // plan.batch.modules[name].micro_batch_size for name in order}
-    steps = list(
-        _backward(plan, sample, replicas) if backward else _forward(plan, sample, replicas)
-    )
+    if backward:
+        steps = list(_backward(plan, sample, replicas, config))
+    else:
+        steps = list(_forward(plan, sample, replicas))
     return {"sample": sample, "backward": backward, "replicas": replicas, "steps": steps}
 
 
@@ -46,21 +55,29 @@ def _forward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterato
                 yield _crossing(plan, bridge, sample, backward=False)
 
 
-def _backward(plan: LayoutPlan, sample: int, replicas: dict[str, int]) -> Iterator[str]:
+def _backward(
+    plan: LayoutPlan, sample: int, replicas: dict[str, int], config: ExperimentConfig | None
+) -> Iterator[str]:
     for name in reversed(tuple(replicas)):
-        if _without_gradient(plan, name):
+        if _without_gradient(plan, name, config):
             continue
         yield (
             f"{name} computes its gradient on replica {replicas[name]:,} "
             f"({ranks_text(plan, name, replicas[name])})"
         )
         for bridge in plan.bridges:
-            if bridge.destination == name:
+            if bridge.destination != name:
+                continue
+            if _without_gradient(plan, bridge.source, config):
+                yield f"no gradient crosses: nothing in {bridge.source} or before it is trained"
+            else:
                 yield _crossing(plan, bridge, sample, backward=True)
 
 
-def _without_gradient(plan: LayoutPlan, name: str) -> bool:
+def _without_gradient(plan: LayoutPlan, name: str, config: ExperimentConfig | None) -> bool:
     """Return whether no gradient reaches a module: nothing in it or before it is trained."""
+    if config is not None:
+        return not config.model.has_backward(name)
     outgoing = [bridge for bridge in plan.disjoint_bridges if bridge.source == name]
     return bool(outgoing) and not any(bridge.backward.transfers for bridge in outgoing)
 
@@ -113,8 +130,6 @@ def _single(plan: LayoutPlan, module: str) -> bool:
 def _messages(bridge: DisjointBridge, sample: int, backward: bool) -> str:
     route = bridge.backward if backward else bridge.forward
     what = "its gradient" if backward else "the output"
-    if not route.transfers:
-        return f"no gradient crosses: nothing in {bridge.source} or before it is trained"
     found = [t for t in route.transfers if t.start <= sample < t.stop]
     pairs = ", ".join(f"{t.source_rank:,} → {t.destination_rank:,}" for t in found[:4])
     more = f" and {len(found) - 4:,} more" if len(found) > 4 else ""

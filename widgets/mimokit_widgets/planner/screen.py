@@ -150,7 +150,8 @@ def _with_picture(
         state["batch"] = batch_lanes(plan)
         walk = {}
         if session.sample is not None:
-            walk = sample_walk(plan, session.sample[0], backward=session.sample[1])
+            sample, backward = session.sample
+            walk = sample_walk(plan, sample, backward=backward, config=config)
         return Screen(state, walk=walk)
     if tab == "traffic":
         found = traffic(config, plan)
