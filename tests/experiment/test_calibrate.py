@@ -35,7 +35,9 @@ def test_everything_is_measured(calibrated: tuple[Calibration, list[str]]) -> No
     assert said[-1] == "calibrating: pieces of a training step"
     assert set(found.hardware.peak_flops) == {"fp32", "bf16"}
     assert set(found.costs.collectives["all-reduce"]) == {2, 4, 8}
-    assert set(found.costs.collectives) == {"all-reduce", "all-gather", "reduce-scatter", "send"}
+    assert set(found.costs.collectives) == {
+        *("all-reduce", "all-gather", "reduce-scatter", "broadcast", "send")
+    }
     assert found.hardware.domain_ranks == 8
     assert found.software.host_layer > 0
     assert all(len(fit.residuals) == len(fit.labels) for fit in found.fits)

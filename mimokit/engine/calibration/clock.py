@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,7 @@ class Timing:
 
     Attributes:
         seconds: of the wall clock; on CUDA between two events around the calls.
-        cpu_seconds: of all threads of this process.
+        cpu_seconds: of this process; of a lap of a `Stopwatch` see there.
     """
 
     seconds: float
@@ -33,15 +33,20 @@ def timed(function: Callable[[], object], repeats: int) -> Timing:
     function()
     per_chunk = max(1, repeats // CHUNKS)
     parts = [_chunk(function, per_chunk) for _ in range(min(CHUNKS, repeats))]
-    return median_timing(parts)
-
-
-def median_timing(parts: list[Timing]) -> Timing:
-    """Return the medians of several timings."""
     return Timing(
         statistics.median(part.seconds for part in parts),
         statistics.median(part.cpu_seconds for part in parts),
     )
+
+
+def usual(seconds: Sequence[float]) -> float:
+    """Return the mean without the longest and the shortest.
+
+    Of seconds that add up the mean counts: a median would leave out what a few laps pay for all,
+    such as finding the caches taken by another rank.
+    """
+    inner = sorted(seconds)[1:-1] if len(seconds) > 2 else seconds
+    return statistics.fmean(inner)
 
 
 def _chunk(function: Callable[[], object], count: int) -> Timing:
@@ -66,8 +71,28 @@ def _chunk_on_cuda(function: Callable[[], object], count: int) -> Timing:
     return Timing(begin.elapsed_time(end) / 1000 / count, cpu / count)
 
 
+def own_seconds() -> float:
+    """Return the CPU seconds that this thread has used.
+
+    With CUDA those of the process: autograd then computes in threads of its own.
+    """
+    return time.thread_time() if CPU_ONLY else time.process_time()
+
+
+def others_seconds() -> float:
+    """Return the CPU seconds that the other threads of this process have used: gloo's, above all.
+
+    With CUDA none, since `own_seconds` holds them.
+    """
+    return time.process_time() - own_seconds()
+
+
 class Stopwatch:
-    """Adds up the time between `start` and `stop`, over several rounds."""
+    """Notes the time between `start` and `stop`, over several rounds.
+
+    The CPU seconds of a lap are those of `own_seconds`: what gloo's threads do meanwhile belongs to
+    the collective before.
+    """
 
     def __init__(self) -> None:
         self.laps: list[Timing] = []
@@ -76,9 +101,20 @@ class Stopwatch:
     def start(self) -> None:
         """Begin a lap."""
         torch.cuda.synchronize()
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._wall, self._cpu = time.perf_counter(), own_seconds()
 
     def stop(self) -> None:
         """End the lap; on CUDA when its work is done."""
         torch.cuda.synchronize()
-        self.laps.append(Timing(time.perf_counter() - self._wall, time.process_time() - self._cpu))
+        self.laps.append(Timing(time.perf_counter() - self._wall, own_seconds() - self._cpu))
+
+    def usual(self, uncounted: int = 0) -> Timing:
+        """Return the mean lap, without the longest and the shortest.
+
+        Args:
+            uncounted: laps at the beginning that do not count.
+        """
+        laps = self.laps[uncounted:]
+        return Timing(
+            usual([lap.seconds for lap in laps]), usual([lap.cpu_seconds for lap in laps])
+        )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.clock import Stopwatch, median_timing, timed
+from mimokit.engine.calibration.clock import Stopwatch, others_seconds, timed, usual
 from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
@@ -15,10 +16,71 @@ from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.tags import Tag
 from mimokit.plan.calibration.measurements import CollectiveKind, CollectiveTime
 
-CPU_SIZES = (512, 16_384, 131_072, 524_288)
-CUDA_SIZES = (16_384, 1_048_576, 16_777_216, 268_435_456)
+CPU_SIZES = (4, 512, 16_384, 131_072, 524_288)
+CUDA_SIZES = (4, 16_384, 1_048_576, 16_777_216, 268_435_456)
 REPEATS = 9
-WORK_OPERATIONS, WORK_NUMBERS = 20, 16_384
+
+
+@dataclass
+class Collective:
+    """A collective that is called once per round, between pieces of a training step.
+
+    Attributes:
+        kind: what it is.
+        ranks: of the group.
+        size: bytes of the whole result.
+        across: the group spans hosts.
+        seconds: of the wall clock, called over and over.
+        call: calls it.
+        watch: laps of the calling thread.
+        others: CPU seconds of the other threads, from a call to the next collective.
+    """
+
+    kind: CollectiveKind
+    ranks: int
+    size: int
+    across: bool
+    seconds: float
+    call: Callable[[], object]
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    others: list[float] = field(default_factory=list)
+
+    def time(self, uncounted: int) -> CollectiveTime:
+        """Return what it takes in training.
+
+        Args:
+            uncounted: rounds at the beginning that do not count.
+        """
+        laps = zip(self.watch.laps[uncounted:], self.others[uncounted:], strict=True)
+        cpu = usual([lap.cpu_seconds + others for lap, others in laps])
+        return CollectiveTime(self.kind, self.ranks, self.size, self.across, self.seconds, cpu)
+
+
+class Ledger:
+    """Charges the CPU seconds of a process's other threads to the collective that they serve.
+
+    A rank goes on as soon as it has its own result, while gloo's threads still pass on what others
+    wait for; and they take in what others send before it calls. All that happens between two
+    collectives is the first one's.
+    """
+
+    def __init__(self) -> None:
+        self._current: Collective | None = None
+        self._since = 0.0
+
+    def call(self, collective: Collective) -> None:
+        """Call a collective."""
+        self.close()
+        self._current, self._since = collective, others_seconds()
+        collective.watch.start()
+        collective.call()
+        collective.watch.stop()
+
+    def close(self) -> None:
+        """End what the last collective is charged."""
+        if self._current is not None:
+            self._current.others.append(others_seconds() - self._since)
+            self._current = None
 
 
 def group_sizes(world: int) -> list[int]:
@@ -26,8 +88,8 @@ def group_sizes(world: int) -> list[int]:
     return [2**power for power in range(1, world.bit_length()) if 2**power <= world]
 
 
-def collective_times(size: int, hosts: Sequence[str]) -> list[CollectiveTime]:
-    """Measure all collectives over groups of `size` neighbouring ranks. Collective over the world.
+def collectives_over(size: int, hosts: Sequence[str]) -> list[Collective]:
+    """Return all collectives over a group of `size` neighbouring ranks. Collective over the world.
 
     Args:
         size: ranks of a group; what is left of the world stays idle.
@@ -42,49 +104,34 @@ def collective_times(size: int, hosts: Sequence[str]) -> list[CollectiveTime]:
             mine = members, group
     if mine is None:
         return []
-    members, group = mine
-    found = []
-    for count in CPU_SIZES if CPU_ONLY else CUDA_SIZES:
-        for kind, call in _calls(count, members, group).items():
-            seconds, cpu = timed(call, REPEATS).seconds, _cpu_between_work(call)
-            found.append(CollectiveTime(kind, size, count, across, seconds, cpu))
-    dist.destroy_process_group(group)
-    return found
-
-
-def _cpu_between_work(call: Callable[[], object]) -> float:
-    """Return the CPU seconds of a call that comes after other work, as in training.
-
-    Called over and over its ranks would stay in step and its code in the caches. What waiting adds
-    to the work that follows is not counted.
-    """
-    watch = Stopwatch()
-    for _ in range(REPEATS):
-        _work()
-        watch.start()
-        call()
-        watch.stop()
-    return median_timing(watch.laps).cpu_seconds
-
-
-def _work() -> None:
-    """Pass over some memory, in small operations as a layer's."""
-    for _ in range(WORK_OPERATIONS):
-        torch.ones(WORK_NUMBERS, device=rank_device()).add_(1.0).sum()
+    return [
+        Collective(kind, size, count, across, timed(call, REPEATS).seconds, call)
+        for count in (CPU_SIZES if CPU_ONLY else CUDA_SIZES)
+        for kind, call in _calls(count, *mine).items()
+    ]
 
 
 def _calls(
     size: int, members: list[int], group: dist.ProcessGroup
 ) -> dict[CollectiveKind, Callable[[], object]]:
-    """Return the collectives whose whole result has `size` bytes, as training calls them."""
+    """Return the collectives whose whole result has `size` bytes, as training calls them.
+
+    A single number is only ever reduced.
+    """
     ranks, numbers = len(members), size // 4
     whole = torch.zeros(numbers, device=rank_device())
     part = torch.zeros(numbers // ranks, device=rank_device())
+    all_reduce: dict[CollectiveKind, Callable[[], object]] = {
+        "all-reduce": lambda: dist.all_reduce(whole, group=group)
+    }
+    if numbers < ranks:
+        return all_reduce
     even, sizes = whole[: len(part) * ranks], [len(part)] * ranks
     calls: dict[CollectiveKind, Callable[[], object]] = {
-        "all-reduce": lambda: dist.all_reduce(whole, group=group),
+        **all_reduce,
         "all-gather": lambda: gather_uneven(part, sizes, group),
         "reduce-scatter": lambda: dist.reduce_scatter_single(part, even, group=group),
+        "broadcast": lambda: dist.broadcast(whole, members[0], group=group),
     }
     if ranks == 2:
         calls["send"] = _exchange(whole, next(r for r in members if r != dist.get_rank()))

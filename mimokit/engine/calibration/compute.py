@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from mimokit.engine.calibration.clock import timed
@@ -18,7 +19,8 @@ CPU_WIDTHS, CUDA_WIDTHS = (64, 128, 256, 512), (512, 1024, 2048, 4096, 8192)
 CPU_ROWS, CUDA_ROWS = (64, 256, 1024), (1024, 4096, 16384)
 SECONDS_PER_SIZE = 0.03
 """A size is repeated for about so long."""
-SPIN_SECONDS = 0.5
+SPIN_SECONDS, SPIN_MARGIN = 0.5, 0.1
+"""The cores are shared for so long; before and after, some ranks may not spin yet or any more."""
 
 
 def product_times() -> list[ProductTime]:
@@ -78,8 +80,17 @@ def memory_bandwidth() -> float:
 
 
 def cores() -> float:
-    """Return the CPU seconds per second that this rank gets while all spin."""
+    """Return the CPU seconds per second that this rank gets while all spin. Collective."""
+    dist.barrier()
+    _spin(SPIN_MARGIN)
     wall, cpu = time.perf_counter(), time.process_time()
-    while time.perf_counter() - wall < SPIN_SECONDS:
+    _spin(SPIN_SECONDS)
+    share = (time.process_time() - cpu) / (time.perf_counter() - wall)
+    _spin(SPIN_MARGIN)
+    return share
+
+
+def _spin(seconds: float) -> None:
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < seconds:
         pass
-    return (time.process_time() - cpu) / (time.perf_counter() - wall)

@@ -11,17 +11,18 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.calibration.alone import Alone
-from mimokit.engine.calibration.collectives import collective_times, group_sizes
+from mimokit.engine.calibration.collectives import Collective, collectives_over, group_sizes
 from mimokit.engine.calibration.compute import (
     attention_rates,
     cores,
     memory_bandwidth,
     product_times,
 )
-from mimokit.engine.calibration.pieces import piece_times
+from mimokit.engine.calibration.pieces import UNCOUNTED, piece_times
 from mimokit.engine.device import rank_device
+from mimokit.engine.groups import close_groups_since, open_groups
 from mimokit.engine.megatron import CPU_ONLY
-from mimokit.plan.calibration.measurements import CollectiveTime, RankMeasurements
+from mimokit.plan.calibration.measurements import RankMeasurements
 
 
 def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
@@ -38,17 +39,19 @@ def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
         if dist.get_rank() == 0:
             emit({"kind": "calibration", "part": name})
 
-    hosts = _hosts()
+    before, hosts = open_groups(), _hosts()
     next_part("cores and memory")
     share, bandwidth = cores(), memory_bandwidth()
     next_part("matrix products and attention")
     products, attention = product_times(), attention_rates()
-    collectives: list[CollectiveTime] = []
+    collectives: list[Collective] = []
     for size in group_sizes(dist.get_world_size()):
         next_part(f"collectives over {size} ranks")
-        collectives += collective_times(size, hosts)
+        collectives += collectives_over(size, hosts)
     next_part("pieces of a training step")
-    pieces = piece_times(Alone.create(), emit)
+    pieces = piece_times(Alone.create(), collectives, emit)
+    share = (share + cores()) / 2
+    close_groups_since(before)
     device, memory = _device(hosts)
     return RankMeasurements(
         device=device,
@@ -56,10 +59,10 @@ def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
         shares_cores=CPU_ONLY,
         memory_bytes=memory,
         memory_bandwidth=bandwidth,
-        cores=(share + cores()) / 2,
+        cores=share,
         products=tuple(products),
         attention=attention,
-        collectives=tuple(collectives),
+        collectives=tuple(one.time(UNCOUNTED) for one in collectives),
         pieces=tuple(pieces),
     )
 

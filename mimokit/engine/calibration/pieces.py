@@ -8,8 +8,9 @@ layout in particular.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, cast
 
 import torch
@@ -24,7 +25,8 @@ from mimokit.engine.calibration.alone import (
     language_stage,
     vision_stage,
 )
-from mimokit.engine.calibration.clock import Stopwatch, median_timing
+from mimokit.engine.calibration.clock import Stopwatch
+from mimokit.engine.calibration.collectives import Collective, Ledger
 from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
 from mimokit.engine.device import rank_device
@@ -47,8 +49,9 @@ HIDDEN, LAYERS, SAMPLES = (32, 96), (1, 3), (1, 8)
 HEADS, TOKENS, VOCABULARY = 4, 42, 16
 ROUNDS, UNCOUNTED = 9, 2
 """Rounds through all pieces, of which the first are not counted."""
-STEPS = 200
-"""Empty steps that the cost around a step is measured over."""
+STEPS, STEP_PAUSE = 40, 0.03
+"""Empty steps that the cost around a step is measured over, and seconds between them: figures of
+steps that follow each other at once would be sent together."""
 EXECUTED_STEPS = 8
 """Named steps that a training step yields per micro-batch, about."""
 
@@ -94,18 +97,22 @@ class Piece:
     watch: Stopwatch = field(default_factory=Stopwatch)
 
     def time(self) -> PieceTime:
-        """Return the median over the rounds."""
-        timing = median_timing(self.watch.laps[UNCOUNTED:])
+        """Return the mean over the rounds."""
+        timing = self.watch.usual(UNCOUNTED)
         return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
 
 
-def piece_times(alone: Alone, emit: Callable[[dict[str, Any]], None]) -> list[PieceTime]:
-    """Measure all pieces on this rank.
+def piece_times(
+    alone: Alone, collectives: Sequence[Collective], emit: Callable[[dict[str, Any]], None]
+) -> list[PieceTime]:
+    """Measure all pieces on this rank, and collectives between them. Collective over the world.
 
-    Rounds go through all pieces in turn: as in training, no piece finds the caches as it left them.
+    Rounds go through all pieces in turn, with a collective after each: as in training, no piece
+    finds the caches as it left them, the ranks never begin one together and never wait for long.
 
     Args:
         alone: groups of one.
+        collectives: of all groups of this rank; they keep what they took.
         emit: what a training step sends its figures with.
     """
     pieces = [_load(samples) for samples in (1, 4, 8)]
@@ -121,9 +128,14 @@ def piece_times(alone: Alone, emit: Callable[[dict[str, Any]], None]) -> list[Pi
                 pieces += _vision_passes(images, encoder, architecture, samples)
             pieces += [_update(stage, alone) for stage in (language, images)]
             stages += [language, images]
+    ledger = Ledger()
     for _ in range(ROUNDS):
-        for piece in pieces:
-            piece.run(piece.watch)
+        for piece, collective in zip_longest(pieces, collectives):
+            if piece is not None:
+                piece.run(piece.watch)
+            if collective is not None:
+                ledger.call(collective)
+    ledger.close()
     for stage in stages:
         stage.wrapped.release()
     return [step_time(emit), *(piece.time() for piece in pieces)]
@@ -154,17 +166,16 @@ def _load(samples: int) -> Piece:
 def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
     """Measure what a step costs around its work: the monitor, and sending its figures."""
     monitor = PerformanceMonitor([IMAGES, LANGUAGE], 1)
-    watch = Stopwatch()
-    watch.start()
+    wall, cpu = time.perf_counter(), time.process_time()
     for iteration in range(STEPS):
         monitor.start_step()
         for number in range(EXECUTED_STEPS):
             monitor.observe(Step("forward", LANGUAGE, number))
         row = monitor.end_step(iteration, samples=1, language_tokens=1, loss=0.0, grad_norm=0.0)
         emit({"kind": "calibration-step", "time": time.time(), **row})
-    watch.stop()
-    whole = watch.laps[0]
-    return PieceTime("step", {"step": 1}, whole.seconds / STEPS, whole.cpu_seconds / STEPS)
+        time.sleep(STEP_PAUSE)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return PieceTime("step", {"step": 1}, wall / STEPS, cpu / STEPS)
 
 
 def _language_passes(

@@ -42,7 +42,7 @@ def _piece_law(name: str, rows: Sequence[PieceTime]) -> Fit:
 def _collective_law(rows: Sequence[CollectiveTime]) -> Fit:
     return fit_law(
         f"CPU of {rows[0].kind} over {rows[0].ranks}",
-        {"call": [1.0] * len(rows), "byte": [row.moved for row in rows]},
+        {term: [row.terms[term] for row in rows] for term in rows[0].terms},
         [row.cpu_seconds for row in rows],
         [f"{row.size} bytes" for row in rows],
     )

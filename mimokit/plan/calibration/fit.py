@@ -17,6 +17,8 @@ KEPT_SPREADS, KEPT_SHARE = 2.5, 0.1
 """Rows within so many spreads, or within this share, take part in the final fit."""
 OUTLIER_SPREADS, OUTLIER_SHARE = 5.0, 0.3
 """A row is an outlier beyond so many spreads of all residuals, and beyond this share of itself."""
+FEW_ROWS = 5.0
+"""The spread that a start leaves is widened by so much over the rows beyond its constants."""
 NORMAL_SPREAD = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
 
@@ -69,7 +71,9 @@ def fit_law(
 
     Relative residuals count, so that short measurements weigh like long ones. The start is the law
     through few rows that has the least median residual (Rousseeuw 1984), the result the least
-    squares over the rows near it: up to half of the rows may be astray.
+    squares over the rows near it: up to half of the rows may be astray, less what it takes to tell
+    the constants. Where rows are few the residuals that the start leaves say little of the noise,
+    and more rows count as near (Rousseeuw and Leroy 1987, chapter 5).
 
     Args:
         name: of what was measured.
@@ -85,7 +89,7 @@ def fit_law(
     table = np.stack([np.asarray(column, dtype=np.float64) for column in terms.values()], axis=1)
     relative = table / measured[:, None]
     start = relative @ _least_median(relative) - 1
-    kept = np.abs(start) <= max(KEPT_SPREADS * _spread(start), KEPT_SHARE)
+    kept = np.abs(start) <= max(KEPT_SPREADS * _spread_of_start(start, len(terms)), KEPT_SHARE)
     constants = _least_squares(relative[kept])
     residuals = relative @ constants - 1
     return Fit(
@@ -112,6 +116,18 @@ def _spread(residuals: Vector) -> float:
     return max(NORMAL_SPREAD * float(np.median(np.abs(residuals))), 1e-12)
 
 
+def _spread_of_start(residuals: Vector, terms: int) -> float:
+    """Return the spread that a law through `terms` of the rows leaves, corrected for few rows."""
+    free = max(len(residuals) - terms, 1)
+    return NORMAL_SPREAD * (1 + FEW_ROWS / free) * _middle(residuals, terms)
+
+
+def _middle(residuals: Vector, terms: int) -> float:
+    """Return the residual that half of the rows do not exceed, beyond those a law goes through."""
+    rank = min(len(residuals) // 2 + (terms + 1) // 2, len(residuals))
+    return float(np.sort(np.abs(residuals))[rank - 1])
+
+
 def _outliers(residuals: Vector) -> tuple[int, ...]:
     limit = max(OUTLIER_SPREADS * _spread(residuals), OUTLIER_SHARE)
     return tuple(int(i) for i in np.flatnonzero(np.abs(residuals) > limit))
@@ -125,7 +141,7 @@ def _least_median(relative: Vector) -> Vector:
     tables = relative[drawn]
     solved = np.linalg.pinv(tables) @ np.ones(terms)
     candidates = np.vstack([np.maximum(solved, 0.0), _least_squares(relative)])
-    missed = np.median(np.abs(candidates @ relative.T - 1), axis=1)
+    missed = [_middle(residuals, terms) for residuals in candidates @ relative.T - 1]
     best: Vector = candidates[int(np.argmin(missed))]
     return best
 

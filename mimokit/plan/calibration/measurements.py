@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-CollectiveKind = Literal["all-reduce", "all-gather", "reduce-scatter", "send"]
+from mimokit.plan.shared_cores.costs import collective_terms
+
+CollectiveKind = Literal["all-reduce", "all-gather", "reduce-scatter", "broadcast", "send"]
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,14 @@ class CollectiveTime:
     cpu_seconds: float
 
     @property
-    def steps(self) -> int:
-        """Messages that a rank sends one after the other: n - 1 per turn around the ring."""
-        if self.kind == "send":
-            return 1
-        return (self.ranks - 1) * (2 if self.kind == "all-reduce" else 1)
+    def terms(self) -> Mapping[str, float]:
+        """What the CPU seconds depend on."""
+        return collective_terms(self.kind, self.ranks, self.size)
 
     @property
     def moved(self) -> float:
         """Bytes that a rank sends."""
-        return float(self.size) * self.steps / (1 if self.kind == "send" else self.ranks)
+        return self.terms["byte"]
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from mimokit.plan.calibration.measurements import (
 
 
 def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
-    """Return the medians over ranks.
+    """Return the medians over ranks, of the CPU seconds of collectives the means.
 
-    Where ranks share cores, a rank computes as fast as its share of them lets it.
+    What a collective costs a rank differs with its place and with who comes first, and a step pays
+    for all of them. Where ranks share cores, a rank computes as fast as its share of them lets it.
     """
     first = ranks[0]
     hosts = tuple(rank.host for rank in ranks)
@@ -68,7 +69,7 @@ def _collectives(ranks: Sequence[RankMeasurements]) -> tuple[CollectiveTime, ...
             same[0],
             across=any(one.across for one in same),
             seconds=statistics.median(one.seconds for one in same),
-            cpu_seconds=statistics.median(one.cpu_seconds for one in same),
+            cpu_seconds=statistics.fmean(one.cpu_seconds for one in same),
         )
         for same in rows.values()
     )

@@ -31,8 +31,9 @@ class Amounts:
     """What the CPU time of a forward or backward pass depends on.
 
     Attributes:
-        ends: 1 for all that a module does beside its layers, once per micro-batch; 0.5 for a stage
-            that holds one of its two ends.
+        ends: 1 for all that a pass costs beside its layers, whether its stage holds both ends of
+            the module or none: entering Megatron's modules and autograd costs a rank more time
+            than embedding a batch.
         layers: transformer layers.
         elements: numbers written, forward.
         operations: of matrix products, forward.

@@ -6,9 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mimokit.config.problems import ConfigError, Problem
+from mimokit.plan.shared_cores.amounts import NUMBER_BYTES
+
+SEGMENTS = 2
+"""Gloo cuts what an all-reduce adds up into so many segments per rank (`allreduce.cc`)."""
 
 Law = Mapping[str, float]
 """term -> CPU seconds per unit of it."""
+
+
+def collective_terms(kind: str, ranks: int, size: float) -> dict[str, float]:
+    """Return what the CPU seconds of a collective depend on.
+
+    An all-reduce sends its segments around a ring, twice; where there are fewer numbers than
+    segments the others are empty, and nothing is sent for them.
+
+    Args:
+        kind: all-reduce, all-gather, reduce-scatter, broadcast or send.
+        ranks: of the group.
+        size: bytes of the whole result; of a send, of the message.
+
+    Returns:
+        "call": 1; "byte": that a rank sends; of an all-reduce "segment": that are not empty.
+    """
+    if kind == "send":
+        return {"call": 1.0, "byte": float(size)}
+    moved = size * (ranks - 1) / ranks
+    if kind != "all-reduce":
+        return {"call": 1.0, "byte": moved}
+    segments = min(float(SEGMENTS * ranks), size / NUMBER_BYTES)
+    return {"call": 1.0, "segment": segments, "byte": 2 * moved}
 
 
 @dataclass(frozen=True)
@@ -17,8 +44,7 @@ class CoreCosts:
 
     Attributes:
         pieces: piece ("language forward", "update", …) -> its law.
-        collectives: kind -> ranks of the group -> seconds per "call" and per "byte" that a rank
-            sends.
+        collectives: kind -> ranks of the group -> its law, see `collective_terms`.
     """
 
     pieces: Mapping[str, Law]
@@ -40,7 +66,7 @@ class CoreCosts:
         Groups that were not measured lie on the line between the nearest that were, or beyond.
 
         Args:
-            kind: all-reduce, all-gather or reduce-scatter.
+            kind: all-reduce, all-gather, reduce-scatter or broadcast.
             ranks: of the group.
             size: bytes of the whole result.
 
@@ -51,12 +77,11 @@ class CoreCosts:
             return 0.0
         if not self.collectives.get(kind):
             raise _unmeasured(f"collective '{kind}'")
-        turns = 2 if kind == "all-reduce" else 1
-        moved = size * turns * (ranks - 1) / ranks
+        terms = collective_terms(kind, ranks, size)
         laws = self.collectives[kind]
         low = max((n for n in laws if n <= ranks), default=min(laws))
         high = min((n for n in laws if n >= ranks), default=max(laws))
-        below, above = (laws[n]["call"] + laws[n]["byte"] * moved for n in (low, high))
+        below, above = (_seconds(laws[n], terms) for n in (low, high))
         if low == high:
             return below * (ranks - 1) / (low - 1)
         return below + (above - below) * (ranks - low) / (high - low)
@@ -70,8 +95,11 @@ class CoreCosts:
         laws = self.collectives.get("send")
         if not laws:
             raise _unmeasured("collective 'send'")
-        law = laws[2]
-        return (law["call"] + law["byte"] * size) / 2
+        return _seconds(laws[2], collective_terms("send", 2, size)) / 2
+
+
+def _seconds(law: Law, terms: Mapping[str, float]) -> float:
+    return sum(seconds * terms[term] for term, seconds in law.items())
 
 
 def _unmeasured(what: str) -> ConfigError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mimokit.config import ExperimentConfig
@@ -92,7 +92,7 @@ class ModuleCosts:
         else:
             language = model.get_architecture(model.llm_module_name)
             ends = vision_ends(own, language, tensor, sequences)
-        return inside + ends.times(sum(self._ends(place)) / 2)
+        return inside + replace(ends.times(sum(self._ends(place)) / 2), ends=1.0)
 
     def _collectives(self, way: Way, samples: float, place: int) -> float:
         tensor = self.rank_map.tensor_parallel

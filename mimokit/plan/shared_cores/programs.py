@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.shared_cores.amounts import NUMBER_BYTES
 from mimokit.plan.shared_cores.costs import CoreCosts
 from mimokit.plan.shared_cores.held import rank_holdings
 from mimokit.plan.shared_cores.modules import ModuleCosts, Way
-from mimokit.plan.shared_cores.sharing import Meet, Operation, Work
+from mimokit.plan.shared_cores.sharing import Meet, Operation, Receive, Send, Work
 from mimokit.plan.tokens import tokens_per_item
 from mimokit.plan.types import LayoutPlan
 
@@ -67,26 +68,61 @@ class StepCosts:
             return []
         return [Meet(label, self.costs.collective("all-gather", len(members), size), members)]
 
-    def all_reduce(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
-        """Return an all-reduce of `size` bytes."""
+    def broadcast(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
+        """Return a broadcast of `size` bytes."""
         if len(members) == 1:
             return []
-        return [Meet(label, self.costs.collective("all-reduce", len(members), size), members)]
+        return [Meet(label, self.costs.collective("broadcast", len(members), size), members)]
+
+    def all_reduce(
+        self, label: str, members: tuple[int, ...], numbers: int, rank: int
+    ) -> list[Operation]:
+        """Return what a rank does in an all-reduce of so many numbers."""
+        if len(members) == 1:
+            return []
+        seconds = self.costs.collective("all-reduce", len(members), NUMBER_BYTES * numbers)
+        if numbers == 1:
+            return _around(label, members, seconds, rank)
+        return [Meet(label, seconds, members)]
 
     def update(self, rank: int) -> list[Operation]:
         """Return what follows the last backward: counting tokens, reduction, norm, optimizer."""
         world = tuple(range(self.plan.world_size))
         held = rank_holdings(self.config, self.plan, rank)
-        reduce = self.all_reduce("grad-sync", world, SCALAR_BYTES)
+        reduce = self.all_reduce("grad-sync", world, 1, rank)
         work = self.costs.piece("step", {"step": 1})
         for name, part in held.items():
             members = self.plan.modules[name].group_of(rank, "cp", "dp")
-            reduce += self.all_reduce("grad-sync", members, part.weight_bytes)
+            reduce += self.all_reduce("grad-sync", members, part.numbers, rank)
             terms = {"module": 1, "tensor": part.tensors, "number": part.numbers}
             work += self.costs.piece("update", terms)
-        norm = self.all_reduce("grad-sync", world, SCALAR_BYTES)
-        report = self.all_reduce("report", world, SCALAR_BYTES * (3 + len(self.plan.modules)))
+        norm = self.all_reduce("grad-sync", world, 1, rank)
+        report = self.all_reduce("report", world, 3 + len(self.plan.modules), rank)
         return [*reduce, *norm, Work("optimizer", work), *report]
+
+
+def _around(label: str, members: tuple[int, ...], seconds: float, rank: int) -> list[Operation]:
+    """Return a rank's part in an all-reduce of a single number, which goes around the ring twice.
+
+    Nobody works while another does, however many cores there are: first every rank adds its own,
+    then every rank learns the sum.
+
+    Args:
+        label: of the operations.
+        members: of the group, in its order.
+        seconds: CPU seconds of each of them.
+        rank: one of them.
+    """
+    ranks = len(members)
+    hops = 2 * (ranks - 1)
+    each = seconds * ranks / (2 * hops)
+    found: list[Operation] = []
+    for hop in range(hops):
+        if members[hop % ranks] == rank:
+            found.append(Send(label, each, (members, hop)))
+        if members[(hop + 1) % ranks] == rank:
+            found.append(Receive(label, each, (members, hop)))
+    return found
 
 
 def step_costs(

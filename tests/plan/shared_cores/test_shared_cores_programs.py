@@ -22,7 +22,7 @@ PIECES = {
         for way in ("forward", "backward")
     },
 }
-KINDS = ("all-reduce", "all-gather", "send")
+KINDS = ("all-reduce", "all-gather", "broadcast", "send")
 
 
 def planted(
@@ -68,7 +68,8 @@ APART = apart_config((2, 1, 2), (1, 2, 2), 4)
         # Encoder: 4 ranks, 2 layers; language model: 4 ranks, 2 of its 4 layers each.
         (APART, planted("encoder forward", "layer"), 4 * 4 * 2),
         (APART, planted("language backward", "layer"), 4 * 4 * 2),
-        (APART, planted("language forward", "ends"), 4 * 4 / 2),
+        # A pass costs its beginning and end in every stage.
+        (APART, planted("language forward", "ends"), 4 * 4),
         # Encoder and first and last stage read; every rank of them for itself.
         (APART, planted("load", "batch"), 8 * 4),
         # Between stages 2 messages each way; over the bridge 2 forward and 2 back.
