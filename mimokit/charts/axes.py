@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import altair as alt
 
 LEFT = 46
@@ -33,6 +35,25 @@ def ranks() -> alt.Y:
     """Return the vertical axis with one line per rank."""
     return alt.Y(
         "rank:O", title=None, axis=alt.Axis(labelExpr="'rank ' + datum.value", minExtent=LEFT)
+    )
+
+
+def parts(
+    column: str, shown: Sequence[str], colors: Mapping[str, str], columns: int = 4
+) -> alt.Color:
+    """Return the colours of named parts, in the order of stacking.
+
+    Args:
+        column: that names the part.
+        shown: the parts that occur, in order.
+        colors: part -> colour, of these and maybe others.
+        columns: of the legend.
+    """
+    return alt.Color(
+        f"{column}:N",
+        legend=legend_above(columns=columns),
+        scale=alt.Scale(domain=list(shown), range=[colors[part] for part in shown]),
+        sort=list(shown),
     )
 
 

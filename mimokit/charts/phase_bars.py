@@ -41,12 +41,7 @@ def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
                 axis=alt.Axis(tickCount=8),
             ),
             y=axes.ranks(),
-            color=alt.Color(
-                "key:N",
-                legend=axes.legend_above(columns=5),
-                scale=alt.Scale(domain=domain, range=[colors[key] for key in domain]),
-                sort=domain,
-            ),
+            color=axes.parts("key", domain, colors, columns=5),
             order="order:Q",
             tooltip=["rank:O", "key:N", alt.Tooltip("sum(ms):Q", title="ms", format=".1f")],
         )

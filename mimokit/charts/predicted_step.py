@@ -50,12 +50,7 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
         .encode(
             x=alt.X("sum(ms):Q", title="milliseconds in a step", stack="zero"),
             y=_layouts(names),
-            color=alt.Color(
-                "part:N",
-                legend=axes.legend_above(columns=6),
-                scale=alt.Scale(domain=keys, range=[hues[key] for key in keys]),
-                sort=keys,
-            ),
+            color=axes.parts("part", keys, hues, columns=6),
             order="order:Q",
             tooltip=["layout:N", "part:N", alt.Tooltip("ms:Q", format=".1f")],
         )

@@ -79,12 +79,7 @@ def _bars(rows: list[dict[str, Any]], colors: Mapping[str, str]) -> alt.Chart:
                 sort=list(dict.fromkeys(row["layout"] for row in rows)),
                 header=alt.Header(labelAngle=0, labelAlign="left", labelLimit=320),
             ),
-            color=alt.Color(
-                "key:N",
-                legend=axes.legend_above(columns=5),
-                scale=alt.Scale(domain=domain, range=[colors[key] for key in domain]),
-                sort=domain,
-            ),
+            color=axes.parts("key", domain, colors, columns=5),
             order="order:Q",
             tooltip=["layout:N", "side:N", "key:N", alt.Tooltip("ms:Q", format=".1f")],
         )

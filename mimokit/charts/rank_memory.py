@@ -29,14 +29,7 @@ def memory_bars(prediction: Prediction) -> alt.LayerChart:
         .encode(
             x=alt.X("sum(gib):Q", title="GiB on the fullest rank", stack="zero"),
             y=alt.Y("bar:N", title=None, sort=order),
-            color=alt.Color(
-                "part:N",
-                legend=axes.legend_above(columns=6),
-                scale=alt.Scale(
-                    domain=parts, range=[palette.MEMORY_COLORS[part] for part in parts]
-                ),
-                sort=parts,
-            ),
+            color=axes.parts("part", parts, palette.MEMORY_COLORS, columns=6),
             order="order:Q",
             tooltip=[
                 "module:N",

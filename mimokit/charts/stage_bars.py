@@ -59,13 +59,7 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
     colors = _colors(timeline)
     shown = [key for key in colors if any(row["key"] == key for row in rows)]
     bars = base.mark_bar(stroke=palette.PAPER, strokeWidth=0.5, height=alt.RelativeBandSize(0.9))
-    color = alt.Color(
-        "key:N",
-        legend=axes.legend_above(),
-        sort=shown,
-        scale=alt.Scale(domain=shown, range=[colors[key] for key in shown]),
-    )
-    layers = [bars.encode(color=color), _critical(base)]
+    layers = [bars.encode(color=axes.parts("key", shown, colors)), _critical(base)]
     if len(rows) <= MOST_CELLS_WITH_TEXT:
         layers.append(_numbers(base, until * NARROWEST_WITH_TEXT))
     chart: alt.LayerChart = layered(*layers).properties(

@@ -63,12 +63,7 @@ def trace_timeline(
             alt.Tooltip("stop:Q", format=".4~g"),
         ],
     )
-    color = alt.Color(
-        "key:N",
-        legend=axes.legend_above(columns=5),
-        sort=shown,
-        scale=alt.Scale(domain=shown, range=[colors[key] for key in shown]),
-    )
+    color = axes.parts("key", shown, colors, columns=5)
     opacity = alt.Opacity(
         "kind:N", legend=None, scale=alt.Scale(domain=[MEASURED, PLANNED], range=[1.0, 0.55])
     )
