@@ -13,28 +13,38 @@ def gather_uneven(
 ) -> torch.Tensor:
     """Lay the pieces of a group end to end: [own size, …] -> [sum of sizes, …].
 
-    Every rank sends its piece to all others, and each arrives where it is to lie: no padding, no
-    copies, and no rank waits for the turn of another.
-
     Args:
         piece: of this rank.
         sizes: first dimension of the piece of every rank of the group, in its order.
         group: the ranks that gather.
     """
-    piece = piece.contiguous()
     whole = piece.new_empty((sum(sizes), *piece.shape[1:]))
+    torch.split(whole, list(sizes))[group.rank()].copy_(piece)
+    gather_in_place(whole, sizes, group)
+    return whole
+
+
+def gather_in_place(whole: torch.Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> None:
+    """Fill a tensor in which the piece of this rank already lies with those of the others.
+
+    Every rank sends its piece to all others, and each arrives where it is to lie: no padding, no
+    copies, and no rank waits for the turn of another.
+
+    Args:
+        whole: [sum of sizes, …], contiguous.
+        sizes: first dimension of the piece of every rank of the group, in its order.
+        group: the ranks that gather.
+    """
     places = torch.split(whole, list(sizes))
     mine = group.rank()
-    places[mine].copy_(piece)
     operations = []
     for step in range(1, len(sizes)):
         to, source = (mine + step) % len(sizes), (mine - step) % len(sizes)
         if sizes[mine]:
-            operations.append(dist.P2POp(dist.isend, piece, group=group, group_peer=to))
+            operations.append(dist.P2POp(dist.isend, places[mine], group=group, group_peer=to))
         if sizes[source]:
             operations.append(
                 dist.P2POp(dist.irecv, places[source], group=group, group_peer=source)
             )
     for work in dist.batch_isend_irecv(operations) if operations else ():
         work.wait()
-    return whole

@@ -8,7 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.plan.disjoint_bridge_routes import FORMS, Form, Replica, Route, route
+from mimokit.plan.disjoint_bridge_routes import (
+    FORMS,
+    LEAST_SHARD_BYTES,
+    Form,
+    Replica,
+    Route,
+    route,
+)
 from mimokit.plan.rank_grid import RankGrid
 from mimokit.plan.summary import bytes_text
 from mimokit.plan.types import Direction, DisjointBridge
@@ -25,7 +32,8 @@ def plan_disjoint_bridge(
 
     Of the ways to do it the one is chosen that moves the fewest bytes between the modules, whose
     links are the slow ones; then the one with the fewest through its busiest rank; then the one
-    with the fewest messages. Forward and backward are chosen each on its own.
+    with the fewest messages. Shards of less than `LEAST_SHARD_BYTES` are left out: their messages
+    would take longer than they save. Forward and backward are chosen each on its own.
 
     Args:
         source: name and ranks of the module whose output crosses. The dimensions may be in any
@@ -146,18 +154,38 @@ def _route(
     times = min(len(senders), len(receivers))
     pattern = (senders[: len(senders) // times], receivers[: len(receivers) // times])
     tried = [route(name, *pattern, bytes_per_sample) for name in FORMS]
-    found = [candidate for candidate in tried if candidate is not None]
+    possible = [candidate for candidate in tried if candidate is not None]
+    found = [candidate for candidate in possible if not _tiny(candidate, bytes_per_sample)]
     best = min(found, key=_cost)
     chosen = route(best.form, senders, receivers, bytes_per_sample)
     assert chosen is not None, "what can be cut once can be cut again"
     others = [
-        f"the {other.form} form "
-        + ("the same" if _cost(other) == _cost(best) else _moved(other, times))
-        for other in found
+        f"the {other.form} form {_compared(other, best, times, bytes_per_sample)}"
+        for other in possible
         if other is not best
     ]
     reason = f"The {best.form} form moves least: {_moved(best, times)}; {', '.join(others)}."
     return replace(chosen, reason=reason)
+
+
+def _compared(other: Route, best: Route, times: int, bytes_per_sample: int) -> str:
+    if _tiny(other, bytes_per_sample):
+        return (
+            f"would cut it into pieces of {bytes_text(_piece(other, bytes_per_sample))}, too small "
+            "to be worth a message each"
+        )
+    return "the same" if _cost(other) == _cost(best) else _moved(other, times)
+
+
+def _tiny(candidate: Route, bytes_per_sample: int) -> bool:
+    return candidate.form == "shards" and _piece(candidate, bytes_per_sample) < LEAST_SHARD_BYTES
+
+
+def _piece(shards: Route, bytes_per_sample: int) -> int:
+    """Return the bytes that one rank of a group receives of what its group shares."""
+    rank = shards.transfers[0].destination_rank
+    mine = [t.stop - t.start for t in shards.transfers if t.destination_rank == rank]
+    return sum(mine) * bytes_per_sample
 
 
 def _cost(candidate: Route) -> tuple[int, int, int]:

@@ -50,6 +50,13 @@ def bridge_of(source: RankGrid, destination: RankGrid, megabytes: int) -> Disjoi
     )
 
 
+def samples_of(grid: RankGrid) -> dict[int, tuple[int, int]]:
+    """Return the samples that every rank of a module holds."""
+    held = SAMPLES // grid.size_of("dp")
+    places = {rank: grid.coordinates(rank)["dp"] for rank in grid.ranks}
+    return {rank: (place * held, (place + 1) * held) for rank, place in places.items()}
+
+
 def measure(layout: str, megabytes: int) -> tuple[dict[str, list[tuple[float, float]]], int]:
     """Time both, forward and backward; return pairs (ours, Megatron's) and the bytes we sent."""
     import torch.distributed as dist
@@ -61,13 +68,12 @@ def measure(layout: str, megabytes: int) -> tuple[dict[str, list[tuple[float, fl
     own = source if first else destination
     replicas = own.size_of("dp")
     held = SAMPLES // replicas
-    place = own.coordinates(rank)["dp"]
     rows = torch.rand(held, (megabytes << 20) // SAMPLES // WIDTH // NUMBER, WIDTH)
-    ours, mailbox = _ours(plan, (place * held, (place + 1) * held), rows)
+    ours, mailbox = _ours(plan, {**samples_of(source), **samples_of(destination)}, rows)
     theirs = _megatron(source, destination, rows)
     sent = [0]
     mailbox.listeners.append(
-        lambda message: sent.__setitem__(0, sent[0] + message.sent * message.tensors[0].nbytes)
+        lambda message: sent.__setitem__(0, sent[0] + message.sent * message.tensors[1].nbytes)
     )
     times: dict[str, list[tuple[float, float]]] = {"forward": [], "backward": []}
     for _ in range(1 + REPEATS[megabytes]):
@@ -93,7 +99,7 @@ def _seconds(call: Call) -> float:
 
 
 def _ours(
-    plan: DisjointBridge, held: tuple[int, int], rows: torch.Tensor
+    plan: DisjointBridge, samples: dict[int, tuple[int, int]], rows: torch.Tensor
 ) -> tuple[dict[str, tuple[Call, Call]], Any]:
     from mimokit.engine.pipeline.messages import Mailbox
     from mimokit.engine.pipeline.routes import RouteCommunicator
@@ -104,7 +110,7 @@ def _ours(
     for direction, (way, route) in enumerate(
         (("forward", plan.forward), ("backward", plan.backward))
     ):
-        ends = RouteCommunicator(route, 0, direction, held, mailbox)  # type: ignore[arg-type]
+        ends = RouteCommunicator(route, 0, direction, samples, mailbox)  # type: ignore[arg-type]
 
         def send(ends: RouteCommunicator = ends) -> None:
             ends.send(flat, counts, 0)

@@ -10,7 +10,7 @@ from plan_layouts import layout, sizes
 
 import mimokit
 from mimokit.plan import DisjointBridge, RankGrid, plan_disjoint_bridge
-from mimokit.plan.disjoint_bridge_routes import Route
+from mimokit.plan.disjoint_bridge_routes import LEAST_SHARD_BYTES, Route
 from mimokit.plan.disjoint_bridge_rows import row_range, row_ranges
 
 ORDERS = [
@@ -21,15 +21,19 @@ ORDERS = [
 ]
 MEGATRON_ORDERS = [*ORDERS[:2], ("dp", "cp", "tp", "pp"), ("pp", "tp", "cp", "dp")]
 SIZES = st.sampled_from([1, 2, 3, 4])
+SAMPLE = LEAST_SHARD_BYTES
+"""Bytes of a sample, so that no shard is too small to be considered."""
 
 
 def grid(order: tuple[str, ...], offset: int = 0, **shape: int) -> RankGrid:
     return RankGrid(order, tuple(shape.get(name, 1) for name in order), offset)
 
 
-def bridge(source: RankGrid, destination: RankGrid, samples: int, **options) -> DisjointBridge:
+def bridge(
+    source: RankGrid, destination: RankGrid, samples: int, sample: int = SAMPLE, **options
+) -> DisjointBridge:
     return plan_disjoint_bridge(
-        ("images", source), ("language", destination), samples, 10, **options
+        ("images", source), ("language", destination), samples, sample, **options
     )
 
 
@@ -161,10 +165,10 @@ def test_everybody_ends_with_the_samples_of_his_replica(pair, form) -> None:
     ):
         has = carry(route, ours, theirs)
         assert has == {rank: list(range(*span)) for rank, span in theirs.items()}
-        total = sum(t.stop - t.start for t in route.transfers) * 10
+        total = sum(t.stop - t.start for t in route.transfers) * SAMPLE
         copies = len(theirs) * samples // len(set(theirs.values()))
         assert route.bytes_between == total
-        assert total + route.bytes_within == copies * 10
+        assert total + route.bytes_within == copies * SAMPLE
         assert form is None or route.form == form
 
 
@@ -173,8 +177,8 @@ def test_everybody_ends_with_the_samples_of_his_replica(pair, form) -> None:
 def test_the_choice_moves_least(pair) -> None:
     source, destination, samples = pair
     found = bridge(source, destination, samples)
-    assert found.forward.bytes_between == samples * 10, "every sample crosses once"
-    assert found.backward.bytes_between == samples * 10
+    assert found.forward.bytes_between == samples * SAMPLE, "every sample crosses once"
+    assert found.backward.bytes_between == samples * SAMPLE
     for form in ("leader", "copies", "shards"):
         try:
             other = bridge(source, destination, samples, form=form).forward
@@ -185,6 +189,27 @@ def test_the_choice_moves_least(pair) -> None:
         )
         assert ours <= theirs
         assert f"{form} form" in found.forward.reason
+
+
+@settings(deadline=None, max_examples=60)
+@given(pair=pairs())
+def test_what_is_too_small_is_not_cut(pair) -> None:
+    source, destination, samples = pair
+    found = bridge(source, destination, samples, sample=10)
+    assert found.forward.bytes_between == samples * 10, "every sample crosses once"
+    assert found.forward.form != "shards"
+    for form in ("leader", "copies"):
+        other = bridge(source, destination, samples, sample=10, form=form).forward
+        ours, theirs = ((r.bytes_between, r.messages) for r in (found.forward, other))
+        assert ours <= theirs
+
+
+def test_the_smallest_shard() -> None:
+    ends = (grid(ORDERS[0], 0, tp=2), grid(ORDERS[0], 2, tp=4))
+    assert bridge(*ends, 8, sample=LEAST_SHARD_BYTES // 2).forward.form == "shards"
+    too_small = bridge(*ends, 8, sample=LEAST_SHARD_BYTES // 2 - 1).forward
+    assert too_small.form == "leader"
+    assert "shards form would cut it into pieces of 1.05 MB, too small" in too_small.reason
 
 
 def rows(route: Route) -> list[tuple[int, int, int, int]]:
@@ -200,6 +225,23 @@ def test_the_layout_of_24_ranks() -> None:
     assert isinstance(found, DisjointBridge)
     assert (found.direction, found.ratio) == ("equal", 1)
     assert found.leader_edges == ((5, 8), (7, 12))
+    per_sample = 16 * 5040 * 4
+    assert found.forward.form == "leader"
+    assert rows(found.forward) == [(5, 8, 0, 4), (7, 12, 4, 8)]
+    assert found.forward.groups == ((8, 9, 10, 11), (12, 13, 14, 15))
+    assert rows(found.backward) == [(8, 5, 0, 4), (12, 7, 4, 8)]
+    assert found.forward.bytes_busiest == 4 * per_sample
+    assert found.forward.reason.startswith("The leader form moves least: 2.58 MB in 2 messages")
+    for route in (found.forward, found.backward):
+        assert route.bytes_between == 8 * per_sample
+    assert found.forward.bytes_within == 3 * 8 * per_sample
+
+
+def test_the_layout_of_24_ranks_with_larger_images() -> None:
+    order = ("tp", "cp", "dp", "pp")
+    ends = (grid(order, 0, tp=2, dp=2, pp=2), grid(order, 8, tp=4, dp=2, pp=2))
+    found = bridge(*ends, 8)
+    assert found.leader_edges == ((5, 8), (7, 12))
     assert found.forward.form == "shards"
     assert rows(found.forward) == [
         (4, 8, 0, 1), (5, 9, 1, 2), (4, 10, 2, 3), (5, 11, 3, 4),
@@ -209,12 +251,11 @@ def test_the_layout_of_24_ranks() -> None:
     assert rows(found.backward) == [
         (8, 4, 0, 2), (9, 5, 2, 4), (12, 6, 4, 6), (13, 7, 6, 8),
     ]  # fmt: skip
-    per_sample = 16 * 5040 * 4
-    assert found.forward.bytes_between == 8 * per_sample
-    assert found.forward.bytes_busiest == 2 * per_sample
-    assert found.forward.bytes_within == 3 * 8 * per_sample
+    assert found.forward.bytes_between == 8 * SAMPLE
+    assert found.forward.bytes_busiest == 2 * SAMPLE
+    assert found.forward.bytes_within == 3 * 8 * SAMPLE
     assert found.forward.messages == 8
-    assert found.forward.reason.startswith("The shards form moves least: 2.58 MB in 8 messages")
+    assert found.forward.reason.startswith("The shards form moves least: 8.39 MB in 8 messages")
 
 
 def test_fan_in_and_fan_out() -> None:

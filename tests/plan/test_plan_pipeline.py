@@ -55,14 +55,14 @@ def test_json_of_24_ranks() -> None:
     (bridge,) = plan["bridges"]
     assert bridge["leader_edges"] == [[5, 8], [7, 12]]
     assert bridge["transfers"][1] == {
-        "source_rank": 5, "destination_rank": 9, "start": 1, "stop": 2
+        "source_rank": 7, "destination_rank": 12, "start": 4, "stop": 8
     }  # fmt: skip
-    assert bridge["transfers_backward"][0]["stop"] == 2
+    assert bridge["transfers_backward"][0]["stop"] == 4
     assert bridge["gather_groups"][1] == [12, 13, 14, 15]
     assert [bridge["slices"][str(rank)] for rank in range(12, 16)] == [
-        [0, 1], [1, 2], [2, 3], [3, 4]
+        [0, 4], [0, 0], [0, 0], [0, 0]
     ]  # fmt: skip
-    assert (bridge["form"], bridge["form_backward"]) == ("shards", "shards")
+    assert (bridge["form"], bridge["form_backward"]) == ("leader", "leader")
     assert bridge["bytes_forward"] == bridge["bytes_backward"] == 8 * 16 * 5040 * 4
     pipeline = plan["pipeline"]
     assert pipeline["total_stages"] == 4
@@ -198,7 +198,7 @@ def test_the_text() -> None:
     assert "Pipeline: 1F1B over 4 stages, 8 micro-batches, 33 long" in text
     assert "images 0    0123······0◂41◂52◂63◂74◂·5◂·6◂·7◂" in text
     assert "27.3%" in text
-    assert "The shards form moves least" in text
+    assert "The leader form moves least" in text
 
 
 def test_the_notebook_picture() -> None:

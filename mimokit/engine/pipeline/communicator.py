@@ -163,14 +163,15 @@ class MultiModulePipelineCommunicator:
 
     def _all_routes(self) -> dict[tuple[int, int], RouteCommunicator]:
         """Create the communicators of all bridges, in the plan's order, on every rank."""
-        held = self._plan.batch.modules[self._module].samples[self._rank]
+        batch = self._plan.batch.modules
         routes = {}
         for bridge in self._plan.disjoint_bridges:
+            samples = {**batch[bridge.source].samples, **batch[bridge.destination].samples}
             edge = _edge_of(bridge, self.pipeline)
             slot = self.pipeline.slots.edges[edge.index].start
             for direction, route in enumerate((bridge.forward, bridge.backward)):
                 communicator = RouteCommunicator(
-                    route, edge.index, cast(Direction, direction), held, self.mailbox, slot
+                    route, edge.index, cast(Direction, direction), samples, self.mailbox, slot
                 )
                 if self.stage_index in (edge.source, edge.destination):
                     routes[edge.index, direction] = communicator

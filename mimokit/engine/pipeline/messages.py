@@ -29,17 +29,16 @@ def encode_header(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """
     if len(tensors) > _MOST_TENSORS:
         raise ValueError(f"A message has at most {_MOST_TENSORS} tensors, not {len(tensors)}.")
-    header = torch.zeros(_HEADER_SIZE, dtype=torch.int64)
-    header[0] = len(tensors)
-    for number, tensor in enumerate(tensors):
+    values = [len(tensors)]
+    for tensor in tensors:
         if tensor.dim() > _MOST_DIMENSIONS or tensor.dtype not in _TYPES:
             raise ValueError(
                 f"A tensor of type {tensor.dtype} and shape {tuple(tensor.shape)} cannot be sent."
             )
-        begin = 1 + number * (2 + _MOST_DIMENSIONS)
-        sizes = [_TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
-        header[begin : begin + len(sizes)] = torch.tensor(sizes)
-    return header
+        padding = [0] * (_MOST_DIMENSIONS - tensor.dim())
+        values += [_TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape, *padding]
+    values += [0] * (_HEADER_SIZE - len(values))
+    return torch.tensor(values, dtype=torch.int64)
 
 
 def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
@@ -52,23 +51,6 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
         shape = values[begin + 2 : begin + 2 + dimensions]
         tensors.append(torch.empty(shape, dtype=_TYPES[kind], device=device))
     return tensors
-
-
-def _room_for(parts: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """Return an empty tensor that holds parts end to end.
-
-    Raises:
-        ValueError: they have different widths or types.
-    """
-    first = parts[0]
-    for part in parts[1:]:
-        if part.shape[1:] != first.shape[1:] or part.dtype != first.dtype:
-            raise ValueError(
-                f"Pieces of {tuple(first.shape)} in {first.dtype} and {tuple(part.shape)} in "
-                f"{part.dtype} cannot be laid end to end."
-            )
-    rows = sum(len(part) for part in parts)
-    return torch.empty((rows, *first.shape[1:]), dtype=first.dtype, device=device)
 
 
 @dataclass(frozen=True)
@@ -86,6 +68,50 @@ class Message:
     peer: int
     tag: Tag
     tensors: tuple[torch.Tensor, ...]
+
+
+class Arriving:
+    """A message that was asked for: first what it holds, then, once it has a place, the content.
+
+    Args:
+        mailbox: of this rank.
+        rank: that sends.
+        tag: of the header.
+        first: where the first tensor is to lie, if type and size are known beforehand.
+    """
+
+    def __init__(self, mailbox: Mailbox, rank: int, tag: Tag, first: torch.Tensor | None) -> None:
+        self._mailbox, self._rank, self._tag = mailbox, rank, tag
+        self._tensors = [] if first is None else [first]
+        self._header = mailbox.room_for_header()
+        self._works = [mailbox.ask_for(self._header, rank, tag)]
+        self._ask(self._tensors, 1)
+
+    def described(self) -> list[torch.Tensor]:
+        """Wait for the header; return tensors without data that are like those of the message."""
+        self._finish()
+        return decode_header(self._header, torch.device("meta"))
+
+    def take(self, places: Sequence[torch.Tensor]) -> None:
+        """Ask for the tensors that were not asked for yet, each into its place, and go on."""
+        self._ask(places, 1 + len(self._tensors))
+        self._tensors.extend(places)
+
+    def wait(self) -> None:
+        """Wait until all is there, and tell the listeners."""
+        self._finish()
+        self._mailbox.tell(Message(False, self._rank, self._tag, tuple(self._tensors)))
+
+    def _ask(self, places: Sequence[torch.Tensor], slot: int) -> None:
+        for number, place in enumerate(places, start=self._tag.slot + slot):
+            if place.numel():
+                tag = replace(self._tag, slot=number)
+                self._works.append(self._mailbox.ask_for(place, self._rank, tag))
+
+    def _finish(self) -> None:
+        for work in self._works:
+            work.wait()
+        self._works.clear()
 
 
 class Mailbox:
@@ -116,7 +142,7 @@ class Mailbox:
         Raises:
             ValueError: if the message cannot be described, or a field of the tag overflows.
         """
-        self._tell(Message(True, rank, tag, tuple(tensors)))
+        self.tell(Message(True, rank, tag, tuple(tensors)))
         parts = [encode_header(tensors).to(self._device), *(t.detach() for t in tensors)]
         for slot, part in enumerate(parts, start=tag.slot):
             sent = part.contiguous()
@@ -129,57 +155,40 @@ class Mailbox:
 
     def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
         """Wait for a message and return its tensors."""
-        return self.receive_joined([(rank, tag)])
+        arriving = self.expect(rank, tag)
+        places = [
+            torch.empty(one.shape, dtype=one.dtype, device=self._device)
+            for one in arriving.described()
+        ]
+        arriving.take(places)
+        arriving.wait()
+        return places
 
-    def receive_joined(self, places: Sequence[tuple[int, Tag]]) -> list[torch.Tensor]:
-        """Wait for messages of different ranks and return their tensors, laid end to end.
-
-        All are asked for at once, and each arrives where it is to lie: nothing is copied.
+    def expect(self, rank: int, tag: Tag, first: torch.Tensor | None = None) -> Arriving:
+        """Ask for a message and go on.
 
         Args:
-            places: (rank, tag) of each message, in the order in which they are to lie.
-
-        Raises:
-            ValueError: the messages have tensors of different widths or types.
+            rank: that sends.
+            tag: of its header.
+            first: where its first tensor is to lie, if type and size are known beforehand: it is
+                asked for together with the header.
         """
-        headers = [self._post_header(rank, tag) for rank, tag in places]
-        described = [decode_header(wait(), torch.device("meta")) for wait in headers]
-        whole = [_room_for(parts, self._device) for parts in zip(*described, strict=True)]
-        sizes = [[len(part) for part in parts] for parts in zip(*described, strict=True)]
-        pieces = [torch.split(one, size) for one, size in zip(whole, sizes, strict=True)]
-        works = []
-        messages = []
-        for (rank, tag), *tensors in zip(places, *pieces, strict=True):
-            messages.append(Message(False, rank, tag, tuple(tensors)))
-            works += [
-                self._ask_for(tensor, rank, replace(tag, slot=slot))
-                for slot, tensor in enumerate(tensors, start=tag.slot + 1)
-                if tensor.numel()
-            ]
-        for work in works:
-            work.wait()
-        for message in messages:
-            self._tell(message)
-        return whole
+        return Arriving(self, rank, tag, first)
 
-    def _tell(self, message: Message) -> None:
+    def tell(self, message: Message) -> None:
+        """Tell the listeners of a message."""
         for listener in self.listeners:
             listener(message)
 
     def receive_header(self, rank: int, tag: Tag) -> torch.Tensor:
         """Wait for the header of a message, or for what `send_shapes` handed over."""
-        return self._post_header(rank, tag)()
+        header = self.room_for_header()
+        self.ask_for(header, rank, tag).wait()
+        return header
 
-    def _post_header(self, rank: int, tag: Tag) -> Callable[[], torch.Tensor]:
-        """Ask for a header; the result waits for it."""
-        header = torch.zeros(_HEADER_SIZE, dtype=torch.int64, device=self._device)
-        work = self._ask_for(header, rank, tag)
-
-        def wait() -> torch.Tensor:
-            work.wait()
-            return header
-
-        return wait
+    def room_for_header(self) -> torch.Tensor:
+        """Return a tensor that a header can lie in."""
+        return torch.zeros(_HEADER_SIZE, dtype=torch.int64, device=self._device)
 
     def _hand_over(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
         work = dist.isend(tensor, rank, group=self._group, tag=tag.encode())
@@ -187,7 +196,8 @@ class Mailbox:
         self._under_way.append((work, tensor))
         self._note("sent", rank, tag)
 
-    def _ask_for(self, tensor: torch.Tensor, rank: int, tag: Tag) -> dist.Work:
+    def ask_for(self, tensor: torch.Tensor, rank: int, tag: Tag) -> dist.Work:
+        """Ask for one tensor of a message and go on."""
         work = dist.irecv(tensor, rank, group=self._group, tag=tag.encode())
         assert work is not None
         self._note("received", rank, tag)

@@ -1,19 +1,24 @@
-"""Carries rows between modules on disjoint ranks, the way the bridge plan has chosen."""
+"""Carries rows between modules on disjoint ranks, the way the bridge plan has chosen.
+
+A message holds how many rows each sample has, then the rows. Sizes of the first are known from the
+plan, so it is asked for together with the header; the rows then arrive where they are to lie. It
+counts all samples that both ends hold, not only those whose rows it brings, so that ranks which
+gather among themselves need not ask each other for counts first.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.collectives import gather_uneven
+from mimokit.engine.collectives import gather_in_place, gather_uneven
 from mimokit.engine.device import group_timeout, rank_device
-from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header
+from mimokit.engine.pipeline.messages import Arriving, Mailbox, decode_header, encode_header
 from mimokit.engine.pipeline.tags import Tag
-from mimokit.plan.disjoint_bridge_routes import Route, Transfer
+from mimokit.plan.disjoint_bridge_routes import Route, Transfer, counted_samples, numbered
 from mimokit.plan.disjoint_bridge_rows import row_range
 from mimokit.plan.types import SampleRange
 
@@ -25,7 +30,7 @@ class RouteCommunicator:
         route: as planned.
         edge: index of the edge in the stage graph.
         direction: 0 for activations, 1 for gradients.
-        held: the samples of the global batch that this rank holds at its end.
+        samples: rank -> what it holds of the global batch, for the ranks of both ends.
         mailbox: of this rank.
         slot: the first of its messages.
     """
@@ -35,15 +40,17 @@ class RouteCommunicator:
         route: Route,
         edge: int,
         direction: Literal[0, 1],
-        held: SampleRange,
+        samples: Mapping[int, SampleRange],
         mailbox: Mailbox,
         slot: int = 0,
     ) -> None:
         """Create the groups of the receiving replicas. Collective over the world."""
         self._route, self._edge, self._direction = route, edge, direction
-        self._held, self._mailbox, self._slot = held, mailbox, slot
+        self._samples, self._mailbox, self._slot = samples, mailbox, slot
         self._rank = dist.get_rank()
-        self._transfers = _numbered(route.transfers)
+        transfers = list(numbered(route.transfers))
+        self._outgoing = [one for one in transfers if one[0].source_rank == self._rank]
+        self._incoming = [one for one in transfers if one[0].destination_rank == self._rank]
         self._group: dist.ProcessGroup | None = None
         self._members: tuple[int, ...] = ()
         for members in route.groups:
@@ -62,90 +69,112 @@ class RouteCommunicator:
         Raises:
             ValueError: if rows and counts differ.
         """
+        held = self._samples[self._rank]
         counts = torch.tensor(list(rows_per_sample), dtype=torch.int64, device=rows.device)
-        for transfer, split in self._transfers:
-            if transfer.source_rank != self._rank:
-                continue
+        for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
-            start, stop = row_range(samples, self._held, rows_per_sample, len(rows))
-            first = transfer.start - self._held[0]
-            mine = counts[first : first + transfer.stop - transfer.start]
-            tag = self._tag(microbatch, split)
-            self._mailbox.send([rows[start:stop], mine], transfer.destination_rank, tag)
+            start, stop = row_range(samples, held, rows_per_sample, len(rows))
+            first, last = counted_samples(transfer.ends, self._samples)
+            message = [counts[first - held[0] : last - held[0]], rows[start:stop]]
+            self._mailbox.send(message, transfer.destination_rank, self._tag(microbatch, split))
 
     def receive(self, microbatch: int) -> tuple[torch.Tensor, list[int]]:
         """Wait for the rows of the held samples.
 
         Returns:
             [rows, hidden] and the rows of each sample.
+
+        Raises:
+            ValueError: two ranks send rows of different widths or types.
         """
-        rows, counts = self._received(microbatch)
-        if self._route.form == "leader" and self._group is not None:
-            rows, counts = self._broadcast(rows, counts)
-        elif self._route.form == "shards" and self._group is not None:
-            assert rows is not None
-            assert counts is not None
-            rows, counts = self._gather(rows, counts)
-        assert rows is not None
-        assert counts is not None
-        return rows, counts.tolist()
+        if not self._incoming:
+            rows, counts = self._from_leader()
+            return rows, counts.tolist()
+        expected = [self._expect(transfer, split, microbatch) for transfer, split in self._incoming]
+        like = _same_kind([arriving.described()[1] for arriving, _ in expected])
+        counts = self._all_counts([given for _, given in expected])
+        per_sample = counts.tolist()
+        rows = torch.empty(
+            (sum(per_sample), *like.shape[1:]), dtype=like.dtype, device=counts.device
+        )
+        own = self._samples[self._rank]
+        for (arriving, _), (transfer, _) in zip(expected, self._incoming, strict=True):
+            start, stop = row_range((transfer.start, transfer.stop), own, per_sample, len(rows))
+            arriving.take([rows[start:stop]])
+        for arriving, _ in expected:
+            arriving.wait()
+        self._share(rows, counts)
+        return rows, per_sample
 
     def _tag(self, microbatch: int, split: int) -> Tag:
         return Tag(self._direction, self._edge, microbatch, self._slot, split)
 
-    def _broadcast(
-        self, rows: torch.Tensor | None, counts: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give what the leader has received to its group, shapes first."""
-        leader = next(r for r in self._members if r in self._receivers())
-        mine = [] if rows is None or counts is None else [rows, counts]
-        header = encode_header(mine).to(_device_of(mine))
-        dist.broadcast(header, leader, group=self._group)
-        tensors = mine or decode_header(header, header.device)
-        for tensor in tensors:
-            dist.broadcast(tensor, leader, group=self._group)
-        return tensors[0], tensors[1]
+    def _expect(
+        self, transfer: Transfer, split: int, microbatch: int
+    ) -> tuple[Arriving, torch.Tensor]:
+        """Ask for a message and the counts in it."""
+        first, last = counted_samples(transfer.ends, self._samples)
+        counts = torch.zeros(last - first, dtype=torch.int64, device=rank_device())
+        tag = self._tag(microbatch, split)
+        return self._mailbox.expect(transfer.source_rank, tag, counts), counts
 
-    def _received(self, microbatch: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return rows and counts of what other ranks send to this one, samples in order."""
-        mine = [(t, split) for t, split in self._transfers if t.destination_rank == self._rank]
-        if not mine:
-            return None, None
-        places = [(t.source_rank, self._tag(microbatch, split)) for t, split in mine]
-        if all(split == 0 for _, split in mine):
-            rows, counts = self._mailbox.receive_joined(places)
-            return rows, counts
-        # What one rank sends in several messages is taken one by one, in the order of sending.
-        pieces = [self._mailbox.receive(*place) for place in places]
-        return torch.cat([piece[0] for piece in pieces]), torch.cat([piece[1] for piece in pieces])
-
-    def _gather(
-        self, rows: torch.Tensor, counts: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Lay the parts of the group's ranks end to end; samples are planned, rows follow."""
+    def _all_counts(self, given: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the rows of every held sample; ranks that were told a part ask each other."""
+        counts = torch.cat(list(given))
+        start, stop = self._samples[self._rank]
+        if len(counts) == stop - start:
+            return counts
         assert self._group is not None
-        samples = [self._samples_of(rank) for rank in self._members]
-        all_counts = gather_uneven(counts, samples, self._group)
-        sizes = [int(part.sum()) for part in torch.split(all_counts, samples)]
-        return gather_uneven(rows, sizes, self._group), all_counts
+        told = counted_samples(self._incoming[0][0].ends, self._samples)[0]
+        begin, end = self._part(self._rank)
+        sizes = [last - first for first, last in map(self._part, self._members)]
+        return gather_uneven(counts[begin - told : end - told], sizes, self._group)
 
-    def _samples_of(self, rank: int) -> int:
-        return sum(t.stop - t.start for t in self._route.transfers if t.destination_rank == rank)
+    def _part(self, rank: int) -> SampleRange:
+        """Return the samples whose rows a rank receives from other modules."""
+        mine = [t for t in self._route.transfers if t.destination_rank == rank]
+        return mine[0].start, mine[-1].stop
 
-    def _receivers(self) -> set[int]:
-        return {transfer.destination_rank for transfer in self._route.transfers}
+    def _share(self, rows: torch.Tensor, counts: torch.Tensor) -> None:
+        """Pass on within the group what came in."""
+        if self._group is None:
+            return
+        if self._route.form == "leader":
+            about = torch.cat([encode_header([rows]).to(counts.device), counts])
+            dist.broadcast(about, self._rank, group=self._group)
+            dist.broadcast(rows, self._rank, group=self._group)
+            return
+        own = self._samples[self._rank]
+        per_sample = counts.tolist()
+        spans = [row_range(self._part(r), own, per_sample, len(rows)) for r in self._members]
+        gather_in_place(rows, [stop - start for start, stop in spans], self._group)
+
+    def _from_leader(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take what the leader of the group has received."""
+        start, stop = self._samples[self._rank]
+        header = self._mailbox.room_for_header()
+        about = torch.cat([header, header.new_zeros(stop - start)])
+        leader = next(r for r in self._members if self._receives(r))
+        dist.broadcast(about, leader, group=self._group)
+        (rows,) = decode_header(about, about.device)
+        dist.broadcast(rows, leader, group=self._group)
+        return rows, about[len(header) :]
+
+    def _receives(self, rank: int) -> bool:
+        return any(transfer.destination_rank == rank for transfer in self._route.transfers)
 
 
-def _device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
-    return tensors[0].device if tensors else rank_device()
+def _same_kind(described: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the first of some tensors, all of which have its width and type.
 
-
-def _numbered(transfers: Sequence[Transfer]) -> list[tuple[Transfer, int]]:
-    """Number the transfers of each pair of ranks."""
-    seen: Counter[tuple[int, int]] = Counter()
-    numbered = []
-    for transfer in transfers:
-        pair = (transfer.source_rank, transfer.destination_rank)
-        numbered.append((transfer, seen[pair]))
-        seen[pair] += 1
-    return numbered
+    Raises:
+        ValueError: they have not.
+    """
+    first = described[0]
+    for one in described[1:]:
+        if one.shape[1:] != first.shape[1:] or one.dtype != first.dtype:
+            raise ValueError(
+                f"Pieces of {tuple(first.shape)} in {first.dtype} and {tuple(one.shape)} in "
+                f"{one.dtype} cannot be laid end to end."
+            )
+    return first

@@ -18,6 +18,7 @@ from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import Message
 from mimokit.engine.pipeline.model import HeterogeneousModel
 from mimokit.engine.stepping.lines import calling_line
+from mimokit.plan.disjoint_bridge_routes import counted_samples
 from mimokit.plan.schedule import Action
 from mimokit.plan.stepping import Crossing, Piece
 from mimokit.plan.stepping.crossings import colocated_crossings, edge_crossings
@@ -53,9 +54,8 @@ class Watcher:
 
     def _on_message(self, message: Message) -> None:
         layout = cast(HeterogeneousModel, self._layout)
-        rows, *others = message.tensors
-        counts = others[0].tolist() if others else []
         crossing = self._crossing(layout, message)
+        rows, counts = _rows_of(layout, message, crossing)
         self.pieces.append(
             Piece(
                 crossing=crossing,
@@ -101,6 +101,25 @@ class Watcher:
         if len(counts) != last - first:
             return prints_of(tensor, ())
         return prints_of(tensor, counts)[crossing.start - first : crossing.stop - first]
+
+
+def _rows_of(
+    layout: HeterogeneousModel, message: Message, crossing: Crossing
+) -> tuple[torch.Tensor, list[int]]:
+    """Return the rows of a message, and how many each sample has where that is known."""
+    if crossing.source == crossing.destination:
+        rows, *integers = message.tensors
+        return rows, integers[0].tolist() if integers else []
+    *integers, rows = message.tensors
+    if not integers:
+        return rows, []
+    batch = layout.plan.batch.modules
+    samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
+    first = (
+        crossing.start
+        - counted_samples((crossing.source_rank, crossing.destination_rank), samples)[0]
+    )
+    return rows, integers[0].tolist()[first : first + crossing.stop - crossing.start]
 
 
 class _BridgeWatch:

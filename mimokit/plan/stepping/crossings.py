@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mimokit.plan.disjoint_bridge_routes import Transfer
+from mimokit.plan.disjoint_bridge_routes import numbered
 from mimokit.plan.pipeline import PipelinePlan
+from mimokit.plan.routes import edge_transfers
 from mimokit.plan.schedule import Action
 from mimokit.plan.stepping.clock import PlannedStep, Tick
 from mimokit.plan.types import ColocatedBridge, LayoutPlan
@@ -148,13 +148,7 @@ def edge_crossings(
     ends = [pipeline.graph.stages[end] for end in (edge.source, edge.destination)]
     backward = action.kind.endswith("backward")
     source, destination = (stage.module for stage in ends)
-    if source != destination:
-        bridge = next(
-            b for b in plan.disjoint_bridges if (b.source, b.destination) == (source, destination)
-        )
-        transfers = (bridge.backward if backward else bridge.forward).transfers
-    else:
-        transfers = _within(plan, source, [stage.place for stage in ends], backward)
+    transfers = edge_transfers(plan, edge, backward=backward)
     return tuple(
         (
             Crossing(
@@ -169,23 +163,5 @@ def edge_crossings(
             ),
             split,
         )
-        for transfer, split in _numbered(transfers)
+        for transfer, split in numbered(transfers)
     )
-
-
-def _within(
-    plan: LayoutPlan, module: str, places: list[int], backward: bool
-) -> tuple[Transfer, ...]:
-    """Return the transfers between two stages of a module: each rank to the one at its place."""
-    ranks, samples = plan.modules[module], plan.batch.modules[module].samples
-    first, second = (ranks.stage(place) for place in places)
-    pairs = zip(second, first, strict=True) if backward else zip(first, second, strict=True)
-    return tuple(Transfer(giver, taker, *samples[giver]) for giver, taker in pairs)
-
-
-def _numbered(transfers: tuple[Transfer, ...]) -> Iterator[tuple[Transfer, int]]:
-    seen: Counter[tuple[int, int]] = Counter()
-    for transfer in transfers:
-        pair = (transfer.source_rank, transfer.destination_rank)
-        yield transfer, seen[pair]
-        seen[pair] += 1

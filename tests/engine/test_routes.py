@@ -1,0 +1,84 @@
+"""Rows carried over every form of a route, uneven ones too, arrive where the plan says."""
+
+from __future__ import annotations
+
+import pytest
+
+from mimokit.plan.disjoint_bridge import plan_disjoint_bridge
+from mimokit.plan.rank_grid import RankGrid
+
+DIMENSIONS = ("tp", "dp")
+SAMPLES = 8
+ROWS = [3, 0, 5, 1, 2, 0, 4, 7]
+"""Rows of every sample; some samples have none."""
+
+
+def grids(source, destination):
+    first = RankGrid(DIMENSIONS, source)
+    return first, RankGrid(DIMENSIONS, destination, first.size)
+
+
+def samples_of(grid):
+    width = SAMPLES // grid.size_of("dp")
+    places = {rank: grid.coordinates(rank)["dp"] for rank in grid.ranks}
+    return {rank: (place * width, (place + 1) * width) for rank, place in places.items()}
+
+
+def _carry(source, destination, form, rows_per_sample):
+    """Send forward, and what arrived backward; return what this rank then has of both."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.pipeline.messages import Mailbox
+    from mimokit.engine.pipeline.routes import RouteCommunicator
+    from mimokit.plan.disjoint_bridge_rows import row_range
+    from tests.engine.test_routes import SAMPLES, grids, plan_disjoint_bridge, samples_of
+
+    rank, (first, second) = dist.get_rank(), grids(source, destination)
+    plan = plan_disjoint_bridge(("a", first), ("b", second), SAMPLES, 64, form=form)
+    mailbox = Mailbox(torch.device("cpu"), dist.new_group())
+    samples = {**samples_of(first), **samples_of(second)}
+    ways = [
+        RouteCommunicator(route, 0, direction, samples, mailbox)
+        for direction, route in enumerate((plan.forward, plan.backward))
+    ]
+    whole = torch.arange(sum(rows_per_sample) * 3, dtype=torch.float32).reshape(-1, 3)
+    start, stop = samples[rank]
+    begin, end = row_range((start, stop), (0, SAMPLES), rows_per_sample)
+    counts, found = rows_per_sample[start:stop], []
+    for microbatch in range(2):
+        mine = whole[begin:end] + 1000 * microbatch
+        if rank in first.ranks:
+            ways[0].send(mine, counts, microbatch)
+            rows, arrived = ways[1].receive(microbatch)
+        else:
+            rows, arrived = ways[0].receive(microbatch)
+            ways[1].send(rows, arrived, microbatch)
+        found.append(torch.equal(rows, mine) and arrived == counts)
+    mailbox.wait()
+    return found
+
+
+@pytest.mark.parametrize("form", ["leader", "copies", "shards"])
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [((2, 1), (4, 1)), ((1, 4), (2, 1)), ((2, 1), (2, 2)), ((2, 2), (2, 1))],
+    ids=["TP2 to TP4", "fan-in to TP2", "fan-out to TP2", "fan-in between groups"],
+)
+@pytest.mark.parametrize("rows", [ROWS, [0] * SAMPLES], ids=["uneven", "none"])
+def test_rows_arrive_as_planned(cluster, source, destination, form, rows):
+    size = sum(tensor * data for tensor, data in (source, destination))
+    try:
+        plan_disjoint_bridge(
+            ("a", grids(source, destination)[0]),
+            ("b", grids(source, destination)[1]),
+            SAMPLES,
+            64,
+            form=form,
+        )
+    except ValueError:
+        assert form == "shards", "only shards need a group that shares"
+        return
+    assert (
+        cluster.run(_carry, source, destination, form, rows, world_size=size) == [[True] * 2] * size
+    )
