@@ -1,7 +1,8 @@
 // The batch split: samples in a row, below them who computes which.
 
 import { button, choices, element, freshId, setAttribute, setText } from "./dom.js";
-import { FONT, inkOn, prepared, shades, themeOf, watchTheme } from "./theme.js";
+import { Redraw } from "./redraw.js";
+import { FONT, inkOn, prepared, shades, themeOf } from "./theme.js";
 import { Tip } from "./tip.js";
 
 const WIDEST_LABEL = 170;
@@ -39,12 +40,7 @@ export class BatchSplitView {
       element("div", { class: "bar" }, this.note, tools), area, this.steps);
     host.append(this.root);
     this.tip = new Tip(area);
-    this.schedule = () => {
-      if (!this.frame) this.frame = requestAnimationFrame(() => this.draw());
-    };
-    this.resizing = new ResizeObserver(this.schedule);
-    this.resizing.observe(area);
-    this.stopWatching = watchTheme(this.schedule);
+    this.redraw = new Redraw(area, () => this.draw());
   }
 
   update(batch) {
@@ -52,7 +48,7 @@ export class BatchSplitView {
     setText(this.count, `of ${batch.samples.toLocaleString("en")}`);
     const times = batch.microbatches === 1 ? "once" : `${batch.microbatches.toLocaleString("en")} times`;
     setText(this.note, `One micro-batch; ${times} a step.`);
-    this.schedule();
+    this.redraw.soon();
   }
 
   showWalk(walk) {
@@ -60,7 +56,7 @@ export class BatchSplitView {
     if (document.activeElement !== this.number) this.number.value = this.walk?.sample ?? "";
     this.way.set(this.walk?.backward ? "backward" : "forward");
     this.steps.replaceChildren(...(this.walk?.steps ?? []).map((step) => element("li", {}, step)));
-    this.schedule();
+    this.redraw.soon();
   }
 
   choose(sample, backward = this.walk?.backward ?? false) {
@@ -95,7 +91,6 @@ export class BatchSplitView {
   }
 
   draw() {
-    this.frame = 0;
     const width = this.canvas.parentElement.clientWidth;
     if (!this.batch || !width) return;
     const { batch } = this;
@@ -248,8 +243,6 @@ export class BatchSplitView {
   }
 
   remove() {
-    this.resizing.disconnect();
-    this.stopWatching();
-    if (this.frame) cancelAnimationFrame(this.frame);
+    this.redraw.end();
   }
 }

@@ -2,6 +2,7 @@
 
 import { button, element, setAttribute, setText } from "./dom.js";
 import { ParetoChart, modeSign } from "./pareto_chart.js";
+import { themeOf, watchTheme } from "./theme.js";
 
 const FIGURES = [["step", "step"], ["memory", "memory"], ["gpus", "GPUs"], ["tokens", "tokens/s"],
   ["peak", "of peak"]];
@@ -20,6 +21,8 @@ export class FoundView {
     host.append(this.root);
     this.chart = new ParetoChart(this.area, take, (index) => this.look(index));
     this.rows = [];
+    themeOf(this.root);
+    this.stopWatching = watchTheme(() => themeOf(this.root));
   }
 
   update(found) {
@@ -82,6 +85,7 @@ export class FoundView {
   }
 
   remove() {
+    this.stopWatching();
     this.chart.remove();
   }
 }

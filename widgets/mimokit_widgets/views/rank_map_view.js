@@ -3,7 +3,8 @@
 import { button, element, freshId, setAttribute, setText } from "./dom.js";
 import { arrange, rankAt } from "./rank_layout.js";
 import { pixelOf, rasterFor } from "./raster.js";
-import { FONT, inkOn, mix, prepared, shades, themeOf, watchTheme } from "./theme.js";
+import { Redraw } from "./redraw.js";
+import { FONT, inkOn, mix, prepared, shades, themeOf } from "./theme.js";
 import { Tip } from "./tip.js";
 
 const MOST_ZOOM = 40;
@@ -20,12 +21,7 @@ export class RankMapView {
     this.only = null; // of the selected rank's groups the one that is lit, null for all
     this.sought = null; // Uint8Array: ranks that a search has found
     this.build(host);
-    this.schedule = () => {
-      if (!this.frame) this.frame = requestAnimationFrame(() => this.draw());
-    };
-    this.resizing = new ResizeObserver(this.schedule);
-    this.resizing.observe(this.canvas.parentElement);
-    this.stopWatching = watchTheme(this.schedule);
+    this.redraw = new Redraw(this.canvas.parentElement, () => this.draw());
   }
 
   build(host) {
@@ -88,7 +84,7 @@ export class RankMapView {
       }));
     this.layout = null;
     this.seek();
-    this.schedule();
+    this.redraw.soon();
   }
 
   showDetails(details) {
@@ -98,7 +94,7 @@ export class RankMapView {
     this.groups = (details?.modules ?? []).flatMap((module) =>
       module.groups.map((group) => ({ ...group, module: module.name })));
     this.details.replaceChildren(...(rank === null ? [this.hint()] : this.describe(details)));
-    this.schedule();
+    this.redraw.soon();
   }
 
   hint() {
@@ -132,7 +128,7 @@ export class RankMapView {
       for (const each of this.details.querySelectorAll("[data-group]")) {
         setAttribute(each, "aria-pressed", String(each.dataset.group === this.only));
       }
-      this.schedule();
+      this.redraw.soon();
     }, { class: "chip", "data-group": key, "aria-pressed": "false",
       title: "Light up this group only" });
     made.append(element("b", {}, group.label), ` ${group.text}`);
@@ -142,7 +138,6 @@ export class RankMapView {
   // ------------------------------------------------------------ drawing
 
   draw() {
-    this.frame = 0;
     const width = this.canvas.parentElement.clientWidth;
     if (!this.ranks || !width) return;
     const { ranks } = this;
@@ -396,7 +391,7 @@ export class RankMapView {
   zoomTo(scale, x, y) {
     const clamp = (value, size) => Math.min(0, Math.max(size - size * scale, value));
     this.zoom = { scale, x: clamp(x, this.layout.given), y: clamp(y, this.layout.height) };
-    this.schedule();
+    this.redraw.soon();
   }
 
   /** Bring a rank into view, large enough to be read. */
@@ -416,7 +411,7 @@ export class RankMapView {
       this.reveal(rank);
       this.select(rank);
     }
-    this.schedule();
+    this.redraw.soon();
   }
 
   typedRank() {
@@ -481,8 +476,6 @@ export class RankMapView {
   }
 
   remove() {
-    this.resizing.disconnect();
-    this.stopWatching();
-    if (this.frame) cancelAnimationFrame(this.frame);
+    this.redraw.end();
   }
 }

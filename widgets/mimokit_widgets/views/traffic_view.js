@@ -1,7 +1,8 @@
 // Who talks to whom: a matrix, senders down, receivers across.
 
 import { choices, element, setAttribute, setText } from "./dom.js";
-import { FONT, mix, prepared, themeOf, watchTheme } from "./theme.js";
+import { Redraw } from "./redraw.js";
+import { FONT, mix, prepared, themeOf } from "./theme.js";
 import { Tip } from "./tip.js";
 
 const HEAT_ON_LIGHT = ["#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49"];
@@ -34,12 +35,7 @@ export class TrafficView {
     this.root = element("div", { class: "traffic-map" }, area, side);
     host.append(this.root);
     this.tip = new Tip(area);
-    this.schedule = () => {
-      if (!this.frame) this.frame = requestAnimationFrame(() => this.draw());
-    };
-    this.resizing = new ResizeObserver(this.schedule);
-    this.resizing.observe(area);
-    this.stopWatching = watchTheme(this.schedule);
+    this.redraw = new Redraw(area, () => this.draw());
   }
 
   /** The matrix is a DataView of 32-bit floats, row by row. */
@@ -52,7 +48,7 @@ export class TrafficView {
     this.drawKinds();
     this.level.set(traffic.by_node ? "node" : "rank");
     this.level.node.hidden = !traffic.can_choose;
-    this.schedule();
+    this.redraw.soon();
   }
 
   drawKinds() {
@@ -91,7 +87,6 @@ export class TrafficView {
   }
 
   draw() {
-    this.frame = 0;
     const room = this.canvas.parentElement.clientWidth;
     if (!this.traffic || !room) return;
     this.theme = themeOf(this.root);
@@ -158,8 +153,6 @@ export class TrafficView {
   }
 
   remove() {
-    this.resizing.disconnect();
-    this.stopWatching();
-    if (this.frame) cancelAnimationFrame(this.frame);
+    this.redraw.end();
   }
 }

@@ -1,0 +1,28 @@
+// The browser's half of a widget that is one view and no more.
+
+import { element } from "./dom.js";
+
+/**
+ * How such a widget is rendered.
+ *
+ * make(host, send) makes the view; follows says by name of a trait what the view does when it has
+ * changed: (view, model) => …, in the order in which they are done at first.
+ */
+export function renderedAs(make, follows, attributes = {}) {
+  return ({ model, el }) => {
+    const host = element("div", {});
+    el.append(element("div", { class: "mimokit", "data-lm-suppress-shortcuts": "true",
+      ...attributes }, host));
+    const view = make(host, (message) => model.send(message));
+    const heard = Object.entries(follows).map(([trait, follow]) =>
+      [`change:${trait}`, () => follow(view, model)]);
+    for (const [event, follow] of heard) {
+      follow();
+      model.on(event, follow);
+    }
+    return () => {
+      for (const [event, follow] of heard) model.off(event, follow);
+      view.remove();
+    };
+  };
+}

@@ -1,0 +1,25 @@
+// When a picture on a canvas is drawn again.
+
+import { watchTheme } from "./theme.js";
+
+/** Draws when told to, when the area has another size and when the theme has changed. */
+export class Redraw {
+  constructor(area, draw) {
+    /** Draw in the next frame; however often it is called before, once. */
+    this.soon = () => {
+      this.frame ||= requestAnimationFrame(() => {
+        this.frame = 0;
+        draw();
+      });
+    };
+    this.resizing = new ResizeObserver(this.soon);
+    this.resizing.observe(area);
+    this.stopWatching = watchTheme(this.soon);
+  }
+
+  end() {
+    this.resizing.disconnect();
+    this.stopWatching();
+    if (this.frame) cancelAnimationFrame(this.frame);
+  }
+}
