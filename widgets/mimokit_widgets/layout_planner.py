@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anywidget
 import traitlets
 
 from mimokit.config import ConfigError, ExperimentConfig
@@ -20,8 +19,7 @@ from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
 from mimokit_widgets.planner.starts import start
-from mimokit_widgets.saved_picture import SavedPicture
-from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
+from mimokit_widgets.staying_widget import StayingWidget
 
 if TYPE_CHECKING:
     from mimokit.plan.prediction import Layout
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
-class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
+class LayoutPlanner(StayingWidget):
     """A layout in fields, and all that follows from it in pictures.
 
     Every edit is planned at once. While an edit is refused, `problems` says why and everything
@@ -87,7 +85,6 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
         self._session = Session(Draft(content, world_size, ranks_per_node))
         self._session.search.changed = self._show_search
         self._settling = False
-        self._saved = SavedPicture(self._in_html)
         super().__init__(**options)
         self.on_msg(self._on_message)
 
@@ -95,7 +92,6 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
         """Connect to the browser, which shall never see a planner without its state."""
         self._settle()
         super().open()
-        let_the_browser_choose_the_shell(self.comm)
 
     @property
     def world_size(self) -> int | None:
@@ -232,10 +228,6 @@ class LayoutPlanner(anywidget.AnyWidget):  # type: ignore[misc]
             self._search = state.to_json()
             if not state.goes_on and self._session.tab == "search":
                 self._settle()  # what was found may have been loaded already, or be of an old model
-
-    def _ipython_display_(self) -> None:
-        """Show the widget, and below it what stays when the kernel is gone."""
-        self._saved.show_below(self)
 
     def _in_html(self) -> str:
         if self.plan is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import anywidget
 import traitlets
 
 from mimokit.plan.search import SearchResult
@@ -13,11 +12,10 @@ from mimokit_widgets.by_identity import ByIdentity
 from mimokit_widgets.layout_planner import LayoutPlanner
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.pictures.found_layouts import found_layouts, layouts_shown, place_of
-from mimokit_widgets.saved_picture import SavedPicture
-from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
+from mimokit_widgets.staying_widget import StayingWidget
 
 
-class ParetoView(anywidget.AnyWidget):  # type: ignore[misc]
+class ParetoView(StayingWidget):
     """The Pareto front of a search and its best layouts, each a click away from a planner.
 
         planner = LayoutPlanner()
@@ -50,19 +48,12 @@ class ParetoView(anywidget.AnyWidget):  # type: ignore[misc]
         self.result = result
         self.planner = planner
         self._shown = layouts_shown(result)
-        self._saved = SavedPicture(result._repr_html_)
         super().__init__(_found=found_layouts(result), **options)
         self.on_msg(self._on_message)
         planner.observe(self._follow, ["plan"])
 
-    def open(self) -> None:
-        """Connect to the browser."""
-        super().open()
-        let_the_browser_choose_the_shell(self.comm)
-
-    def _ipython_display_(self) -> None:
-        """Show the widget, and below it what stays when the kernel is gone."""
-        self._saved.show_below(self)
+    def _in_html(self) -> str:
+        return self.result._repr_html_()
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         if content.get("type") != "take_found" or not 0 <= int(content["index"]) < len(self._shown):

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import anywidget
 import traitlets
 
 from mimokit.config import ExperimentConfig, load_experiment_config
@@ -16,13 +15,12 @@ from mimokit.plan.types import LayoutPlan
 from mimokit_widgets.by_identity import ByIdentity
 from mimokit_widgets.modules import joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE
-from mimokit_widgets.saved_picture import SavedPicture
-from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
+from mimokit_widgets.staying_widget import StayingWidget
 
 Shown = LayoutPlan | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
-class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
+class PlanView(StayingWidget):
     """A picture of a plan; setting `plan` draws another.
 
     Attributes:
@@ -51,7 +49,6 @@ class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
             ConfigError: the config has problems.
         """
         self.config: ExperimentConfig | None = None
-        self._saved = SavedPicture(self._in_html)
         super().__init__(plan=plan, **options)
         self.on_msg(self._on_message)
         self.observe(self._draw, ["plan", "ranks_per_node"])
@@ -60,7 +57,6 @@ class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
         """Connect to the browser, which shall never see a view without its picture."""
         self._draw()
         super().open()
-        let_the_browser_choose_the_shell(self.comm)
 
     @traitlets.validate("plan")  # type: ignore[untyped-decorator]
     def _planned(self, proposal: Mapping[str, Any]) -> LayoutPlan:
@@ -77,10 +73,6 @@ class PlanView(anywidget.AnyWidget):  # type: ignore[misc]
         plan = plan_of(config)
         self.config = config
         return plan
-
-    def _ipython_display_(self) -> None:
-        """Show the widget, and below it what stays when the kernel is gone."""
-        self._saved.show_below(self)
 
     def _in_html(self) -> str:
         return str(self.plan._repr_html_())

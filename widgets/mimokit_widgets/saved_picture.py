@@ -28,10 +28,6 @@ class SavedPicture:
         """Show a widget, and one more picture below it."""
         bundle, metadata = widget._repr_mimebundle_()
         display(bundle, metadata=metadata, raw=True)
-        self.show()
-
-    def show(self) -> None:
-        """Put one more picture below the output before."""
         handle = display(self._bundle(), raw=True, display_id=True)
         if handle is not None:
             self._handles.append(handle)

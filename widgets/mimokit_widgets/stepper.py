@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import anywidget
 import traitlets
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 from mimokit.experiment import Stepper, SteppingError
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -19,13 +18,12 @@ from mimokit_widgets.pictures.step_words import (
     heading_html,
     tensors_html,
 )
-from mimokit_widgets.saved_picture import SavedPicture
-from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
+from mimokit_widgets.staying_widget import StayingWidget
 
 STYLES = ("shared.css", "stepper.css")
 
 
-class StepperView(anywidget.AnyWidget):  # type: ignore[misc]
+class StepperView(StayingWidget):
     """A stepper to click through; follows what cells do with the stepper as well.
 
     Attributes:
@@ -43,22 +41,13 @@ class StepperView(anywidget.AnyWidget):  # type: ignore[misc]
         self.stepper = stepper
         self._complaint = ""
         super().__init__(**options)
-        self._saved = SavedPicture(lambda: step_html(self.stepper))
         self.on_msg(self._on_message)
         self.observe(self._draw, ["selected"])
         stepper.on_change(self._draw)
         self._draw()
 
-    def open(self) -> None:
-        """Connect to the browser."""
-        super().open()
-        let_the_browser_choose_the_shell(self.comm)
-
-    def _ipython_display_(self) -> None:
-        """Show the widget, and below it a picture for where there is no kernel."""
-        bundle, metadata = self._repr_mimebundle_()
-        display(bundle, metadata=metadata, raw=True)
-        self._saved.show()
+    def _in_html(self) -> str:
+        return step_html(self.stepper)
 
     def _draw(self, _: object = None) -> None:
         stepper = self.stepper

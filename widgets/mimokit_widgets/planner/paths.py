@@ -28,7 +28,6 @@ SIZE_INPUTS = (
 """The sizes that the planner has an input for; the others it keeps and shows as they stand."""
 NETWORK_FIELDS = tuple(ModuleArchitecture.model_fields)
 DATA_FIELDS = tuple(DataConfig.model_fields)
-SECTIONS = ("model", "data", "runtime")
 WORLD_FIELDS = ("world_size", "ranks_per_node")
 """What is asked for beside the sections of a config."""
 
