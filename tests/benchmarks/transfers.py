@@ -113,7 +113,7 @@ def _ours(
         ends = RouteCommunicator(route, 0, direction, samples, mailbox)  # type: ignore[arg-type]
 
         def send(ends: RouteCommunicator = ends) -> None:
-            ends.send(flat, counts, 0)
+            ends.send([flat], [counts], 0)
             mailbox.wait()
 
         calls[way] = (send, lambda ends=ends: ends.receive(0))

@@ -39,22 +39,25 @@ def _carry(source, destination, form, rows_per_sample):
     mailbox = Mailbox(torch.device("cpu"), dist.new_group())
     samples = {**samples_of(first), **samples_of(second)}
     ways = [
-        RouteCommunicator(route, 0, direction, samples, mailbox)
+        RouteCommunicator(route, 0, direction, samples, mailbox, kinds=2)
         for direction, route in enumerate((plan.forward, plan.backward))
     ]
-    whole = torch.arange(sum(rows_per_sample) * 3, dtype=torch.float32).reshape(-1, 3)
-    start, stop = samples[rank]
-    begin, end = row_range((start, stop), (0, SAMPLES), rows_per_sample)
-    counts, found = rows_per_sample[start:stop], []
+    (start, stop), wholes, counts, found = samples[rank], [], [], []
+    for kind, numbers in enumerate((rows_per_sample, [number // 2 for number in rows_per_sample])):
+        begin, end = row_range((start, stop), (0, SAMPLES), numbers)
+        whole = torch.arange(sum(numbers) * 3, dtype=(torch.float32, torch.int64)[kind])
+        wholes.append(whole.reshape(-1, 3)[begin:end])
+        counts.append(numbers[start:stop])
     for microbatch in range(2):
-        mine = whole[begin:end] + 1000 * microbatch
+        mine = [whole + 1000 * microbatch for whole in wholes]
         if rank in first.ranks:
             ways[0].send(mine, counts, microbatch)
             rows, arrived = ways[1].receive(microbatch)
         else:
             rows, arrived = ways[0].receive(microbatch)
             ways[1].send(rows, arrived, microbatch)
-        found.append(torch.equal(rows, mine) and arrived == counts)
+        same = [torch.equal(one, other) for one, other in zip(rows, mine, strict=True)]
+        found.append(all(same) and arrived == counts)
     mailbox.wait()
     return found
 

@@ -31,6 +31,9 @@ LAYOUTS = {
     "packing": apart_multimodal_config(
         {LANGUAGE: (1, 2, 2), "clip": (2, 1, 1), "audio": (1, 1, 2)}, 2, presence=PRESENCE
     ),
+    "any_size": apart_multimodal_config(
+        {"qwen": (1, 2, 2), LANGUAGE: (2, 2, 1)}, 2, three_axes=True
+    ),
 }
 
 
@@ -208,7 +211,7 @@ def _send_reversed_rows():
     RouteCommunicator.kept_send = kept
 
     def send(self, rows, rows_per_sample, microbatch):
-        kept(self, rows.flip(0), rows_per_sample, microbatch)
+        kept(self, [one.flip(0) for one in rows], rows_per_sample, microbatch)
 
     RouteCommunicator.send = send
 

@@ -81,15 +81,15 @@ class MultiModulePipelineCommunicator:
 
         Args:
             tensors: hidden states or rows, then small integers; over a bridge those are the rows of
-                every sample alone.
+                every sample and, where images have a grid each, the images of every sample and the
+                grids.
             edge: of the stage graph.
             microbatch: within the step.
             direction: 0 for activations, 1 for gradients.
         """
         route = self._routes.get((edge.index, direction))
         if route is not None:
-            rows, counts = tensors
-            route.send(rows, counts.tolist(), microbatch)
+            route.send(tensors[::2], [counts.tolist() for counts in tensors[1::2]], microbatch)
             return
         self.mailbox.send(tensors, self.peer(edge), self._tag(edge, microbatch, direction))
 
@@ -97,8 +97,12 @@ class MultiModulePipelineCommunicator:
         """Wait for a message, as `send` was given it."""
         route = self._routes.get((edge.index, direction))
         if route is not None:
-            rows, counts = route.receive(microbatch)
-            return [rows, torch.tensor(counts, dtype=torch.int64)]
+            received = zip(*route.receive(microbatch), strict=True)
+            return [
+                one
+                for rows, counts in received
+                for one in (rows, torch.tensor(counts, dtype=torch.int64))
+            ]
         return self.mailbox.receive(self.peer(edge), self._tag(edge, microbatch, direction))
 
     def wait(self) -> None:
@@ -169,9 +173,16 @@ class MultiModulePipelineCommunicator:
             samples = {**batch[bridge.source].samples, **batch[bridge.destination].samples}
             edge = _edge_of(bridge, self.pipeline)
             slot = self.pipeline.slots.edges[edge.index].start
+            grids = bridge.source in self.pipeline.three_axes
             for direction, route in enumerate((bridge.forward, bridge.backward)):
                 communicator = RouteCommunicator(
-                    route, edge.index, cast(Direction, direction), samples, self.mailbox, slot
+                    route,
+                    edge.index,
+                    cast(Direction, direction),
+                    samples,
+                    self.mailbox,
+                    slot,
+                    kinds=2 if grids and not direction else 1,
                 )
                 if self.stage_index in (edge.source, edge.destination):
                     routes[edge.index, direction] = communicator

@@ -79,7 +79,6 @@ class StageExecutor:
         self._iterator = data_iterator
         self._batches_read = 0
         self._stage = PipelineStageMultimodality(model.pipeline, model.stage_index, model.stage)
-        self._held = self._stage.held
         self._edges = {edge.index: edge for edge in model.pipeline.graph.edges}
         self._do = {
             "load": self._load,

@@ -77,12 +77,14 @@ class Arriving:
         mailbox: of this rank.
         rank: that sends.
         tag: of the header.
-        first: where the first tensor is to lie, if type and size are known beforehand.
+        first: where its first tensors are to lie, if type and size are known beforehand.
     """
 
-    def __init__(self, mailbox: Mailbox, rank: int, tag: Tag, first: torch.Tensor | None) -> None:
+    def __init__(
+        self, mailbox: Mailbox, rank: int, tag: Tag, first: Sequence[torch.Tensor]
+    ) -> None:
         self._mailbox, self._rank, self._tag = mailbox, rank, tag
-        self._tensors = [] if first is None else [first]
+        self._tensors = list(first)
         self._header = mailbox.room_for_header()
         self._works = [mailbox.ask_for(self._header, rank, tag)]
         self._ask(self._tensors, 1)
@@ -164,14 +166,14 @@ class Mailbox:
         arriving.wait()
         return places
 
-    def expect(self, rank: int, tag: Tag, first: torch.Tensor | None = None) -> Arriving:
+    def expect(self, rank: int, tag: Tag, first: Sequence[torch.Tensor] = ()) -> Arriving:
         """Ask for a message and go on.
 
         Args:
             rank: that sends.
             tag: of its header.
-            first: where its first tensor is to lie, if type and size are known beforehand: it is
-                asked for together with the header.
+            first: where its first tensors are to lie, if type and size are known beforehand: they
+                are asked for together with the header.
         """
         return Arriving(self, rank, tag, first)
 

@@ -17,6 +17,7 @@ from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import Message
 from mimokit.engine.pipeline.model import HeterogeneousModel
+from mimokit.engine.pipeline.stages import split_integers
 from mimokit.engine.stepping.lines import calling_line
 from mimokit.plan.disjoint_bridge_routes import counted_samples
 from mimokit.plan.schedule import Action
@@ -87,7 +88,7 @@ class Watcher:
         self, layout: HeterogeneousModel, message: Message, crossing: Crossing
     ) -> tuple[str, ...] | None:
         """Return the fingerprints of what this rank holds for the samples of a crossing."""
-        held = self.executor._held.get(crossing.microbatch) if self.executor is not None else None
+        held = self.executor.held.get(crossing.microbatch) if self.executor is not None else None
         if held is None:
             return None
         if crossing.backward:
@@ -109,9 +110,10 @@ def _rows_of(
     """Return the rows of a message, and how many each sample has where that is known."""
     if crossing.source == crossing.destination:
         rows, *integers = message.tensors
-        return rows, integers[0].tolist() if integers else []
-    *integers, rows = message.tensors
-    if not integers:
+        return rows, split_integers(integers)[0]
+    counted = len(message.tensors) // 2  # of every kind of rows, counts come before
+    rows = message.tensors[counted]
+    if not counted:
         return rows, []
     batch = layout.plan.batch.modules
     samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
@@ -119,7 +121,7 @@ def _rows_of(
         crossing.start
         - counted_samples((crossing.source_rank, crossing.destination_rank), samples)[0]
     )
-    return rows, integers[0].tolist()[first : first + crossing.stop - crossing.start]
+    return rows, message.tensors[0].tolist()[first : first + crossing.stop - crossing.start]
 
 
 class _BridgeWatch:

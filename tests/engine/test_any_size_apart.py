@@ -1,0 +1,114 @@
+"""Images of different sizes on ranks of their own: their grids cross, and one process agrees."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.cluster import RankError
+from mimokit.config import ModalityPresence
+from mimokit.experiment import verify
+from tests.layouts_apart import apart_multimodal_config
+from tests.layouts_multimodal import LANGUAGE
+
+
+def _is_the_same(cluster, config):
+    report = verify(cluster, config)
+    assert report.max_loss_difference <= 1e-5
+    assert report.max_gradient_difference <= 1e-5
+    assert report.max_weight_difference <= 1e-5
+    assert report.losses[-1] < report.losses[0]
+    assert not report.data.startswith("synthetic")
+
+
+# (tensor, pipeline, data parallel) of encoder and language model
+APART = {
+    "two stages into two": ((1, 2, 1), (1, 2, 1)),
+    "fan-in": ((1, 1, 4), (1, 2, 1)),
+    "fan-in, in shares": ((1, 1, 4), (2, 1, 1)),
+    "fan-out": ((1, 2, 1), (1, 1, 2)),
+    "equal": ((2, 1, 2), (2, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 4])
+@pytest.mark.parametrize("layout", APART.values(), ids=APART)
+def test_on_ranks_of_their_own(cluster, layout, num_microbatches):
+    encoder, language = layout
+    sizes = {"qwen": encoder, LANGUAGE: language}
+    _is_the_same(cluster, apart_multimodal_config(sizes, num_microbatches, three_axes=True))
+
+
+def test_beside_other_encoders_and_absent(cluster):
+    sizes = {"qwen": (1, 2, 1), "audio": (1, 1, 2), LANGUAGE: (1, 2, 1)}
+    presence = {"qwen": ModalityPresence(microbatches=[True, False], samples=[True, False])}
+    config = apart_multimodal_config(sizes, 4, three_axes=True, presence=presence)
+    _is_the_same(cluster, config)
+
+
+def test_grids_and_positions_have_slots():
+    sizes = {"qwen": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    pipeline = mimokit.plan(apart_multimodal_config(sizes, three_axes=True)).pipeline
+    counts = [stage.counts for stage in pipeline.slots.stages]
+    assert counts == [
+        {"text": 0, "audio": 0, "vision": 0},
+        {"text": 0, "audio": 0, "vision": 4},  # header, hidden states, images per sample, grids
+        {"text": 0, "audio": 0, "vision": 5},  # header, rows and images per sample, rows, grids
+        {"text": 3, "audio": 0, "vision": 0},  # header, hidden states, position ids
+    ]
+
+
+def _turn_grids():
+    """Plant: grids arrive with rows and columns exchanged."""
+    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+
+    kept = PipelineStageMultimodality.take
+
+    def take(self, microbatch, edge, tensors):
+        if len(tensors) == 4:  # rows, rows per sample, grids, images per sample
+            tensors[2] = tensors[2][:, [0, 2, 1]]
+        kept(self, microbatch, edge, tensors)
+
+    PipelineStageMultimodality.kept_take, PipelineStageMultimodality.take = kept, take
+
+
+def _shrink_grids():
+    """Plant: grids arrive that describe fewer rows than came with them."""
+    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+
+    kept = PipelineStageMultimodality.take
+
+    def take(self, microbatch, edge, tensors):
+        if len(tensors) == 4:
+            tensors[2] = torch.tensor([1, 2, 2]).expand(len(tensors[2]), -1)
+        kept(self, microbatch, edge, tensors)
+
+    PipelineStageMultimodality.kept_take, PipelineStageMultimodality.take = kept, take
+
+
+def _leave_grids():
+    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+
+    PipelineStageMultimodality.take = PipelineStageMultimodality.kept_take
+
+
+def test_check_catches_grids_that_arrive_turned(cluster):
+    sizes = {"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}
+    cluster.run(_turn_grids, world_size=2)
+    try:
+        report = verify(cluster, apart_multimodal_config(sizes, three_axes=True), steps=1)
+    finally:
+        cluster.run(_leave_grids, world_size=2)
+    assert not report.passed
+    assert report.gradient_differences[0][LANGUAGE] > 1e-4
+
+
+def test_rows_that_do_not_match_their_grids_are_refused(cluster):
+    sizes = {"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}
+    cluster.run(_shrink_grids, world_size=2)
+    try:
+        with pytest.raises(RankError, match=r"'qwen' sent \d+ rows for sample \d, but by their gr"):
+            verify(cluster, apart_multimodal_config(sizes, three_axes=True), steps=1)
+    finally:
+        cluster.run(_leave_grids, world_size=2)
