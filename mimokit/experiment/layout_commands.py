@@ -15,8 +15,10 @@ import typer
 from mimokit.experiment.refusals import refusals
 
 if TYPE_CHECKING:
+    from mimokit.config import ConfigError
+    from mimokit.experiment.layout_files import LayoutFile, Searched
     from mimokit.plan.architecture import Model
-    from mimokit.plan.prediction import Workload
+    from mimokit.plan.exchange import Imported
     from mimokit.plan.search import SearchProgress, SearchResult
 
 File = Annotated[
@@ -26,13 +28,32 @@ File = Annotated[
         "Megatron-LM arguments."
     ),
 ]
-Gpu = Annotated[str, typer.Option(help="GPU by name, or a hardware file.")]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        help="GPU by name (h100, b200, …), or a hardware file; by default what the file says, else "
+        "h100."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")]
-SeqLength = Annotated[int | None, typer.Option(help="Tokens per sample of the language model.")]
-GlobalBatch = Annotated[int | None, typer.Option(help="Samples per step.")]
-Price = Annotated[float | None, typer.Option(help="Dollars per GPU-hour.")]
+SeqLength = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens per sample of the language model, where the file does not say or it is to be "
+        "another."
+    ),
+]
+GlobalBatch = Annotated[int | None, typer.Option(help="Samples per step, likewise.")]
+Price = Annotated[
+    float | None, typer.Option(help="Dollars per GPU-hour; by default what the file says.")
+]
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="A shipped model, or a Hugging Face directory.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="A shipped model's name or a Hugging Face directory, where the file does not say what "
+        "is laid out or it is to be another.",
+    ),
 ]
 WorldSize = Annotated[int | None, typer.Option("--gpus", help="GPUs, where the file does not say.")]
 Output = Annotated[Path | None, typer.Option(help="File to write to; by default printed.")]
@@ -47,14 +68,20 @@ def search(
         ),
     ],
     gpus: Annotated[int, typer.Option(help="GPUs there are; layouts may take fewer.")],
-    gpu: Gpu = "h100",
+    gpu: Gpu = None,
     top: Annotated[int, typer.Option(min=1, help="Layouts to show.")] = 10,
     objective: Annotated[
         str, typer.Option(help="What is to be small: step_time, cost or memory.")
     ] = "step_time",
     seq_length: SeqLength = None,
     global_batch: GlobalBatch = None,
-    mode: Annotated[list[str] | None, typer.Option(help="Mode to try; may be repeated.")] = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Mode to try: homogeneous, colocated or heterogeneous; may be repeated. By "
+            "default all."
+        ),
+    ] = None,
     memory_share: Annotated[
         float, typer.Option(help="Share of a GPU's memory that may be planned.")
     ] = 0.9,
@@ -66,39 +93,46 @@ def search(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Find the best layout of a model among all that there are, and say why."""
-    from mimokit.plan.search import MODES, Constraints, resolve_source
+    """Find the best layout of a model among all that there are, and say why.
+
+    An experiment says the samples of a step; for a model by name give --seq-length and
+    --global-batch.
+    """
+    from mimokit.experiment.layout_files import searched
+    from mimokit.plan.search import MODES, Constraints
     from mimokit.plan.search import search as find
 
     with refusals(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what was cut stands in the tables
-        given = _workload(seq_length, global_batch)
-        model, workload = resolve_source(source, given)
+        form = None if export is None else _format(export)
+        asked = searched(source, seq_length, global_batch, gpu, price)
         rules = Constraints(modes=tuple(mode or MODES), memory_share=memory_share)  # type: ignore[arg-type]
         with _progress() as show:
             result = find(
-                model,
+                asked.model,
                 gpus=gpus,
-                hardware=gpu,
+                hardware=asked.gpu,
                 objective=objective,  # type: ignore[arg-type]
                 constraints=rules,
-                workload=workload,
-                price_per_gpu_hour=price,
+                workload=asked.workload,
+                software=asked.software,
+                price_per_gpu_hour=asked.price,
                 finalists=max(top, 32),
                 progress=show,
             )
-        text = None if export is None else _export_best(result, source, export)
     if as_json:
         typer.echo(json.dumps(result.to_json()))
     else:
         _show_search(result, top)
-    if text is not None:
+    if form is not None:
+        with refusals():
+            text = _export_best(result, asked, form)
         _write(text, output)
 
 
 def predict(
     file: File,
-    gpu: Gpu = "h100",
+    gpu: Gpu = None,
     model: ModelName = None,
     gpus: WorldSize = None,
     seq_length: SeqLength = None,
@@ -108,18 +142,22 @@ def predict(
 ) -> None:
     """Predict step time and memory of a layout."""
     from mimokit.config import ConfigError, Problem
-    from mimokit.experiment.layout_files import read_layout_file, with_samples
+    from mimokit.experiment.layout_files import GPU, SOFTWARE, read_layout_file, with_samples
     from mimokit.plan.prediction import predict as predict_layout
 
     with refusals():
         read = read_layout_file(file, gpus=gpus, model=_model(model))
         found = with_samples(read.found, seq_length, global_batch)
         if read.model is None or found.workload is None:
-            lacks = "--model" if read.model is None else "--seq-length and --global-batch"
-            sentence = f"Layout file '{file}': it does not say everything; give {lacks}."
-            raise ConfigError([Problem("file", lacks, None, sentence)])
+            raise ConfigError([Problem("file", "content", None, _lacking(file, read, found))])
+        supposed = read.supposed
         known = predict_layout(
-            read.model, found.layout, found.workload, gpu, price_per_gpu_hour=price
+            read.model,
+            found.layout,
+            found.workload,
+            gpu or supposed.gpu or GPU,
+            software=supposed.software or SOFTWARE,
+            price_per_gpu_hour=supposed.price_per_gpu_hour if price is None else price,
         )
     if as_json:
         typer.echo(json.dumps(known.to_json()))
@@ -171,6 +209,7 @@ def export(
             form,
             model=read.model,
             experiment=read.experiment,
+            supposed=read.supposed,
             script=script,
             hosts=tuple(host or ()),
             gpus_per_node=gpus_per_node,
@@ -178,19 +217,28 @@ def export(
     _write(text, output)
 
 
-def _export_best(result: SearchResult, source: str, form: str) -> str:
-    from mimokit.config import load_experiment_config
-    from mimokit.config.inheritance import PRESET_PREFIX
+def _export_best(result: SearchResult, asked: Searched, form: Any) -> str:
     from mimokit.experiment.layout_files import written
 
-    is_experiment = source.startswith(PRESET_PREFIX) or source.endswith((".yaml", ".yml"))
     return written(
         result.best.layout,
         result.task.workload,
-        _format(form),
+        form,
         model=result.task.model,
-        experiment=load_experiment_config(source) if is_experiment else None,
+        experiment=asked.experiment,
+        supposed=asked.supposed,
     )
+
+
+def _lacking(file: str, read: LayoutFile, found: Imported) -> str:
+    """Return the sentence that says what a file does not, and which options do."""
+    lacks = []
+    if read.model is None:
+        lacks.append(("what model it lays out", "--model"))
+    if found.workload is None:
+        lacks.append(("the samples of a step", "--seq-length and --global-batch"))
+    what, options = (" and ".join(part) for part in zip(*lacks, strict=True))
+    return f"Layout file '{file}': it does not say {what}; give {options}."
 
 
 def _format(form: str) -> Any:
@@ -211,21 +259,26 @@ def _model(name: str | None) -> Model | None:
     return None if name is None else resolve_source(name, Workload(1, 1))[0]
 
 
-def _workload(seq_length: int | None, global_batch: int | None) -> Workload | None:
-    """Return what a step computes; None leaves it to the experiment."""
-    from mimokit.plan.prediction import Workload
-
-    if seq_length is None and global_batch is None:
-        return None
-    return Workload(seq_length or 0, global_batch or 0)
-
-
 def _write(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text, nl=False)
         return
-    output.write_text(text, encoding="utf-8")
+    with refusals():
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(output, error) from None
     typer.echo(f"Written to {output}")
+
+
+def _unwritable(output: Path, error: OSError) -> ConfigError:
+    from mimokit.config import ConfigError, Problem
+
+    sentence = (
+        f"Output '{output}': it cannot be written ({error.strerror}); give a file in a folder that "
+        "there is."
+    )
+    return ConfigError([Problem("output", "path", str(output), sentence)])
 
 
 def _show_search(result: SearchResult, top: int) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem, load_experiment_config
+from mimokit.config import (
+    ConfigError,
+    ExperimentConfig,
+    PredictionConfig,
+    Problem,
+    load_experiment_config,
+)
 from mimokit.config.inheritance import PRESET_PREFIX
 from mimokit.plan.architecture import Model
 from mimokit.plan.architecture.from_config import model_of_config
@@ -23,8 +29,14 @@ from mimokit.plan.exchange import (
     workload_of_config,
 )
 from mimokit.plan.prediction import Layout, Workload
+from mimokit.plan.search import resolve_source
 
 Format = Literal["yaml", "bridge", "megatron", "torchrun", "slurm"]
+
+GPU = "h100"
+"""What is predicted for where nobody says."""
+SOFTWARE = "megatron-bridge"
+"""The training stack where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +46,19 @@ class LayoutFile:
     Attributes:
         found: the layout, and what the file says beside it.
         model: what is laid out, or None where neither the file nor anybody else says.
-        experiment: the file itself, where it is an experiment.
+        experiment: the file itself, where it is an experiment and nobody gave another model.
+        supposed: what the file says that predictions are to suppose.
     """
 
     found: Imported
     model: Model | None
     experiment: ExperimentConfig | None = None
+    supposed: PredictionConfig = field(default_factory=PredictionConfig)
+
+
+def is_experiment(source: str) -> bool:
+    """Tell whether a source is `preset:NAME` or is called as YAML files are."""
+    return source.startswith(PRESET_PREFIX) or Path(source).suffix in (".yaml", ".yml")
 
 
 def read_layout_file(
@@ -49,22 +68,93 @@ def read_layout_file(
 
     Args:
         source: the file, or `preset:NAME`.
-        gpus: how many there are, for Megatron-LM arguments that do not say.
-        model: what is laid out, where the file does not say.
+        gpus: how many there are, where the file does not say.
+        model: what is laid out; None: what the file says.
 
     Raises:
         ConfigError: it cannot be read.
     """
-    if source.startswith(PRESET_PREFIX) or Path(source).suffix in (".yaml", ".yml"):
+    if is_experiment(source):
         config = load_experiment_config(source, world_size=gpus)
         config.model.finalize(gpus)
         found = Imported(layout_of_config(config), workload_of_config(config))
-        return LayoutFile(found, model or model_of_config(config.model, config.name), config)
+        supposed = config.prediction or PredictionConfig()
+        if model is not None:
+            return LayoutFile(found, model, supposed=supposed)
+        own = model_of_config(config.model, config.name)
+        return LayoutFile(found, own, config, supposed)
     text = _text(Path(source))
     if Path(source).suffix == ".py":
         return LayoutFile(from_bridge(text), model)
     found = from_megatron_arguments(text, gpus)
     return LayoutFile(found, model or found.model)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a search is asked about.
+
+    Attributes:
+        model: what is laid out.
+        workload: what one step computes.
+        gpu: a name, or a hardware file.
+        software: the training stack.
+        price: dollars per GPU-hour, or None.
+        experiment: the file itself, where it is an experiment.
+    """
+
+    model: Model
+    workload: Workload
+    gpu: str
+    software: str
+    price: float | None
+    experiment: ExperimentConfig | None = None
+
+    @property
+    def supposed(self) -> PredictionConfig:
+        """What a file of its result says, so that it predicts the same."""
+        return PredictionConfig(
+            gpu=self.gpu,
+            price_per_gpu_hour=self.price,
+            software=None if self.software == SOFTWARE else self.software,
+        )
+
+
+def searched(
+    source: str,
+    seq_length: int | None = None,
+    global_batch: int | None = None,
+    gpu: str | None = None,
+    price: float | None = None,
+) -> Searched:
+    """Read what to search for; what is given comes before what a file says.
+
+    Args:
+        source: an experiment (.yaml, or preset:NAME), a shipped model's name, or a Hugging Face
+            directory.
+        seq_length: tokens per sample of the language model.
+        global_batch: samples per step.
+        gpu: a name, or a hardware file.
+        price: dollars per GPU-hour.
+
+    Raises:
+        ConfigError: it cannot be read, or nothing says the samples of a step.
+    """
+    if not is_experiment(source):
+        model, workload = resolve_source(source, step_of(None, seq_length, global_batch))
+        return Searched(model, workload, gpu or GPU, SOFTWARE, price)
+    config = load_experiment_config(source)
+    known = config.prediction or PredictionConfig()
+    step = step_of(workload_of_config(config), seq_length, global_batch)
+    model, workload = resolve_source(config, step)
+    return Searched(
+        model,
+        workload,
+        gpu or known.gpu or GPU,
+        known.software or SOFTWARE,
+        known.price_per_gpu_hour if price is None else price,
+        config,
+    )
 
 
 def written(
@@ -74,11 +164,23 @@ def written(
     *,
     model: Model | None = None,
     experiment: ExperimentConfig | None = None,
+    supposed: PredictionConfig | None = None,
     script: str = "train.py",
     hosts: tuple[str, ...] = (),
     gpus_per_node: int = 8,
 ) -> str:
     """Return a layout in one of the forms that it can leave in.
+
+    Args:
+        layout: the layout.
+        workload: what one step computes.
+        form: the form.
+        model: what is laid out, for an experiment.
+        experiment: keeps its other sections.
+        supposed: GPU, price and software, for an experiment.
+        script: what torchrun starts.
+        hosts: that torchrun runs on, for torchrun.
+        gpus_per_node: GPUs of each host.
 
     Raises:
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.
@@ -97,14 +199,54 @@ def written(
         return to_bridge(layout, workload)
     if form == "megatron":
         return " ".join(to_megatron_arguments(layout, workload)) + "\n"
-    return to_yaml(layout, workload, model=model, experiment=experiment)
+    if model is None and experiment is None:
+        sentence = "Export: the file does not say what model it lays out; give --model."
+        raise ConfigError([Problem("export", "model", None, sentence)])
+    known = None if supposed is None else supposed.model_dump(exclude={"inputs"})
+    return to_yaml(layout, workload, model=model, experiment=experiment, supposed=known)
 
 
 def with_samples(found: Imported, seq_length: int | None, global_batch: int | None) -> Imported:
-    """Return the same with the samples of a step, where they are given."""
-    if seq_length is None or global_batch is None:
-        return found
-    return replace(found, workload=Workload(seq_length, global_batch))
+    """Return the same with the samples of a step, where they are given.
+
+    What else a file says of a step stays.
+
+    Raises:
+        ConfigError: as `step_of` does, or the samples fill no whole number of micro-batches.
+    """
+    workload = step_of(found.workload, seq_length, global_batch)
+    own = found.layout.modules[found.layout.language]
+    each = own.data * own.micro_batch
+    if workload is not None and workload.global_batch % each:
+        sentence = (
+            f"Step: its {workload.global_batch} samples fill no whole number of micro-batches of "
+            f"{each} (data parallel {own.data} x micro-batch {own.micro_batch}); give a "
+            f"--global-batch that is a multiple of {each}."
+        )
+        raise ConfigError([Problem("step", "global_batch", workload.global_batch, sentence)])
+    return replace(found, workload=workload)
+
+
+def step_of(
+    known: Workload | None, seq_length: int | None, global_batch: int | None
+) -> Workload | None:
+    """Return what a step computes, with the numbers that are given in place of the known ones.
+
+    Raises:
+        ConfigError: a number is below 1, or one of them is given and nothing says the other.
+    """
+    if seq_length is None and global_batch is None:
+        return known
+    given = {"seq_length": seq_length, "global_batch": global_batch}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if known is not None:
+        return replace(known, **changes)  # type: ignore[arg-type]
+    if len(changes) < len(given):
+        there = next(iter(changes)).replace("_", "-")
+        other = next(name for name in given if name not in changes).replace("_", "-")
+        sentence = f"Step: --{there} is given, but nothing says the other number; give --{other}."
+        raise ConfigError([Problem("step", other, None, sentence)])
+    return Workload(changes["seq_length"], changes["global_batch"])
 
 
 def _text(path: Path) -> str:

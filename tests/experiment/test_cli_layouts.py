@@ -36,6 +36,52 @@ def test_search_of_an_experiment_writes_an_experiment(tmp_path: Path) -> None:
     assert mimokit.plan(file).deployment_mode == "heterogeneous"
 
 
+def seconds_of(*words: str) -> float:
+    done = call("predict", *words, "--json")
+    assert done.exit_code == 0, done.stderr
+    return float(json.loads(done.stdout)["seconds"])
+
+
+def test_what_a_search_writes_is_predicted_as_it_was_found(tmp_path: Path) -> None:
+    file = tmp_path / "best.yaml"
+    words = ["qwen3-30b-a3b", "--gpus", "16", "--gpu", "h200", "--price", "2.5", *SAMPLES]
+    found = json.loads(call("search", *words, "--json").stdout)["finalists"][0]
+    done = call("search", *words, "--export", "yaml", "--output", str(file))
+    assert done.exit_code == 0, done.stderr
+    read = json.loads(call("predict", str(file), "--json").stdout)
+    assert read["seconds"] == found["seconds"]
+    assert read["peak_memory"] == found["peak_memory"]
+    assert read["dollars_per_million_tokens"] == found["dollars_per_million_tokens"]
+    assert seconds_of(str(file), "--gpu", "b200") != found["seconds"]  # what is given comes first
+    again = json.loads(call("search", str(file), "--gpus", "16", "--json").stdout)
+    assert again["finalists"][0]["seconds"] == found["seconds"]
+
+
+def test_a_step_can_be_another_than_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "longer.yaml"
+    options = ["--to", "yaml", "--seq-length", "8192", "--output", str(file)]
+    assert call("export", PRESET, *options).exit_code == 0
+    assert seconds_of(str(file)) == seconds_of(PRESET, "--seq-length", "8192")
+    assert seconds_of(str(file)) > seconds_of(PRESET)
+
+
+def test_a_layout_that_cannot_be_written_is_shown_nevertheless() -> None:
+    options = ["--gpus", "64", "--gpu", "h200", "--mode", "colocated", "--export", "yaml"]
+    samples = ["--seq-length", "4096", "--global-batch", "256"]
+    done = call("search", "qwen3-vl-30b-a3b", *options, *samples)
+    assert done.exit_code == 2
+    assert "Best layouts" in done.stdout
+    assert "colocated modules without a pipeline only; export torchrun" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_another_model_takes_the_place_of_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "qwen.yaml"
+    options = ["--to", "yaml", "--model", "qwen2.5-vl-7b", "--output", str(file)]
+    assert call("export", PRESET, *options).exit_code == 0
+    assert seconds_of(str(file)) == seconds_of(PRESET, "--model", "qwen2.5-vl-7b")
+
+
 def test_search_as_json() -> None:
     done = call("search", "llama-3.2-1b", "--gpus", "2", "--json", *SAMPLES)
     found = json.loads(done.stdout)
@@ -49,7 +95,7 @@ def test_search_as_json() -> None:
         (["search", "llama-3.2-1b", "--gpus", "0", *SAMPLES], "gpus is 0"),
         (["search", "llama-3.2-2b", "--gpus", "8", *SAMPLES], "did you mean"),
         (["search", "llama-3.2-1b", "--gpus", "8"], "give seq_length and global_batch"),
-        (["search", "llama-3.2-1b", "--gpus", "8", "--seq-length", "9"], "global_batch is 0"),
+        (["search", "llama-3.2-1b", "--gpus", "8", "--seq-length", "9"], "give --global-batch"),
         (["search", "llama-3.1-405b", "--gpus", "8", *SAMPLES], "GPUs would do"),
         (["search", PRESET, "--gpus", "8", "--gpu", "h1000"], "h100"),
         (["search", PRESET, "--gpus", "8", "--mode", "mixed"], "there is no such mode"),
@@ -59,6 +105,10 @@ def test_search_as_json() -> None:
         (["export", PRESET, "--to", "toml"], "there is no such format"),
         (["export", "preset:llava_7b_colocated", "--to", "bridge"], "this layout is colocated"),
         (["export", PRESET, "--to", "torchrun"], "name 3 different ones"),
+        (["export", PRESET, "--to", "yaml", "--output", "/nowhere/a.yaml"], "cannot be written"),
+        (["predict", PRESET, "--global-batch", "7"], "fill no whole number of micro-batches"),
+        (["predict", PRESET, "--seq-length", "0"], "seq_length is 0"),
+        (["predict", PRESET, "--model", "llama-3-8b"], "no such encoder"),
     ],
 )
 def test_refusals_are_one_sentence(words: list[str], sentence: str) -> None:

@@ -17,8 +17,10 @@ class Layout:
     Attributes:
         mode: homogeneous, colocated or heterogeneous.
         modules: module -> its sizes, the language module last. In homogeneous mode encoders have
-            the language model's sizes, and lie on its first stage (one stage of their own) or on
-            all of them (as many).
+            the language model's sizes save for stages, chunks and expert parallelism, of which they
+            have 1 each: they lie whole in its first stage. That is what searches try and what
+            experiments hold; predictions also take encoders of as many stages as the language
+            model has, which are spread over all of them.
     """
 
     mode: DeploymentMode
