@@ -32,9 +32,10 @@ from mimokit.plan.prediction.workload import (
 )
 from mimokit.plan.step_time import Setting, Software, load_software
 
-BAND, BAND_OF_MIXTURES = 0.17, 0.16
+BAND, BAND_OF_MIXTURES = 0.08, 0.14
 """Shares of the step time by which four of five measured steps of models that were not fitted were
-missed at most: `python -m tests.benchmarks.prediction` measures them."""
+missed at most: `python -m tests.benchmarks.prediction` measures 0.06 and 0.113. A quarter wider,
+for which effects count was decided by looking at those steps, though no constant was."""
 
 
 @dataclass(frozen=True)

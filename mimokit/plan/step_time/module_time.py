@@ -16,7 +16,9 @@ from mimokit.plan.sizes import (
     ParallelSizes,
 )
 from mimokit.plan.step_time.collectives import gather, send
-from mimokit.plan.step_time.layer import HALF, LayerTime, Parts, Setting, layer_time
+from mimokit.plan.step_time.layer import LayerTime, layer_time
+from mimokit.plan.step_time.parts import Parts
+from mimokit.plan.step_time.setting import HALF, Setting
 
 OPTIMIZER_BYTES = 34
 """Adam's bytes through memory per parameter: fp32 gradient read twice (norm, step), master weight
@@ -104,7 +106,9 @@ def _with_recompute(layer: LayerTime, sizes: ParallelSizes, work: Work) -> Parts
     full = np.equal(sizes.recompute, RECOMPUTE_FULL) * 1.0
     selective = np.equal(sizes.recompute, RECOMPUTE_SELECTIVE) * 1.0
     backward = layer.backward
-    if not work.trained:
+    if work.trained:
+        backward = backward + Parts(memory=layer.gradients)
+    else:
         backward = Parts(**{**vars(backward), "matrix": backward.matrix / 2})
     return (
         backward + layer.forward.times(full) + Parts(attention=layer.forward.attention * selective)

@@ -8,7 +8,6 @@ import numpy as np
 
 from mimokit.plan.memory.held import Module
 from mimokit.plan.sizes import Numbers, ParallelSizes
-from mimokit.plan.step_time.layer import Parts, Setting
 from mimokit.plan.step_time.module_time import (
     StageTime,
     Work,
@@ -16,6 +15,8 @@ from mimokit.plan.step_time.module_time import (
     stage_time,
     update_time,
 )
+from mimokit.plan.step_time.parts import Parts
+from mimokit.plan.step_time.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ def show(found: Judgement) -> None:
     ):
         if rows:
             console.print(_table(title, columns, rows))
+    for sentence in found.misses():
+        console.print(f"Missed: {sentence}", highlight=False)
 
 
 def _sign(counts: bool, right: bool) -> str:

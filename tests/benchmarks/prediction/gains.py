@@ -43,8 +43,8 @@ MODES: Mapping[str, DeploymentMode] = {
 PATCHES = 1024
 """Of one image."""
 PATCHES_PER_TOKEN = 0.5
-"""What encoders compute per image token of the sequence; the one constant fitted to this table,
-between what its gains with one and with half of it come to."""
+"""What encoders compute per image token of the sequence: fitted to this table, as is the time in
+which a host launches a layer of `megatron-mimo`, and nothing else."""
 ENCODERS = {
     "1B": (40, 1408, 16, 6144),  # EVA-CLIP-g
     "3B": (36, 2560, 20, 10240),

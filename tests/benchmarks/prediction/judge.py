@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.benchmarks.prediction.gains import FILE as GAINS
 from tests.benchmarks.prediction.gains import Gain, read_gains
+from tests.benchmarks.prediction.misses import gain_misses, order_misses, step_misses
 from tests.benchmarks.prediction.rows import A100, PUBLISHED, read
 from tests.benchmarks.prediction.score import (
     Order,
@@ -30,6 +31,8 @@ STEP_TARGETS = {
     "a100-measured-steps (single-node)": 20.0,
 }
 """First words of a group -> mean error in percent; of GPT on other A100s none was set."""
+LEAST_ORDER, MOST_POINTS = 0.9, 5.0
+"""Spearman's correlation within a workload, and the mean difference of gains in points."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,38 @@ class Judgement:
         for table in sorted({one.table for one in self.orders}):
             correlations = [one.spearman for one in self.orders if one.table == table]
             found += [
-                _row(f"lowest Spearman: {table}", min(correlations), 0.9, "", least=True),
-                _row(f"median Spearman: {table}", float(np.median(correlations)), 0.9, "", True),
+                _row(f"lowest Spearman: {table}", min(correlations), LEAST_ORDER, "", least=True),
+                _row(
+                    f"median Spearman: {table}",
+                    float(np.median(correlations)),
+                    LEAST_ORDER,
+                    "",
+                    True,
+                ),
             ]
         beyond = [gain for gain in self.gains if gain.counts]
         if beyond:
             signs = 100.0 * sum(gain.right for gain in beyond) / len(beyond)
             size = float(np.mean([abs(one.measured - one.predicted) for one in self.gains]))
             found.append(_row("signs of gains beyond 3 %", signs, 100.0, "% right", least=True))
-            found.append(_row("size of gains", size, 5.0, "points mean"))
+            found.append(_row("size of gains", size, MOST_POINTS, "points mean"))
         if self.memory:
             error = 100 * float(np.mean(np.abs(list(self.memory.values()))))
             found.append(_row("peak memory", error, 5.0, "% mean"))
+        return found
+
+    def misses(self) -> list[str]:
+        """Return where targets are missed and which effect is likely why."""
+        found: list[str] = []
+        for score in self.scores:
+            for start, target in STEP_TARGETS.items():
+                if score.name.startswith(start) and score.mean > target:
+                    found += step_misses(score, target)
+        for table in sorted({one.table for one in self.orders}):
+            found += order_misses([one for one in self.orders if one.table == table], LEAST_ORDER)
+        size = [abs(one.measured - one.predicted) for one in self.gains]
+        if size and float(np.mean(size)) > MOST_POINTS:
+            found += gain_misses(self.gains, MOST_POINTS)
         return found
 
     def bands(self, share: float = 0.8) -> dict[str, float]:
@@ -96,6 +119,7 @@ class Judgement:
             "orders": [asdict(one) for one in self.orders],
             "gains": [{**asdict(one), "sign_right": one.right} for one in self.gains],
             "memory": dict(self.memory),
+            "misses": self.misses(),
             "rows_left_out": dict(self.skipped),
         }
 

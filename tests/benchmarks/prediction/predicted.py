@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from mimokit.plan.hardware import Hardware, load_hardware
 from mimokit.plan.sizes import ParallelSizes
-from mimokit.plan.step_time import Setting, Software, Work, load_software, module_step
+from mimokit.plan.step_time import (
+    ModuleStep,
+    Setting,
+    Software,
+    Work,
+    load_software,
+    module_step,
+)
 from tests.benchmarks.prediction.rows import Measured
 
 HardwareOf = Callable[[str], Hardware]
@@ -24,18 +31,36 @@ def predict_seconds(
     software_of: SoftwareOf = load_software,
 ) -> NDArray[np.float64]:
     """Return the predicted step time of every row."""
+    seconds = np.zeros(len(rows))
+    for members, step in _steps(rows, hardware_of, software_of):
+        seconds[members] = step.total
+    return seconds
+
+
+def predict_parts(rows: Sequence[Measured]) -> dict[str, NDArray[np.float64]]:
+    """Return part -> the share of it in every row's predicted step."""
+    found: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(len(rows)))
+    for members, step in _steps(rows, load_hardware, load_software):
+        once = {name: getattr(step, name) for name in ("pipeline", "bubble", "data", "optimizer")}
+        for name, part in {**vars(step.work), **once}.items():
+            found[name][members] = part / step.total
+    return dict(found)
+
+
+def _steps(
+    rows: Sequence[Measured], hardware_of: HardwareOf, software_of: SoftwareOf
+) -> Iterator[tuple[list[int], ModuleStep]]:
+    """Yield which rows are predicted together, and their steps."""
     groups: dict[object, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         groups[(row.model, row.hardware, row.software, row.precision)].append(index)
-    seconds = np.zeros(len(rows))
     for (model, hardware, software, precision), members in groups.items():  # type: ignore[misc]
         chosen = [rows[index] for index in members]
         sizes = stacked([row.sizes for row in chosen])
         work = Work(np.array([row.seq for row in chosen]), sizes.micro_batch)
         setting = Setting(hardware_of(hardware), software_of(software), precision)
         micro_batches = np.array([row.micro_batches for row in chosen])
-        seconds[members] = module_step(model, sizes, work, setting, micro_batches).total
-    return seconds
+        yield members, module_step(model, sizes, work, setting, micro_batches)
 
 
 def stacked(sizes: Sequence[ParallelSizes]) -> ParallelSizes:

@@ -134,7 +134,7 @@ def _published(row: Row) -> Measured:
         recompute=_recompute(row["recompute"]),
         sequence_parallel=sequence_parallel,
         distributed_optimizer=not old,
-        fully_sharded=whole(row, "fsdp", 0) > 1,
+        fully_sharded=whole(row, "fsdp", 0) > 0,  # shards, or in some releases a mere 1
     )
     if sizes.pipeline == 1:
         sizes = replace(sizes, virtual=1)

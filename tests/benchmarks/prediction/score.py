@@ -33,13 +33,13 @@ class Score:
         name: what the rows have in common.
         errors: predicted over measured, less 1, with constants that never saw the row's model.
         shipped: the same with the shipped constants.
-        labels: the rows in words.
+        rows: what was measured.
     """
 
     name: str
     errors: Floats
     shipped: Floats
-    labels: tuple[str, ...] = field(repr=False, default=())
+    rows: tuple[Measured, ...] = field(repr=False, default=())
 
     @property
     def mean(self) -> float:
@@ -49,7 +49,7 @@ class Score:
     @property
     def worst(self) -> str:
         """The row missed by most."""
-        return self.labels[int(np.abs(self.errors).argmax())]
+        return self.rows[int(np.abs(self.errors).argmax())].label
 
     @property
     def summary(self) -> dict[str, object]:
@@ -98,7 +98,7 @@ def scores(rows: Sequence[Measured], apart: Floats, shipped: Floats) -> list[Sco
             name,
             apart[members] / measured[members] - 1,
             shipped[members] / measured[members] - 1,
-            tuple(rows[index].label for index in members),
+            tuple(rows[index] for index in members),
         )
         for name, members in sorted(groups.items())
     ]
@@ -114,6 +114,9 @@ class Order:
         layouts: how many were measured.
         spearman: rank correlation of predicted and measured time.
         regret: how much longer the layout predicted best takes than the one measured best.
+        swapped: the layout that was measured faster, and the one that is predicted faster, of the
+            pair whose order is missed by most; equal where none is.
+        apart: share by which the measured times of that pair differ.
     """
 
     workload: str
@@ -121,6 +124,8 @@ class Order:
     layouts: int
     spearman: float
     regret: float
+    swapped: tuple[str, str] = ("", "")
+    apart: float = 0.0
 
 
 def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Order]:
@@ -139,8 +144,29 @@ def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Orde
         predicted = np.array([np.median(apart[members]) for members in layouts.values()])
         correlation = float(spearmanr(measured, predicted).statistic)
         regret = float(measured[predicted.argmin()] / measured.min() - 1)
-        found.append(Order(workload, table, len(layouts), correlation, regret))
+        faster, slower = _swapped(measured, predicted)
+        names = [rows[members[0]].label for members in layouts.values()]
+        found.append(
+            Order(
+                workload,
+                table,
+                len(layouts),
+                correlation,
+                regret,
+                (names[faster], names[slower]),
+                float(measured[slower] / measured[faster] - 1),
+            )
+        )
     return found
+
+
+def _swapped(measured: Floats, predicted: Floats) -> tuple[int, int]:
+    """Return the pair whose order is missed by most: the one measured faster comes first."""
+    really = np.log(measured[None, :] / measured[:, None])
+    said = np.log(predicted[:, None] / predicted[None, :])
+    missed = np.minimum(np.maximum(really, 0), np.maximum(said, 0))
+    first, second = np.unravel_index(int(missed.argmax()), missed.shape)
+    return int(first), int(second)
 
 
 def _median(rows: Sequence[Measured], members: Iterable[int]) -> float:

@@ -126,8 +126,8 @@ def test_a_colocated_step_is_three_phases_in_turn() -> None:
 
 def test_uneven_frames_make_the_encoder_phase_longer() -> None:
     chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
-    even = replace(WORKLOAD, inputs={"images": EncoderInput(577, 4.0)})
-    uneven = replace(WORKLOAD, inputs={"images": EncoderInput(577, 4.0, imbalance=1.5)})
+    even = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0)})
+    uneven = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0, imbalance=1.5)})
     (first,), (second,) = (
         terms_of(llava(), chosen, one, H100, BRIDGE)[1] for one in (even, uneven)
     )

@@ -1,0 +1,53 @@
+"""Seconds by what they go into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from mimokit.plan.sizes import Numbers
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds by what they go into.
+
+    Attributes:
+        matrix: matrix products of linear layers.
+        attention: attention core.
+        memory: elementwise kernels, norms, casts, permutations, gradients added to those before;
+            starts and ends of kernels.
+        tensor: tensor-parallel collectives that nothing hides.
+        context: context-parallel exchange of keys and values that nothing hides.
+        expert: dispatch to experts and back.
+        host: what the host takes longer to launch than the GPU to compute.
+    """
+
+    matrix: Numbers = 0.0
+    attention: Numbers = 0.0
+    memory: Numbers = 0.0
+    tensor: Numbers = 0.0
+    context: Numbers = 0.0
+    expert: Numbers = 0.0
+    host: Numbers = 0.0
+
+    @property
+    def total(self) -> Numbers:
+        """All seconds."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    def __add__(self, other: Parts) -> Parts:
+        return Parts(
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+        )
+
+    def times(self, factor: Numbers) -> Parts:
+        """Return every part times a factor."""
+        return Parts(*(getattr(self, field.name) * factor for field in fields(self)))
+
+    def at_least(self, seconds: Numbers) -> Parts:
+        """Return the same with a host part that fills up to `seconds`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["host"] = self.host + np.maximum(0.0, seconds - self.total)
+        return Parts(**values)
