@@ -91,20 +91,24 @@ def test_every_layout_that_is_found_loads_as_one_edit_or_says_why_not() -> None:
         assert driver.plan.deployment_mode == one.layout.mode
         assert driver.plan.world_size == one.layout.gpus
         assert driver.screen.state["search"]["loaded"] == index
-        for name, sizes in one.layout.modules.items():
-            own = driver.plan.modules[name]
-            if one.layout.mode != "homogeneous" or name == one.layout.language:
-                assert own.tensor_parallel == sizes.tensor
-                assert own.data_parallel == sizes.data
-        config = resolved_config(driver.session.valid.config, driver.plan)
-        different = layout_of_config(config).to_json() != one.layout.to_json()
-        assert bool(driver.session.notice) == different, (driver.session.notice, str(one.layout))
+        assert layout_of_config(driver.session.resolved) == one.layout
+        assert driver.session.notice == ""
         driver.send("undo")
         assert driver.session.draft is before
         assert driver.screen.state["search"]["loaded"] == -1
     assert loaded > ROWS
     driver.send("redo")
     assert driver.screen.state["search"]["loaded"] != -1
+
+
+def test_what_was_found_is_what_the_planner_predicts() -> None:
+    driver = searched(Driver())
+    best = driver.session.search.state.result.best
+    driver.send("take_found", index=0)
+    driver.send("tab", name="prediction")
+    sentence = driver.screen.state["prediction"]["sentence"]
+    assert sentence.startswith(f"{best.seconds:.3g} s a step")
+    assert f"The fullest rank takes {best.peak_memory / 2**30:.1f} of" in sentence
 
 
 def test_what_a_layout_computes_stays_when_it_is_loaded() -> None:

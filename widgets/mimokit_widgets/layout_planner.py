@@ -124,7 +124,7 @@ class LayoutPlanner(StayingWidget):
         """Load a layout that a search found, as one edit.
 
         The rest of the config stays where it has the model and the batch that were searched; else
-        it says what the search knew. What the planner has no fields for is left out and said.
+        it says what the search knew. A layout that no config can have is refused in the view.
         """
         with self._turn:
             self._session.notice = ""

@@ -43,23 +43,3 @@ def config_with(
     kept = next((one for one in configs if one is not None and same_task(one, task)), None)
     model = None if kept is not None else task.model
     return config_of_layout(layout, task.workload, model=model, experiment=kept)
-
-
-def left_out(layout: Layout, config: ExperimentConfig) -> str:
-    """Return a sentence about what a search chose and a config does not say, empty for nothing."""
-    from mimokit.plan.exchange import layout_of_config
-    from mimokit.plan.prediction.layout import sizes_mapping
-
-    kept = list(layout_of_config(config).modules.values())
-    found = [
-        f"{name}: {dimension.replace('_', ' ')} {value}"
-        for (name, sizes), own in zip(layout.modules.items(), kept, strict=True)
-        for dimension, value in sizes_mapping(sizes).items()
-        if value != sizes_mapping(own)[dimension]
-    ]
-    if not found:
-        return ""
-    return (
-        f"Loaded. The planner has no fields for {', '.join(found)}, so what it predicts is "
-        "without them."
-    )

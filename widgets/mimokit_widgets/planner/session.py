@@ -17,7 +17,7 @@ from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.complaints import Complaint, complaints_of
 from mimokit_widgets.planner.draft import Draft, canonical
-from mimokit_widgets.planner.found import config_with, left_out
+from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.outcome import Outcome, evaluate
@@ -191,7 +191,6 @@ class Session:
         world = self.draft.world_size if self.draft.world_size == layout.gpus else None
         self.take(Draft(config.to_mapping(), world, self.ranks_per_node))
         self.loaded = (layout, self.draft)
-        self.say(left_out(layout, config))
 
     @property
     def loaded_layout(self) -> Layout | None:
