@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browser.notebook_page import DARK, OpenNotebook
+from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook
 from tests.browser.planner_page import CELL, PlannerPage, show_planner
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
@@ -31,11 +32,12 @@ ParetoView(result, planner)
 
 
 @pytest.fixture
-def planner(open_notebook: OpenNotebook) -> PlannerPage:
-    """A planner with the tab of its search open."""
+def planner(open_notebook: OpenNotebook) -> Iterator[PlannerPage]:
+    """A planner with the tab of its search open; JupyterLab keeps its theme for other tests."""
     shown = show_planner(open_notebook(CELL), HETEROGENEOUS)
     shown.open_tab("Search")
-    return shown
+    yield shown
+    shown.notebook.choose_theme(LIGHT)
 
 
 def search(planner: PlannerPage, gpus: str = "") -> Locator:
@@ -125,7 +127,7 @@ def test_what_cannot_be_searched_is_said_in_the_view(planner: PlannerPage) -> No
     planner.type("DP of language_module", "x")
     planner.field("GPUs to search for").fill("")
     planner.button("Search").click()
-    expect(said).to_contain_text("right them first")
+    expect(said).to_contain_text("right it first")
     assert said.evaluate("node => getComputedStyle(node.closest('.undimmed')).opacity") == "1"
     planner.screenshot("search refused")
     planner.root.locator(".fix").first.click()
@@ -151,3 +153,4 @@ def test_a_view_of_a_result_loads_into_the_planner_beside_it(open_notebook: Open
     planner.notebook.choose_theme(DARK)
     expect(view).to_have_attribute("data-theme", "dark")
     planner.notebook.screenshot("pareto view dark", view)
+    planner.notebook.choose_theme(LIGHT)

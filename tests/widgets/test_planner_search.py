@@ -222,7 +222,7 @@ def test_a_model_without_a_network_and_a_refused_layout_are_not_searched() -> No
     driver.type(LANGUAGE + "data_parallel", "x")
     searched(driver)
     state = driver.session.search.state
-    assert state.sentence.startswith("The layout has 1 problem; right them first.")
+    assert state.sentence.startswith("The layout has 1 problem; right it first.")
     assert state.result is not None, "what was found before stays"
 
 

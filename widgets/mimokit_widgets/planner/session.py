@@ -364,7 +364,11 @@ class Session:
 
     def _in_the_way(self) -> str:
         count = len(self.problems)
-        return f"The layout has {count} problem{'s' if count > 1 else ''}; right them first."
+        several = count > 1
+        return (
+            f"The layout has {count} problem{'s' if several else ''}; "
+            f"right {'them' if several else 'it'} first."
+        )
 
     @property
     def file(self) -> str:
