@@ -49,7 +49,7 @@ def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
         next_part(f"collectives over {size} ranks")
         collectives += collectives_over(size, hosts)
     next_part("pieces of a training step")
-    pieces = piece_times(Alone.create(), collectives, emit)
+    pieces, round_seconds = piece_times(Alone.create(), collectives, emit)
     share = (share + cores()) / 2
     close_groups_since(before)
     device, memory = _device(hosts)
@@ -64,6 +64,7 @@ def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
         attention=attention,
         collectives=tuple(one.time(UNCOUNTED) for one in collectives),
         pieces=tuple(pieces),
+        round_seconds=round_seconds,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, cast
 
 import torch
@@ -25,7 +25,7 @@ from mimokit.engine.calibration.alone import (
     language_stage,
     vision_stage,
 )
-from mimokit.engine.calibration.clock import Stopwatch
+from mimokit.engine.calibration.clock import Stopwatch, usual
 from mimokit.engine.calibration.collectives import Collective, Ledger
 from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
@@ -104,7 +104,7 @@ class Piece:
 
 def piece_times(
     alone: Alone, collectives: Sequence[Collective], emit: Callable[[dict[str, Any]], None]
-) -> list[PieceTime]:
+) -> tuple[list[PieceTime], float]:
     """Measure all pieces on this rank, and collectives between them. Collective over the world.
 
     Rounds go through all pieces in turn, with a collective after each: as in training, no piece
@@ -114,6 +114,9 @@ def piece_times(
         alone: groups of one.
         collectives: of all groups of this rank; they keep what they took.
         emit: what a training step sends its figures with.
+
+    Returns:
+        The pieces, and the seconds of a round by the wall clock.
     """
     pieces = [_load(samples) for samples in (1, 4, 8)]
     stages: list[ModuleStage] = []
@@ -128,17 +131,20 @@ def piece_times(
                 pieces += _vision_passes(images, encoder, architecture, samples)
             pieces += [_update(stage, alone) for stage in (language, images)]
             stages += [language, images]
-    ledger = Ledger()
+    ledger, begun = Ledger(), []
     for _ in range(ROUNDS):
+        begun.append(time.perf_counter())
         for piece, collective in zip_longest(pieces, collectives):
             if piece is not None:
                 piece.run(piece.watch)
             if collective is not None:
                 ledger.call(collective)
     ledger.close()
+    begun.append(time.perf_counter())
     for stage in stages:
         stage.wrapped.release()
-    return [step_time(emit), *(piece.time() for piece in pieces)]
+    found = [step_time(emit), *(piece.time() for piece in pieces)]
+    return found, usual([stop - start for start, stop in pairwise(begun)][UNCOUNTED:])
 
 
 def _batches(samples: int) -> Iterator[Batch]:

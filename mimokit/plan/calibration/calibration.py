@@ -16,6 +16,7 @@ from typing import Any
 from mimokit.config.problems import ConfigError, Problem
 from mimokit.plan.calibration.core_costs import fit_core_costs
 from mimokit.plan.calibration.fit import Fit
+from mimokit.plan.calibration.handover import busy_share
 from mimokit.plan.calibration.hardware import fit_hardware
 from mimokit.plan.calibration.measurements import Measurements
 from mimokit.plan.hardware import Hardware, load_hardware, save_hardware
@@ -48,7 +49,10 @@ class Calibration:
     path: Path | None = None
 
     def __str__(self) -> str:
-        title = f"{self.hardware.name}, {self.cores:.2g} cores for all ranks"
+        title = (
+            f"{self.hardware.name}, {self.cores:.2g} cores for all ranks, "
+            f"{self.costs.busy:.0%} of them busy while ranks hand over to each other"
+        )
         where = [] if self.path is None else [f'predict(..., hardware="{self.path}")']
         return "\n".join([title, *(f"  {fit}" for fit in self.fits), *where])
 
@@ -61,6 +65,7 @@ def fit_calibration(measured: Measurements) -> Calibration:
     """
     hardware, of_hardware = fit_hardware(measured)
     costs, of_costs = fit_core_costs(measured.pieces, measured.collectives)
+    costs = replace(costs, busy=busy_share(measured))
     fits = of_hardware + of_costs
     return Calibration(hardware, _software(measured, costs), costs, measured.cores, fits)
 
@@ -151,7 +156,7 @@ def _costs(content: Mapping[str, Any]) -> CoreCosts:
         kind: {int(ranks): law for ranks, law in groups.items()}
         for kind, groups in content["collectives"].items()
     }
-    return CoreCosts(content["pieces"], collectives)
+    return CoreCosts(content["pieces"], collectives, float(content.get("busy", 1.0)))
 
 
 def _fit(content: Mapping[str, Any]) -> Fit:

@@ -101,6 +101,7 @@ class RankMeasurements:
         attention: precision -> operations per second of the attention core.
         collectives: by kind, group and size; none on a rank that no group had a place for.
         pieces: of training steps.
+        round_seconds: of the wall clock, for a round through all pieces and collectives.
     """
 
     device: str
@@ -113,6 +114,7 @@ class RankMeasurements:
     attention: Mapping[str, float]
     collectives: tuple[CollectiveTime, ...]
     pieces: tuple[PieceTime, ...]
+    round_seconds: float
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class Measurements:
         attention: precision -> operations per second of the attention core.
         collectives: by kind, group and size.
         pieces: of training steps.
+        round_seconds: of the wall clock, for a round through all pieces and collectives; 0 where
+            ranks share no cores.
     """
 
     device: str
@@ -142,6 +146,7 @@ class Measurements:
     attention: Mapping[str, float]
     collectives: tuple[CollectiveTime, ...]
     pieces: tuple[PieceTime, ...]
+    round_seconds: float
 
     @property
     def ranks_per_host(self) -> int:

@@ -47,6 +47,9 @@ def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
         attention=attention,
         collectives=_collectives(ranks),
         pieces=tuple(_piece(ranks, i) for i in range(len(first.pieces))),
+        round_seconds=(
+            statistics.median(rank.round_seconds for rank in ranks) if first.shares_cores else 0.0
+        ),
     )
 
 

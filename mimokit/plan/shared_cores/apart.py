@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mimokit.plan.disjoint_bridge_routes import Route
+from mimokit.plan.disjoint_bridge_routes import Route, counted_samples
 from mimokit.plan.schedule import Action, StageEdge
 from mimokit.plan.shared_cores.programs import SCALAR_BYTES, StepCosts
 from mimokit.plan.shared_cores.sharing import Operation, Receive, Send
 from mimokit.plan.types import PipelinePlan
 
 UPDATE_KINDS = ("grad-sync", "optimizer")
-FORM_COLLECTIVES = {"leader": 2, "shards": 3, "copies": 0}
-"""Small collectives of a receiving group beside the one that carries the rows: what is to come."""
 
 
 def programs_apart(step: StepCosts) -> list[list[Operation]]:
@@ -100,13 +98,28 @@ class _RankProgram:
         members = next((g for g in route.groups if self._rank in g), None) if route else None
         if route is None or members is None:
             return []
-        rows = self._step.module(edge.modality).row_bytes(self._step.samples(self._module))
-        sizes = [rows, *[float(SCALAR_BYTES)] * FORM_COLLECTIVES[route.form]]
-        return [
-            operation
-            for size in sizes
-            for operation in self._step.gather(action.kind, members, size)
+        samples = self._step.samples(self._module)
+        rows = self._step.module(edge.modality).row_bytes(samples)
+        share = self._step.broadcast if route.form == "leader" else self._step.gather
+        sizes = [rows]
+        if route.form == "leader" or not self._told_all(route):
+            sizes.insert(0, float(SCALAR_BYTES * samples))
+        return [operation for size in sizes for operation in share(action.kind, members, size)]
+
+    def _told_all(self, route: Route) -> bool:
+        """Whether what this rank receives counts the rows of all samples that its replica holds.
+
+        Else the ranks of the replica tell each other first.
+        """
+        batch = self._step.plan.batch.modules
+        samples = {rank: held for module in batch.values() for rank, held in module.samples.items()}
+        start, stop = samples[self._rank]
+        told = [
+            counted_samples(transfer.ends, samples)
+            for transfer in route.transfers
+            if transfer.destination_rank == self._rank
         ]
+        return sum(last - first for first, last in told) == stop - start
 
     def _route(self, edge: StageEdge, forward: bool) -> Route | None:
         """Return the route of an edge between modules, None for one within a module."""

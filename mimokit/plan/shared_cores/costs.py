@@ -45,10 +45,12 @@ class CoreCosts:
     Attributes:
         pieces: piece ("language forward", "update", …) -> its law.
         collectives: kind -> ranks of the group -> its law, see `collective_terms`.
+        busy: share of the cores that ranks keep busy while they hand work over to each other.
     """
 
     pieces: Mapping[str, Law]
     collectives: Mapping[str, Mapping[int, Law]]
+    busy: float = 1.0
 
     def piece(self, name: str, terms: Mapping[str, float]) -> float:
         """Return the CPU seconds of a piece.

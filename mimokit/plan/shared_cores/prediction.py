@@ -87,7 +87,7 @@ def predict_shared(
     step = step_costs(config, plan, costs, items_per_sample)
     apart = plan.deployment_mode == "heterogeneous"
     programs = programs_apart(step) if apart else programs_together(step)
-    run = run_shared(programs, cores)
+    run = run_shared(programs, cores * costs.busy)
     return SharedPrediction(
         name=config.name,
         seconds=run.seconds,

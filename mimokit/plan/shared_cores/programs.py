@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.shared_cores import ring
 from mimokit.plan.shared_cores.amounts import NUMBER_BYTES
 from mimokit.plan.shared_cores.costs import CoreCosts
 from mimokit.plan.shared_cores.held import rank_holdings
 from mimokit.plan.shared_cores.modules import ModuleCosts, Way
-from mimokit.plan.shared_cores.sharing import Meet, Operation, Receive, Send, Work
+from mimokit.plan.shared_cores.sharing import Meet, Operation, Work
 from mimokit.plan.tokens import tokens_per_item
 from mimokit.plan.types import LayoutPlan
 
@@ -81,9 +82,7 @@ class StepCosts:
         if len(members) == 1:
             return []
         seconds = self.costs.collective("all-reduce", len(members), NUMBER_BYTES * numbers)
-        if numbers == 1:
-            return _around(label, members, seconds, rank)
-        return [Meet(label, seconds, members)]
+        return ring.all_reduce(label, members, seconds, numbers, rank)
 
     def update(self, rank: int) -> list[Operation]:
         """Return what follows the last backward: counting tokens, reduction, norm, optimizer."""
@@ -99,30 +98,6 @@ class StepCosts:
         norm = self.all_reduce("grad-sync", world, 1, rank)
         report = self.all_reduce("report", world, 3 + len(self.plan.modules), rank)
         return [*reduce, *norm, Work("optimizer", work), *report]
-
-
-def _around(label: str, members: tuple[int, ...], seconds: float, rank: int) -> list[Operation]:
-    """Return a rank's part in an all-reduce of a single number, which goes around the ring twice.
-
-    Nobody works while another does, however many cores there are: first every rank adds its own,
-    then every rank learns the sum.
-
-    Args:
-        label: of the operations.
-        members: of the group, in its order.
-        seconds: CPU seconds of each of them.
-        rank: one of them.
-    """
-    ranks = len(members)
-    hops = 2 * (ranks - 1)
-    each = seconds * ranks / (2 * hops)
-    found: list[Operation] = []
-    for hop in range(hops):
-        if members[hop % ranks] == rank:
-            found.append(Send(label, each, (members, hop)))
-        if members[(hop + 1) % ranks] == rank:
-            found.append(Receive(label, each, (members, hop)))
-    return found
 
 
 def step_costs(
@@ -157,6 +132,7 @@ def _check(config: ExperimentConfig) -> None:
         own, sizes = config.model.get_architecture(name), config.model.get_parallelism(name)
         known = {
             "an audio encoder": own.modality == "audio",
+            "a text head": own.modality == "text" and name != config.model.llm_module_name,
             "frozen": own.frozen,
             "cut over context-parallel ranks": sizes.context_parallel > 1,
             "cut over expert-parallel ranks": sizes.expert_parallel > 1,

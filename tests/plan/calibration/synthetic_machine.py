@@ -81,4 +81,5 @@ class Machine:
                 for layers in (1, 3)
                 for elements, operations in ((1e5, 1e6), (1e6, 2e7), (4e6, 3e8))
             ),
+            round_seconds=0.0,
         )

@@ -58,6 +58,16 @@ def test_a_planted_outlier_rarely_moves_the_law(factor: float) -> None:
     assert np.quantile(moved, 0.9) < 0.05
 
 
+def test_few_noisy_rows_are_all_taken_into_account() -> None:
+    """A law of three constants goes through three of five rows whatever they are."""
+    sizes = np.array([4.0, 512.0, 16_384.0, 131_072.0, 524_288.0])
+    laws = {"call": [1.0] * 5, "segment": [1.0, 8.0, 8.0, 8.0, 8.0], "byte": sizes.tolist()}
+    noise = np.array([1.0, 1.0, 1.2, 0.85, 1.1])
+    seconds = (6e-4 + 7e-5 * np.array(laws["segment"]) + 2e-9 * sizes) * noise
+    found = fit_law("all-reduce", laws, seconds.tolist())
+    assert max(map(abs, found.residuals)) < 0.25
+
+
 def test_a_constant_that_is_not_there_is_zero_not_negative() -> None:
     found = fit_law("link", terms(), (1e-9 * SIZES**1.1).tolist())
     assert found.constants["start"] == 0

@@ -12,6 +12,7 @@ from synthetic_machine import Machine
 from mimokit.config import ConfigError
 from mimokit.plan.architecture import load_model
 from mimokit.plan.calibration import fit_calibration, load_calibration, merge, save_calibration
+from mimokit.plan.calibration.handover import busy_share
 from mimokit.plan.calibration.measurements import RankMeasurements
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.prediction import Layout, Workload, predict
@@ -136,6 +137,7 @@ def test_ranks_are_merged_by_their_medians_and_slowed_by_sharing() -> None:
             attention={"fp32": 8e9},
             collectives=measured.collectives,
             pieces=tuple(replace(p, cpu_seconds=p.cpu_seconds * factor) for p in measured.pieces),
+            round_seconds=2.5 * factor,
         )
         for factor in (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 50.0)
     ]
@@ -145,3 +147,32 @@ def test_ranks_are_merged_by_their_medians_and_slowed_by_sharing() -> None:
     assert merged.attention["fp32"] == pytest.approx(2e9)
     assert merged.memory_bandwidth == pytest.approx(1e9)
     assert merged.pieces == measured.pieces
+    assert merged.round_seconds == 2.5
+
+
+def test_collectives_cost_the_mean_over_ranks() -> None:
+    """Who comes first in a collective pays more than who comes last, and a step pays for all."""
+    one = MACHINE.collective("all-reduce", 2, 512, False)
+    ranks = [
+        RankMeasurements(
+            *("core", "here", True, 2.0**31, 4e9, 1.0, (), {}),
+            (replace(one, cpu_seconds=seconds),),
+            *((), 0.0),
+        )
+        for seconds in (1e-3, 1e-3, 1e-3, 5e-3)
+    ]
+    assert merge(ranks).collectives[0].cpu_seconds == pytest.approx(2e-3)
+
+
+def test_a_planted_loss_at_handovers_is_found_again() -> None:
+    measured = MACHINE.measurements()
+    assert busy_share(measured) == 1.0
+    # Every rank does the same: two cores take four times what one rank costs.
+    ideal = 4 * sum(p.cpu_seconds for p in measured.pieces)
+    ideal += 4 * sum(c.cpu_seconds for c in measured.collectives)
+    slowed = replace(measured, round_seconds=ideal / 0.8)
+    assert busy_share(slowed) == pytest.approx(0.8)
+    found = fit_calibration(slowed)
+    assert found.costs.busy == pytest.approx(0.8)
+    assert "80% of them busy" in str(found)
+    assert busy_share(replace(measured, round_seconds=ideal / 2)) == 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,6 +76,8 @@ APART = apart_config((2, 1, 2), (1, 2, 2), 4)
         (APART, planted("load", "batch"), 8 * 4),
         # Between stages 2 messages each way; over the bridge 2 forward and 2 back.
         (APART, planted(collective="send", ranks=2), 4 * (2 + 2 + 2 + 2)),
+        # The two tensor-parallel ranks of an encoder: what the leader was told, then the rows.
+        (APART, planted(collective="broadcast", ranks=2), 4 * 4 * 2),
         (APART, planted("update", "module"), 8),
     ],
 )
@@ -109,6 +113,40 @@ def test_more_cores_are_never_slower() -> None:
     assert times == sorted(times, reverse=True)
     assert times[0] == pytest.approx(sum(predict_shared(APART, costs, 1).cpu_seconds))
     assert times[-1] == pytest.approx(predict_shared(APART, costs, 8).critical_path)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "gathers"),
+    [
+        # Both ranks of one replica count all samples: the rows alone, in either direction.
+        ((2, 1, 1), 2 * 4 * (1 + 1)),
+        # Two replicas count the samples that they hold: counts and rows; nothing on the way back.
+        ((1, 1, 2), 2 * 4 * 2),
+        ((4, 1, 1), 2 * 4),
+    ],
+)
+def test_ranks_that_were_told_a_part_gather_counts_before_rows(
+    monkeypatch: pytest.MonkeyPatch, encoder: tuple[int, int, int], gathers: int
+) -> None:
+    monkeypatch.setattr("mimokit.plan.disjoint_bridge.LEAST_SHARD_BYTES", 0)
+    config = apart_config(encoder, (2, 1, 1), 4)
+    found = predict_shared(config, planted(collective="all-gather", ranks=2), 8)
+    assert sum(found.cpu_seconds) == pytest.approx(gathers)
+
+
+def test_few_numbers_are_fewer_segments_to_send() -> None:
+    laws = {"all-reduce": {8: {"call": 1.0, "segment": 0.5, "byte": 0.0}}}
+    costs = CoreCosts({}, laws)
+    found = [costs.collective("all-reduce", 8, 4 * numbers) for numbers in (1, 5, 16, 1000)]
+    assert found == [1.5, 3.5, 9.0, 9.0]
+
+
+def test_cores_that_rest_at_handovers_make_a_step_longer() -> None:
+    costs = planted(everything=1e-3)
+    rested = replace(costs, busy=0.5)
+    assert predict_shared(TOGETHER, rested, 2).seconds == pytest.approx(
+        predict_shared(TOGETHER, costs, 1).seconds
+    )
 
 
 def test_what_was_not_calibrated_is_refused() -> None:

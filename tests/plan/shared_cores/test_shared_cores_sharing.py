@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mimokit.plan.shared_cores.ring import all_reduce
 from mimokit.plan.shared_cores.sharing import Meet, Operation, Receive, Send, Work, run_shared
 
 SECONDS = st.floats(1e-4, 1.0)
@@ -51,6 +52,27 @@ def test_never_quicker_than_either_bound(rounds: list[list[float]], cores: float
     spent = sum(sum(row[:count]) for row in rounds)
     assert found.seconds >= max(path, spent / (cores * ranks)) * (1 - 1e-9)
     assert sum(found.cpu_seconds) == pytest.approx(spent)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_single_number_keeps_one_rank_busy_at_a_time(ranks: int) -> None:
+    """However many cores: many numbers are added up side by side, one is handed around."""
+    members = range(ranks)
+    one, many = (
+        run_shared([all_reduce("sum", members, 0.5, numbers, r) for r in members], ranks)
+        for numbers in (1, 100)
+    )
+    assert many.seconds == pytest.approx(0.5)
+    assert one.seconds == pytest.approx(0.5 * ranks)
+    assert sum(one.cpu_seconds) == pytest.approx(sum(many.cpu_seconds))
+
+
+def test_a_single_number_waits_for_the_last_rank() -> None:
+    programs = [
+        [Work("late", late), *all_reduce("sum", (0, 1), 0.5, 1, r)]
+        for r, late in ((0, 1.0), (1, 3.0))
+    ]
+    assert run_shared(programs, 2).seconds > 3.0
 
 
 def test_programs_that_wait_for_ever_are_refused() -> None:

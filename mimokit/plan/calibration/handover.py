@@ -1,0 +1,55 @@
+"""How busy ranks keep the cores that they share while they hand work over to each other.
+
+Between two ranks that wait for each other lies more than their CPU seconds: a thread has to be
+woken, a core has to come out of its sleep, and now and then all ranks wait at once. The rounds of a
+calibration show how much: they are programs like those of a step, whose CPU seconds are known.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from mimokit.plan.calibration.measurements import CollectiveTime, Measurements
+from mimokit.plan.shared_cores.amounts import NUMBER_BYTES
+from mimokit.plan.shared_cores.ring import all_reduce
+from mimokit.plan.shared_cores.sharing import Meet, Operation, Work, run_shared
+
+ONCE = "step"
+"""The piece that is measured by itself, beside the rounds."""
+
+
+def busy_share(measured: Measurements) -> float:
+    """Return the share of the cores that ranks keep busy in a round; 1 where it was not measured.
+
+    It is what a round would take if no core ever rested while a rank had work, over what it took.
+    """
+    if measured.round_seconds <= 0 or len(set(measured.hosts)) > 1:
+        return 1.0
+    programs = [_round(measured, rank) for rank in range(len(measured.hosts))]
+    return min(1.0, run_shared(programs, measured.cores).seconds / measured.round_seconds)
+
+
+def _round(measured: Measurements, rank: int) -> list[Operation]:
+    """Return what a rank does in a round: pieces and collectives in turn."""
+    pieces = [piece for piece in measured.pieces if piece.piece != ONCE]
+    mine = [one for one in measured.collectives if _members(one, measured, rank)]
+    found: list[Operation] = []
+    for piece, collective in zip_longest(pieces, mine):
+        if piece is not None:
+            found.append(Work(piece.piece, piece.cpu_seconds))
+        if collective is not None:
+            found += _collective(collective, _members(collective, measured, rank), rank)
+    return found
+
+
+def _collective(one: CollectiveTime, members: tuple[int, ...], rank: int) -> list[Operation]:
+    if one.kind == "all-reduce":
+        return all_reduce(one.kind, members, one.cpu_seconds, one.size / NUMBER_BYTES, rank)
+    return [Meet(one.kind, one.cpu_seconds, members)]
+
+
+def _members(one: CollectiveTime, measured: Measurements, rank: int) -> tuple[int, ...]:
+    """Return the neighbours that call a collective with a rank; none where no group had a place."""
+    first = rank - rank % one.ranks
+    members = tuple(range(first, first + one.ranks))
+    return members if members[-1] < len(measured.hosts) else ()
