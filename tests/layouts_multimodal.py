@@ -18,8 +18,8 @@ from mimokit.config import (
 from tests.layouts import GLOBAL_BATCH_SIZE
 
 LANGUAGE = "language_module"
-SPECIAL_TOKENS = {"clip": 16, "dino": 17, "audio": 18, "qwen": 19}
-ROOM = {"clip": 8, "dino": 8, "audio": 12, "qwen": 12}
+SPECIAL_TOKENS = {"clip": 16, "dino": 17, "audio": 18, "qwen": 19, "words": 20}
+ROOM = {"clip": 8, "dino": 8, "audio": 12, "qwen": 12, "words": 12}
 MROPE_SECTION = [2, 3, 3]
 PRESENCE = {
     # Absent from the second micro-batch of two, and from every third sample of the others.
@@ -49,6 +49,7 @@ def architectures(**fields: Any) -> dict[str, ModuleArchitecture]:
         "qwen": ModuleArchitecture(
             **small, seq_length=16, image_size=16, patch_size=4, merge_size=2, any_image_size=True
         ),
+        "words": ModuleArchitecture(**{**small, "seq_length": 12, "vocab_size": 16}),
         "audio": ModuleArchitecture(**small, seq_length=24, mel_bins=20, merge_size=4),
         LANGUAGE: ModuleArchitecture(
             **{

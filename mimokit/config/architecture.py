@@ -22,7 +22,8 @@ class TrainedArchitecture(ConfigModel):
         num_attention_heads: heads of every attention layer.
         seq_length: longest sequence, in tokens (of a vision encoder: in patches; of an audio
             encoder: in positions after its convolutions, of which each spans two frames).
-        vocab_size: rows of the token embedding; 0 for a module that embeds no tokens.
+        vocab_size: rows of the token embedding; 0 for a module that embeds no tokens. An encoder
+            that embeds tokens is a text head: what it makes of words takes their places.
         image_size: pixels per side of an image, or None for a module that reads no images.
         patch_size: pixels per side of a patch.
         num_channels: channels of an image.
@@ -61,9 +62,11 @@ class TrainedArchitecture(ConfigModel):
     frozen: bool = False
 
     @property
-    def modality(self) -> Literal["vision", "audio"]:
-        """What the module reads, if it is an encoder."""
-        return "vision" if self.mel_bins is None else "audio"
+    def modality(self) -> Literal["text", "vision", "audio"]:
+        """What the module reads."""
+        if self.mel_bins is not None:
+            return "audio"
+        return "text" if self.vocab_size and self.image_size is None else "vision"
 
     @property
     def feed_forward_size(self) -> int:

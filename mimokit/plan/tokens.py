@@ -160,15 +160,48 @@ def audio_geometry(architecture: ModuleArchitecture) -> AudioGeometry:
     return AudioGeometry(positions, architecture.mel_bins, merge)
 
 
-def tokens_per_item(architecture: ModuleArchitecture) -> int:
-    """Return the tokens that one image (the largest), or the longest recording, becomes.
+@dataclass(frozen=True)
+class TextGeometry:
+    """The words of a sample as a text head sees them: each has a position and becomes a token.
+
+    Attributes:
+        positions: of the longest text, the head's sequence length; shorter ones are padded to it.
+    """
+
+    positions: int
+    merge_size: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the longest text."""
+        return self.positions
+
+
+Geometry = ImageGeometry | AudioGeometry | TextGeometry
+
+
+def geometry_of(architecture: ModuleArchitecture) -> Geometry:
+    """Return how an encoder sees one image, the longest recording or the longest text.
 
     Raises:
         ValueError: see `image_geometry` and `audio_geometry`.
     """
-    if architecture.modality == "audio":
-        return audio_geometry(architecture).tokens
-    return image_geometry(architecture).tokens
+    match architecture.modality:
+        case "audio":
+            return audio_geometry(architecture)
+        case "text":
+            return TextGeometry(architecture.seq_length)
+        case "vision":
+            return image_geometry(architecture)
+
+
+def tokens_per_item(architecture: ModuleArchitecture) -> int:
+    """Return the tokens that one image (the largest), recording or text (the longest) becomes.
+
+    Raises:
+        ValueError: see `image_geometry` and `audio_geometry`.
+    """
+    return geometry_of(architecture).tokens
 
 
 def tokens_per_image(architecture: ModuleArchitecture) -> int:

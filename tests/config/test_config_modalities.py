@@ -124,6 +124,52 @@ def test_wrong_values(path: str, value: object, module: str, field: str) -> None
     assert problem.sentence.endswith((".", "?"))
 
 
+def text_head() -> dict[str, Any]:
+    """Return three encoders of which the second reads words."""
+    content = three_encoders()
+    words = network(vocab_size=1024, seq_length=16)
+    content["model"]["module_architectures"]["dino"] = words
+    del content["data"]["modality_presence"]["dino"]
+    return content
+
+
+def test_an_encoder_with_a_vocabulary_is_a_text_head() -> None:
+    model = load(text_head()).model
+    kinds = {name: model.get_architecture(name).modality for name in ("clip", "dino", "audio")}
+    assert kinds == {"clip": "vision", "dino": "text", "audio": "audio"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "module", "field", "sentence"),
+    [
+        ("dino.class_token", True, "dino", "class_token", "so reads words"),
+        ("dino.merge_size", 2, "dino", "merge_size", "so reads words"),
+        ("dino.vocab_size", 1000, "data", "vocab_size", "more than the 1000 of module 'dino'"),
+    ],
+)
+def test_what_a_text_head_cannot_have(
+    path: str, value: object, module: str, field: str, sentence: str
+) -> None:
+    problem = only(problems(put(text_head(), f"model.module_architectures.{path}", value)))
+    assert (problem.module, problem.field) == (module, field)
+    assert sentence in problem.sentence
+
+
+def test_words_are_in_every_sample() -> None:
+    content = put(text_head(), "data.modality_presence.dino", {"samples": [True, False]})
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("dino", "modality_presence")
+    assert "which every sample has" in problem.sentence
+
+
+def test_words_are_read_once() -> None:
+    content = text_head()
+    content["model"]["module_architectures"]["clip"] = network(vocab_size=1024, seq_length=16)
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("dino", "vocab_size")
+    assert "'clip' reads them already" in problem.sentence
+
+
 def test_images_of_any_size_have_a_longest_side() -> None:
     content = three_encoders()
     put(content, "model.module_architectures.dino.any_image_size", True)

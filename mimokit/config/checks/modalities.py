@@ -23,6 +23,7 @@ def modality_problems(subject: Subject) -> Iterator[Problem]:
     if subject.data is not None and subject.sound("model.llm_module_name", "model.topology"):
         yield from _strangers(subject, subject.data)
         yield from _no_room(subject, subject.data)
+        yield from _text_heads(subject, subject.data)
 
 
 def _network_problems(
@@ -47,6 +48,13 @@ def _network_problems(
             f"Module '{name}': any_image_size is true, but image_size is missing; give the longest "
             "side of an image, and patch_size.",
         )
+    if network.modality == "text":
+        why = "has vocab_size and so reads words"
+        for field in _VISION_FIELDS:
+            if getattr(network, field):
+                yield _out_of_place(name, network, field, why, "a vision encoder")
+        if network.merge_size > 1:
+            yield _out_of_place(name, network, "merge_size", why, "an encoder of another kind")
     if network.modality == "audio":
         for field in _VISION_FIELDS:
             if getattr(network, field):
@@ -133,6 +141,42 @@ def _strangers(subject: Subject, data: DataConfig) -> Iterator[Problem]:
                     f"'{model.llm_module_name}' (those are {', '.join(encoders) or 'none'}); "
                     "remove the entry or add the encoder.",
                 )
+
+
+def _text_heads(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    """Yield what does not fit the encoders that read words."""
+    model = subject.model
+    heads = {
+        name: network
+        for name, network in model.module_architectures.items()
+        if name in model.encoder_module_names and network.modality == "text"
+    }
+    for name in list(heads)[1:]:
+        yield Problem(
+            name,
+            "vocab_size",
+            heads[name].vocab_size,
+            f"Module '{name}': vocab_size is {heads[name].vocab_size}, so that it reads words, but "
+            f"'{next(iter(heads))}' reads them already; set it to 0 for one of them.",
+        )
+    for name, network in heads.items():
+        if data.vocab_size > network.vocab_size and subject.sound("data.vocab_size"):
+            yield Problem(
+                "data",
+                "vocab_size",
+                data.vocab_size,
+                f"Section 'data': vocab_size is {data.vocab_size}, more than the "
+                f"{network.vocab_size} of module '{name}' in module_architectures; lower it, or "
+                "raise that.",
+            )
+        if name in data.modality_presence:
+            yield Problem(
+                name,
+                "modality_presence",
+                data.modality_presence[name],
+                f"Module '{name}': data.modality_presence has it, but it reads words, which every "
+                "sample has; remove the entry.",
+            )
 
 
 def _no_room(subject: Subject, data: DataConfig) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ A batch is a dictionary:
         encoder name: {
             "pixel_values", "grid_thw", …         [items, …]: one row per item
             "input_features"                      [items, mel bands, frames], padded with silence
+        "words"                               [items, words], of a text head: one item per sample
             "tokens_per_item": [items]            embeddings that each item becomes; left out
                                                   where every item becomes as many
             "hidden_states"                       [tokens, samples, features], or with grid_thw

@@ -14,7 +14,13 @@ from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.models.modality import encoder_kind
 from mimokit.engine.models.patches import GRID, cut_patches
-from mimokit.plan.tokens import AudioGeometry, ImageGeometry, audio_geometry, image_geometry
+from mimokit.plan.tokens import (
+    AudioGeometry,
+    Geometry,
+    ImageGeometry,
+    TextGeometry,
+    geometry_of,
+)
 
 Presence = Callable[[str, int, int], bool]
 """(module, micro-batch, sample of the global micro-batch) -> whether there may be inputs."""
@@ -48,14 +54,14 @@ class EncoderInputs:
         module: its module.
         encoder: the name of the encoder in a batch.
         token: its placeholder.
-        geometry: of an image or a recording.
+        geometry: of an image, a recording or a text.
         max_items: most items of a sample.
     """
 
     module: str
     encoder: str
     token: int
-    geometry: ImageGeometry | AudioGeometry
+    geometry: Geometry
     max_items: int
 
     def no_items(self) -> torch.Tensor:
@@ -63,7 +69,14 @@ class EncoderInputs:
         shape = self.geometry
         if isinstance(shape, AudioGeometry):
             return torch.zeros(0, shape.mel_bins, shape.frames)
+        if isinstance(shape, TextGeometry):
+            return torch.zeros(0, shape.positions, dtype=torch.int64)
         return torch.zeros(0, shape.num_channels, shape.height, shape.width)
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether it is a text head: its one item in a sample are the words."""
+        return isinstance(self.geometry, TextGeometry)
 
     @property
     def any_size(self) -> bool:
@@ -81,8 +94,7 @@ def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
     found = []
     for name in model.encoder_module_names:
         architecture = model.get_architecture(name)
-        audio = architecture.modality == "audio"
-        geometry = audio_geometry(architecture) if audio else image_geometry(architecture)
+        geometry = geometry_of(architecture)
         room = data.modality_seq_length(name)
         if room < geometry.tokens:
             raise ValueError(
@@ -115,6 +127,8 @@ def drawn_grids(
 class MultimodalCollate:
     """Lays samples out as the placeholders of every encoder in turn, words, padding.
 
+    Where there is a text head it gets the words, and its placeholders are in their place.
+
     Args:
         encoders: what each encoder reads.
         seq_length: tokens per sequence.
@@ -129,7 +143,8 @@ class MultimodalCollate:
         padding: int,
         three_axes: bool = False,
     ) -> None:
-        self.encoders = tuple(encoders)
+        self.encoders = tuple(one for one in encoders if not one.reads_words)
+        self.text_heads = tuple(one for one in encoders if one.reads_words)
         self.seq_length = seq_length
         self.padding = padding
         self.three_axes = three_axes
@@ -144,18 +159,46 @@ class MultimodalCollate:
         learned = torch.zeros(len(samples), self.seq_length + 1)
         for row, sample in enumerate(samples):
             self._lay_out(sample, tokens[row], learned[row])
+        ids = tokens[:, :-1].clone()
+        texts = {one.module: self._take_words(one, samples, ids) for one in self.text_heads}
         labels = tokens[:, 1:].clone()
         for encoder in self.encoders:
             labels[labels == encoder.token] = self.padding
         return {
-            "input_ids": tokens[:, :-1].contiguous(),
+            "input_ids": ids,
             "labels": labels,
             "loss_mask": learned[:, 1:].contiguous(),
             "position_ids": self._positions(tokens[:, :-1], samples),
             "modality_inputs": {
-                encoder.module: _inputs(encoder, samples) for encoder in self.encoders
+                **{encoder.module: _inputs(encoder, samples) for encoder in self.encoders},
+                **texts,
             },
         }
+
+    def _take_words(
+        self, head: EncoderInputs, samples: Sequence[MultimodalSample], ids: torch.Tensor
+    ) -> dict[str, object]:
+        """Put placeholders where words are in the ids, in place; return what the text head reads.
+
+        Raises:
+            ValueError: a sample has more words than the head takes.
+        """
+        most = head.geometry.tokens
+        texts = torch.full((len(samples), most), self.padding)
+        counts = []
+        for row, sample in enumerate(samples):
+            begin = int(sum(sample["tokens"][one.module].sum() for one in self.encoders))
+            words = sample["words"][: self.seq_length - begin]
+            if len(words) > most:
+                raise ValueError(
+                    f"A sample has {len(words)} words but module {head.module!r} takes {most}; "
+                    "raise its seq_length."
+                )
+            texts[row, : len(words)] = words
+            ids[row, begin : begin + len(words)] = head.token
+            counts.append(len(words))
+        tensors = {"words": texts, ITEM_TOKENS: torch.tensor(counts)}
+        return {ITEMS: torch.ones(len(samples), dtype=torch.int64), head.encoder: tensors}
 
     def _positions(self, ids: torch.Tensor, samples: Sequence[MultimodalSample]) -> torch.Tensor:
         if not self.three_axes:
@@ -190,7 +233,8 @@ def _inputs(encoder: EncoderInputs, samples: Sequence[MultimodalSample]) -> dict
     tokens = torch.cat([sample["tokens"][encoder.module] for sample in samples])
     if isinstance(encoder.geometry, AudioGeometry):
         tensors = {"input_features": values, ITEM_TOKENS: tokens}
-    elif encoder.geometry.any_size:
+    elif encoder.any_size:
+        assert isinstance(encoder.geometry, ImageGeometry)
         grids = _grids(encoder, samples)
         patches = _patches(values, grids, encoder.geometry)
         tensors = {"hidden_states": patches, GRID: grids, ITEM_TOKENS: tokens}

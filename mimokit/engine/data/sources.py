@@ -25,7 +25,7 @@ from mimokit.engine.data.digits import (
     chance_of_exact_match,
 )
 from mimokit.engine.data.iterators import Collate
-from mimokit.engine.data.multimodal import MultimodalCollate, encoder_inputs
+from mimokit.engine.data.multimodal import EncoderInputs, MultimodalCollate, encoder_inputs
 from mimokit.engine.data.multimodal_digits import MAX_WRITTEN, MultimodalDigits, most_digits
 from mimokit.engine.data.speech import longest_frames
 from mimokit.engine.data.synthetic import SyntheticSamples
@@ -130,7 +130,7 @@ class MultimodalDigitData:
         reason = why_no_multimodal_digits(config)
         if reason is not None:
             raise ValueError(f"Digits seen and heard do not fit the config: {reason}.")
-        encoders, data = encoder_inputs(config), config.data
+        encoders, data = _without_text_heads(config), config.data
         kinds = [config.model.get_architecture(e.module).modality for e in encoders]
         language = config.model.get_parallelism(config.model.llm_module_name)
         global_batch_size = data.base_batch_size * (language.data_parallel or 1)
@@ -152,7 +152,7 @@ def _counted(kinds: dict[str, int]) -> list[str]:
 
 def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
     """Say why a config's model cannot train on digits seen and heard, None if it can."""
-    encoders, data = encoder_inputs(config), config.data
+    encoders, data = _without_text_heads(config), config.data
     for encoder in encoders:
         shape, name = encoder.geometry, encoder.module
         if isinstance(shape, ImageGeometry) and shape.num_channels != 1:
@@ -166,7 +166,12 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
         (heard if isinstance(e.geometry, AudioGeometry) else seen) * e.geometry.tokens
         for e in encoders
     )
-    needed = placeholders + seen + heard + 2 * MAX_WRITTEN + 1
+    words = seen + heard + 2 * MAX_WRITTEN + 1
+    needed = placeholders + words
+    for head in _text_heads(config):
+        most = head.geometry.tokens
+        if most <= words:
+            return f"module {head.module!r} reads {most} words, less than {words + 1}"
     if data.seq_length < needed:
         return f"data.seq_length is {data.seq_length}, less than {needed}"
     return None
@@ -178,7 +183,7 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
     Raises:
         ValueError: if not even one item of an encoder fits, or no text beside them.
     """
-    encoders, data = encoder_inputs(config), config.data
+    encoders, data = _without_text_heads(config), config.data
     return TrainingData(
         name="synthetic",
         train=SyntheticSamples(
@@ -188,9 +193,18 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
             data.seq_length,
             data.vocab_size,
             config.runtime.seed,
+            min([one.geometry.tokens for one in _text_heads(config)], default=data.seq_length),
         ),
         collate_fn=_collate(config, padding=0),
     )
+
+
+def _text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
+    return [one for one in encoder_inputs(config) if one.reads_words]
+
+
+def _without_text_heads(config: ExperimentConfig) -> list[EncoderInputs]:
+    return [one for one in encoder_inputs(config) if not one.reads_words]
 
 
 def _collate(config: ExperimentConfig, padding: int) -> MultimodalCollate:

@@ -33,6 +33,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         seq_length: tokens of a sample.
         vocab_size: words are ids in [0, vocab_size).
         seed: which samples.
+        max_words: most of a sample; by default as many as fit.
 
     Raises:
         ValueError: if the encoders leave no room for words.
@@ -46,6 +47,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         seq_length: int,
         vocab_size: int,
         seed: int,
+        max_words: int | None = None,
     ) -> None:
         most = sum(encoder.max_items * encoder.geometry.tokens for encoder in encoders)
         if most >= seq_length:
@@ -59,6 +61,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         self.seq_length = seq_length
         self.vocab_size = vocab_size
         self.seed = seed
+        self.max_words = seq_length + 1 if max_words is None else max_words
 
     def __len__(self) -> int:
         return self.size
@@ -79,7 +82,8 @@ class SyntheticSamples(Dataset[MultimodalSample]):
                 grids[encoder.module] = torch.zeros(0, 3, dtype=torch.int64)
             items[encoder.module], tokens[encoder.module] = values, counts
         room = self.seq_length + 1 - int(sum(counts.sum() for counts in tokens.values()))
-        words = generator.integers(0, self.vocab_size, size=int(generator.integers(2, room + 1)))
+        most = min(room, self.max_words)
+        words = generator.integers(0, self.vocab_size, size=int(generator.integers(2, most + 1)))
         learned = torch.ones(len(words))
         learned[0] = 0.0
         return {

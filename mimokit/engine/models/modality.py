@@ -7,14 +7,15 @@ from mimokit.engine.megatron import ModuleSpec
 from mimokit.engine.models.any_size import ANY_SIZE_VISION
 from mimokit.engine.models.audio import AUDIO
 from mimokit.engine.models.encoder import EncoderKind
+from mimokit.engine.models.text import TEXT
 from mimokit.engine.models.transformer import WHOLE, StagePart
 from mimokit.engine.models.vision import VISION
 
 
 def encoder_kind(architecture: ModuleArchitecture) -> EncoderKind:
     """Return which kind of encoder an architecture describes."""
-    if architecture.modality == "audio":
-        return AUDIO
+    if architecture.modality in ("audio", "text"):
+        return AUDIO if architecture.modality == "audio" else TEXT
     return ANY_SIZE_VISION if architecture.any_image_size else VISION
 
 

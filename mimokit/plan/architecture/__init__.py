@@ -8,6 +8,7 @@ from mimokit.plan.architecture.models import (
     Model,
     MultimodalModel,
     Projector,
+    TextEncoder,
     VisionEncoder,
 )
 from mimokit.plan.architecture.presets import load_model, model_facts, model_names
@@ -22,6 +23,7 @@ __all__ = [
     "Model",
     "MultimodalModel",
     "Projector",
+    "TextEncoder",
     "Transformer",
     "VisionEncoder",
     "from_hf",

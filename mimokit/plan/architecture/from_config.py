@@ -8,10 +8,12 @@ from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorA
 from mimokit.plan.architecture.models import (
     VOCABULARY_MULTIPLE,
     AudioEncoder,
+    Encoder,
     EncoderBranch,
     LanguageModel,
     MultimodalModel,
     Projector,
+    TextEncoder,
     VisionEncoder,
 )
 from mimokit.plan.architecture.transformer import (
@@ -114,10 +116,15 @@ def _latent_attention(size: ModuleArchitecture) -> LatentAttention | None:
 
 def _branch(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> EncoderBranch:
     """Return an encoder and its projector; by default inside as wide as the language model's."""
-    audio = size.modality == "audio"
-    encoder = _audio_encoder(name, size) if audio else _vision_encoder(name, size)
-    inward = size.hidden_size * (size.merge_size if audio else size.merge_size**2)
-    return EncoderBranch(name, encoder, _projector(size, inward, language))
+    encoder = _encoder(name, size)
+    merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
+    return EncoderBranch(name, encoder, _projector(size, size.hidden_size * merged, language))
+
+
+def _encoder(name: str, size: ModuleArchitecture) -> Encoder:
+    if size.modality == "audio":
+        return _audio_encoder(name, size)
+    return _text_head(name, size) if size.modality == "text" else _vision_encoder(name, size)
 
 
 def _projector(size: ModuleArchitecture, inward: int, language: ModuleArchitecture) -> Projector:
@@ -159,3 +166,7 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
 def _audio_encoder(name: str, size: ModuleArchitecture) -> AudioEncoder:
     geometry = audio_geometry(size)
     return AudioEncoder(name, _net(size, causal=False), geometry.mel_bins, geometry.positions)
+
+
+def _text_head(name: str, size: ModuleArchitecture) -> TextEncoder:
+    return TextEncoder(name, _net(size, causal=True), size.vocab_size, size.seq_length)

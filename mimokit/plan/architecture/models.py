@@ -166,7 +166,38 @@ class AudioEncoder:
         return self.positions
 
 
-Encoder = VisionEncoder | AudioEncoder
+@dataclass(frozen=True)
+class TextEncoder:
+    """A text head: embedding, learned positions and causal layers, without an output layer.
+
+    Attributes:
+        name: what it is called.
+        net: its layers.
+        vocab: rows of the embedding.
+        positions: words of the longest text, and learned positions.
+    """
+
+    name: str
+    net: Transformer
+    vocab: int
+    positions: int
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return stack_parameters(self.net) + self.parameters_outside_layers
+
+    @property
+    def parameters_outside_layers(self) -> int:
+        """Embedding, positions and the last norm."""
+        return (self.vocab + self.positions) * self.net.hidden + self.net.norm_parameters
+
+    def tokens(self) -> int:
+        """Return the tokens of the longest text."""
+        return self.positions
+
+
+Encoder = VisionEncoder | AudioEncoder | TextEncoder
 
 
 @dataclass(frozen=True)
@@ -241,4 +272,4 @@ class MultimodalModel:
         return self.language.parameters + sum(branch.parameters for branch in self.branches)
 
 
-Model = LanguageModel | VisionEncoder | AudioEncoder | MultimodalModel
+Model = LanguageModel | VisionEncoder | AudioEncoder | TextEncoder | MultimodalModel

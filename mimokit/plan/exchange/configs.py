@@ -9,7 +9,7 @@ from mimokit.plan.exchange.placement import in_first_stage
 from mimokit.plan.exchange.size_words import sizes_of
 from mimokit.plan.prediction import EncoderInput, Layout, Workload
 from mimokit.plan.sizes import ParallelSizes
-from mimokit.plan.tokens import audio_geometry, image_geometry
+from mimokit.plan.tokens import geometry_of
 
 PRECISION = "bf16"
 """Of matrix products, where an experiment does not say."""
@@ -52,8 +52,7 @@ def workload_of_config(config: ExperimentConfig) -> Workload:
 
 def _input(config: ExperimentConfig, name: str, network: ModuleArchitecture) -> EncoderInput:
     """Return how long an encoder's inputs are, and how many a sample has."""
-    vision = network.modality == "vision"
-    geometry = image_geometry(network) if vision else audio_geometry(network)
+    geometry = geometry_of(network)
     tokens = config.data.modality_seq_length(name)
     inputs = None if config.prediction is None else config.prediction.inputs
     said = (inputs or {}).get(name)

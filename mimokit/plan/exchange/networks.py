@@ -13,6 +13,7 @@ from mimokit.plan.architecture import (
     LanguageModel,
     LatentAttention,
     MixtureOfExperts,
+    TextEncoder,
     Transformer,
     VisionEncoder,
 )
@@ -56,6 +57,8 @@ def encoder_network(branch: EncoderBranch, language: LanguageModel) -> dict[str,
     inward = branch.projector.widths[0]
     if isinstance(encoder, AudioEncoder):
         network |= _audio(encoder, inward)
+    elif isinstance(encoder, TextEncoder):
+        network |= {"seq_length": encoder.positions, "vocab_size": encoder.vocab}
     else:
         network |= _vision(encoder)
     projector = _projector(branch.projector, encoder.net.hidden, language)

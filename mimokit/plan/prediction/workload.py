@@ -11,6 +11,7 @@ from mimokit.plan.architecture import (
     LanguageModel,
     Model,
     MultimodalModel,
+    TextEncoder,
     VisionEncoder,
 )
 from mimokit.plan.architecture.models import EncoderBranch
@@ -90,7 +91,7 @@ def language_of(model: Model) -> LanguageModel:
     """
     if isinstance(model, MultimodalModel):
         return model.language
-    if isinstance(model, VisionEncoder | AudioEncoder):
+    if isinstance(model, VisionEncoder | AudioEncoder | TextEncoder):
         sentence = (
             f"Model '{model.name}': it is an encoder alone, and layouts are planned for models "
             "with a language model; join them in a MultimodalModel."

@@ -19,7 +19,7 @@ MODALITIES: tuple[Modality, ...] = ("text", "audio", "vision")
 
 HEADER = 1
 _WITHIN: dict[Modality, int] = {
-    "text": 1,  # hidden states
+    "text": 1,  # hidden states; those of a text head also as those of recordings
     "vision": 2,  # hidden states, items per sample
     "audio": 3,  # hidden states, items per sample, tokens per item
 }
@@ -98,5 +98,7 @@ def plan_slots(
 def _tensors(graph: StageGraph, edge: StageEdge, modality: Modality, three_axes: bool) -> int:
     within = graph.stages[edge.source].module == graph.stages[edge.destination].module
     if within:
-        return _WITHIN[modality] + _AXES * three_axes
+        head = bool(dict(graph.topology)[edge.modality])  # it feeds another module
+        kind = "audio" if modality == "text" and head else modality
+        return _WITHIN[kind] + _AXES * three_axes
     return _BETWEEN + _GRIDS * three_axes

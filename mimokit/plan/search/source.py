@@ -9,11 +9,7 @@ from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.config.inheritance import PRESET_PREFIX
 from mimokit.config.problems import ConfigError, Problem
 from mimokit.plan.architecture import (
-    AudioEncoder,
-    LanguageModel,
     Model,
-    MultimodalModel,
-    VisionEncoder,
     from_hf,
     load_model,
     model_names,
@@ -37,7 +33,7 @@ def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Mode
     Raises:
         ConfigError: there is no such model, or nothing says what a step computes.
     """
-    if isinstance(source, LanguageModel | VisionEncoder | AudioEncoder | MultimodalModel):
+    if isinstance(source, Model):
         return source, _given(source, workload)
     if isinstance(source, ExperimentConfig):
         return model_of_config(source.model, source.name), workload or workload_of_config(source)

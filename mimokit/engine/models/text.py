@@ -1,0 +1,96 @@
+"""A text head: the words of a sample, embedded and through causal layers, on ranks of their own.
+
+What it makes of a word takes the word's place in the language model, as the rows of an image take
+those of its placeholders. Texts are padded to the longest; no word looks at what comes after it, so
+none at the padding, and the padding becomes no tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from mimokit.engine.megatron import (
+    AttnMaskType,
+    AudioModalitySubmodules,
+    ModuleSpec,
+    ProcessGroupCollection,
+    TransformerConfig,
+)
+from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.transformer import StagePart
+from mimokit.plan.tokens import TextGeometry
+
+
+class TextTransformer(Encoder):
+    """Causal layers over the words of every sample.
+
+    Args:
+        config: Megatron's transformer configuration.
+        layer_spec: the spec of one layer.
+        geometry: the longest text.
+        vocab_size: rows of the embedding, which every tensor-parallel rank holds whole.
+        part: what of it this pipeline stage holds.
+        pg_collection: process groups of the module.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        layer_spec: ModuleSpec,
+        geometry: TextGeometry,
+        vocab_size: int,
+        part: StagePart,
+        pg_collection: ProcessGroupCollection,
+    ) -> None:
+        super().__init__(config, part)
+        self.geometry = geometry
+        if part.first:
+            self.word_embedding = self._vectors(vocab_size)
+            self.position_embedding = self._vectors(geometry.positions)
+        self._build_layers(layer_spec, pg_collection)
+
+    def _vectors(self, number: int) -> torch.nn.Parameter:
+        vectors = torch.nn.Parameter(torch.empty(number, self.config.hidden_size))
+        self.config.init_method(vectors)
+        return vectors
+
+    def embed(self, words: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Words to [positions, texts, hidden]; on the first stage.
+
+        Args:
+            words: [texts, positions], token ids, padded to the longest text.
+
+        Raises:
+            ValueError: texts are padded to another length.
+        """
+        if words.shape[1] != self.geometry.positions:
+            raise ValueError(
+                f"The text head takes {self.geometry.positions} words, not {words.shape[1]}."
+            )
+        embedded = torch.nn.functional.embedding(words, self.word_embedding)
+        return (embedded + self.position_embedding).transpose(0, 1).contiguous()
+
+    def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        """[positions, texts, hidden] to [words, hidden], padding left out."""
+        assert sizes is not None
+        counted = torch.arange(self.geometry.positions, device=hidden.device)
+        return hidden.transpose(0, 1)[counted < sizes[:, None]]
+
+    def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
+        positions = self.geometry.positions
+        ones = torch.ones(positions, positions, dtype=torch.bool, device=sizes.device)
+        return ones.triu(1)[None, None]
+
+
+TEXT = EncoderKind(
+    name="text_encoder",
+    encoder=TextTransformer,
+    submodules=AudioModalitySubmodules,  # Megatron has none for words; it adds nothing of its own
+    mask_type=AttnMaskType.causal,
+    parameters=lambda architecture: {
+        "geometry": TextGeometry(architecture.seq_length),
+        "vocab_size": architecture.vocab_size,
+    },
+    merged=lambda architecture: 1,
+    sizes="tokens_per_item",
+)
