@@ -133,7 +133,6 @@ def _check(config: ExperimentConfig) -> None:
         known = {
             "an audio encoder": own.modality == "audio",
             "a text head": own.modality == "text" and name != config.model.llm_module_name,
-            "a text head": own.modality == "text" and name != config.model.llm_module_name,
             "frozen": own.frozen,
             "cut over context-parallel ranks": sizes.context_parallel > 1,
             "cut over expert-parallel ranks": sizes.expert_parallel > 1,
