@@ -8,9 +8,9 @@ from typing import Literal
 from mimokit.plan.names import unknown_name
 
 TensorOverlap = Literal["none", "async", "pipelined"]
-LAUNCH = 1.1e-3
-"""Seconds in which a host launches one pass of a dense layer: fitted to the steps of 2021 on A100s,
-and taken to be the same since, for no published step of later GPUs is short enough to decide it."""
+LAUNCH = 6e-4
+"""Seconds in which a host of later GPUs launches one pass of a dense layer: fitted to the gains of
+arXiv 2605.27678, whose encoders have few tokens; in no other published step it takes longest."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ BRIDGE = Software(
     gradient_bytes=2,
     main_gradient_bytes=2,
     host_layer=LAUNCH,
-    host_collective=0.000364,
+    host_collective=0.000489,
     host_expert_layer=0.00445,
     tensor_overlap="pipelined",
-    expert_passes=5.24,
-    expert_kernels=6.77,
+    expert_passes=5.23,
+    expert_kernels=6.8,
 )
 """Megatron-Bridge's performance recipes since 26.02.01 (`grad_reduce_in_fp32=False`)."""
 
-BRIDGE_2025 = replace(BRIDGE, name="megatron-bridge-2025", expert_passes=10.6)
+BRIDGE_2025 = replace(BRIDGE, name="megatron-bridge-2025", expert_passes=10.5)
 """The same from 25.11 to 26.02: experts are dispatched with permutations that are not fused."""
 
 BRIDGE_DROPPING = replace(BRIDGE_2025, name="megatron-bridge-dropping", host_expert_layer=0.00164)
@@ -78,18 +78,18 @@ MEGATRON_CORE = Software(
     "megatron-core",
     fused_elementwise=False,
     host_layer=LAUNCH,
-    host_collective=0.000364,
+    host_collective=0.000489,
     host_expert_layer=0.00445,
     matrix_share=0.723,
     tensor_overlap="async",
     overlaps_data=False,
-    expert_passes=10.6,
-    expert_kernels=6.77,
+    expert_passes=10.5,
+    expert_kernels=6.8,
 )
 """Megatron-LM on megatron-core as it comes: flash attention; gradients are reduced and weights
 gathered on their own, without `--overlap-grad-reduce` and `--overlap-param-gather`."""
 
-MEGATRON_MIMO = Software("megatron-mimo", host_layer=6e-4, overlaps_data=False)
+MEGATRON_MIMO = Software("megatron-mimo", host_layer=LAUNCH, overlaps_data=False)
 """Megatron-LM with modules of different layouts (arXiv 2605.27678): gradients are reduced after the
 last backward pass, launched layer by layer."""
 

@@ -51,6 +51,7 @@ def test_what_is_measured_as_predicted_is_reached() -> None:
     assert all(row["ok"] for row in found.rows())
     assert found.orders[0].regret == 0
     assert found.bands()["dense"] == pytest.approx(0, abs=1e-12)
+    assert found.misses() == []
 
 
 def test_times_that_are_off_are_missed() -> None:
@@ -59,6 +60,13 @@ def test_times_that_are_off_are_missed() -> None:
     assert step["measured"] == pytest.approx(20)
     assert not step["ok"]
     assert found.bands()["dense"] == pytest.approx(0.2)
+
+
+def test_a_missed_target_is_told_of_in_a_sentence() -> None:
+    (sentence,) = judged(measured([1.15] * 4)).misses()
+    assert sentence.startswith(
+        "dense h100 bf16: predicted too fast throughout (-13.0 % on average)"
+    )
 
 
 def test_a_reversed_order_is_missed_and_regretted() -> None:
