@@ -151,13 +151,15 @@ def predict(
         if read.model is None or found.workload is None:
             raise ConfigError([Problem("file", "content", None, _lacking(file, read, found))])
         supposed = read.supposed
+        if price is not None:
+            supposed.price_per_gpu_hour = price
         known = predict_layout(
             read.model,
             found.layout,
             found.workload,
             gpu or supposed.gpu or GPU,
             software=supposed.software or SOFTWARE,
-            price_per_gpu_hour=supposed.price_per_gpu_hour if price is None else price,
+            price_per_gpu_hour=supposed.price_per_gpu_hour,
         )
     if as_json:
         typer.echo(json.dumps(known.to_json()))

@@ -140,6 +140,7 @@ def searched(
     Raises:
         ConfigError: it cannot be read, or nothing says the samples of a step.
     """
+    PredictionConfig(price_per_gpu_hour=price)  # refuses a price that is none
     if not is_experiment(source):
         model, workload = resolve_source(source, step_of(None, seq_length, global_batch))
         return Searched(model, workload, gpu or GPU, SOFTWARE, price)

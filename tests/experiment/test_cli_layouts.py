@@ -107,6 +107,8 @@ def test_search_as_json() -> None:
         (["export", PRESET, "--to", "torchrun"], "name 3 different ones"),
         (["export", PRESET, "--to", "yaml", "--output", "/nowhere/a.yaml"], "cannot be written"),
         (["predict", PRESET, "--global-batch", "7"], "fill no whole number of micro-batches"),
+        (["predict", PRESET, "--price", "-1"], "price_per_gpu_hour is -1.0; it must be greater"),
+        (["search", PRESET, "--gpus", "8", "--price", "0"], "price_per_gpu_hour is 0.0"),
         (["predict", PRESET, "--seq-length", "0"], "seq_length is 0"),
         (["predict", PRESET, "--model", "llama-3-8b"], "no such encoder"),
     ],

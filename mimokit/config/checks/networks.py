@@ -64,7 +64,13 @@ def _pipeline_problem(
     if model.deployment_mode == "homogeneous" and name != model.llm_module_name:
         return  # it lies whole in the first stage
     layers, stages, chunks = network.num_layers, sizes.pipeline_parallel, sizes.chunks
-    if sizes.account_for_loss_in_pipeline_split:
+    ends = (
+        sizes.account_for_embedding_in_pipeline_split,
+        sizes.account_for_loss_in_pipeline_split,
+    )
+    if any(ends) and not all(ends):
+        return  # refused already
+    if all(ends):
         yield from _uneven_problem(name, network, chunks)
     elif layers % stages:
         yield _not_a_multiple(name, "num_layers", layers, "pipeline_parallel", stages)

@@ -153,7 +153,8 @@ def _cuts(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[
     """Yield what tensor and expert parallelism cannot cut."""
     sizes = subject.sizes[name]
     tensor, groups = sizes.tensor_parallel, network.num_query_groups
-    if groups is not None and groups % tensor and tensor % groups:
+    uneven = groups is not None and network.num_attention_heads % groups  # refused already
+    if groups is not None and not uneven and groups % tensor and tensor % groups:
         yield _problem(
             name,
             "num_query_groups",

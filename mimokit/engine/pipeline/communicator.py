@@ -8,18 +8,18 @@ from typing import Literal, cast
 import torch
 import torch.distributed as dist
 
+from mimokit.config.tag_room import too_many
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header
 from mimokit.engine.pipeline.routes import RouteCommunicator
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, Shapes
 from mimokit.engine.pipeline.stages import PipelineStage
-from mimokit.engine.pipeline.tags import FIELD_BITS, Tag
+from mimokit.engine.pipeline.tags import Tag
 from mimokit.plan.schedule import StageEdge
 from mimokit.plan.types import DisjointBridge, LayoutPlan, PipelinePlan
 
 Direction = Literal[0, 1]
-_ROOM = {name: 1 << bits for name, bits in FIELD_BITS}
 
 
 class MultiModulePipelineCommunicator:
@@ -201,11 +201,9 @@ def check_tag_room(pipeline: PipelinePlan) -> None:
         "slot": max((stage.total for stage in pipeline.slots.stages), default=0),
     }
     for name, count in most.items():
-        if count > _ROOM[name]:
-            raise ValueError(
-                f"The pipeline has {count:,} values of {name}, but a message tag holds "
-                f"{_ROOM[name]:,}; plan for at most as many."
-            )
+        sentence = too_many(name, count)
+        if sentence is not None:
+            raise ValueError(sentence)
 
 
 def _edge_of(bridge: DisjointBridge, pipeline: PipelinePlan) -> StageEdge:

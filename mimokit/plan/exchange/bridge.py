@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.exchange.configs import PRECISION
 from mimokit.plan.exchange.placement import LANGUAGE, beyond_ranks, check_sizes, rank_offsets
 from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.prediction.layout import sizes_text
@@ -20,6 +21,20 @@ FIELDS = {
 }
 """Field of Bridge's `ModuleParallelismConfig` -> field of `ParallelSizes`."""
 
+TRANSFORMER_FIELDS = {
+    "virtual_pipeline": "virtual_pipeline_model_parallel_size",
+    "recompute": "recompute_granularity",
+    "sequence_parallel": "sequence_parallel",
+}
+"""What `beyond_ranks` tells -> field of a module's TransformerConfig."""
+
+DDP_FIELDS = {
+    "optimizer_instances": "num_distributed_optimizer_instances",
+    "distributed_optimizer": "use_distributed_optimizer",
+    "fully_sharded": "use_megatron_fsdp",
+}
+"""What `beyond_ranks` tells -> field of a module's DistributedDataParallelConfig."""
+
 _HEAD = '''"""{mode} layout on {gpus} GPUs: {layout}."""
 
 from megatron.bridge.models.megatron_mimo.megatron_mimo_config import (
@@ -31,7 +46,7 @@ WORLD_SIZE = {gpus}
 SEQ_LENGTH = {seq}
 GLOBAL_BATCH_SIZE = {batch}
 MICRO_BATCH_SIZE = {micro}  # samples of a micro-batch over all replicas, as Bridge counts them
-
+{step}
 # What MegatronMIMOParallelismConfig has no words for: fields of a module's TransformerConfig ...
 TRANSFORMER_OVERRIDES = {transformer}
 # ... and of its DistributedDataParallelConfig.
@@ -74,6 +89,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
         seq=workload.seq_length,
         batch=workload.global_batch,
         micro=int(own.micro_batch * own.data),
+        step=_beyond_layout(layout, workload),
         transformer=_literal(_transformer_overrides(layout)),
         ddp=_literal(_ddp_overrides(layout)),
     )
@@ -87,8 +103,8 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
     """Yield why Megatron-Bridge would not take a layout."""
     if layout.mode != "heterogeneous":
         yield (
-            f"modules have ranks of their own that tile the world, and this layout is "
-            f"{layout.mode}; choose a heterogeneous one."
+            "its config takes modules with ranks of their own only, which tile the world, and this "
+            f"layout is {layout.mode}; choose a heterogeneous one."
         )
     for name, sizes in layout.modules.items():
         if sizes.tensor & (sizes.tensor - 1):
@@ -124,24 +140,32 @@ def _module(name: str, sizes: ParallelSizes, offset: int) -> str:
 def _transformer_overrides(layout: Layout) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for name, dimension, value in beyond_ranks(layout):
-        if dimension == "optimizer_instances":
+        if dimension not in TRANSFORMER_FIELDS:
             continue
         own = found.setdefault(_name(name, layout), {})
-        if dimension == "virtual_pipeline":
-            own["virtual_pipeline_model_parallel_size"] = value
-            continue
-        own["recompute_granularity"] = value
+        own[TRANSFORMER_FIELDS[dimension]] = value
         if value == RECOMPUTE_NAMES[RECOMPUTE_FULL]:
             own |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     return found
 
 
 def _ddp_overrides(layout: Layout) -> dict[str, dict[str, object]]:
-    return {
-        _name(name, layout): {"num_distributed_optimizer_instances": value}
-        for name, dimension, value in beyond_ranks(layout)
-        if dimension == "optimizer_instances"
-    }
+    found: dict[str, dict[str, object]] = {}
+    for name, dimension, value in beyond_ranks(layout):
+        if dimension in DDP_FIELDS:
+            found.setdefault(_name(name, layout), {})[DDP_FIELDS[dimension]] = value
+    return found
+
+
+def _beyond_layout(layout: Layout, workload: Workload) -> str:
+    """Return the lines that say precision and frozen modules, where they are not plain."""
+    text = ""
+    if workload.precision != PRECISION:
+        text += f'PRECISION = "{workload.precision}"  # of matrix products\n'
+    if workload.frozen:
+        frozen = sorted(_name(name, layout) for name in workload.frozen)
+        text += f"FROZEN_MODULES = [{', '.join(map(_quoted, frozen))}]\n"
+    return text
 
 
 def _literal(value: dict[str, dict[str, object]]) -> str:

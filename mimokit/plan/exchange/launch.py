@@ -56,7 +56,8 @@ def to_torchrun(
         list(hosts),
         (
             f"the layout takes {layout.gpus} GPUs, {each} on each of {nodes} hosts, and "
-            f"{len(hosts)} hosts are named; name {nodes} different ones."
+            f"{len(hosts)} {'host is' if len(hosts) == 1 else 'hosts are'} named; name {nodes} "
+            "different ones (--host NAME, once for each)."
         ),
     )
     command = " ".join(map(shlex.quote, (script, *arguments)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.problems import ConfigError, Problem, refuse_if_any
 from mimokit.plan.exchange.imported import Imported, refused
 from mimokit.plan.exchange.megatron_model import model_of
 from mimokit.plan.exchange.megatron_options import WHERE, Options, number, options_of, word
@@ -29,6 +29,29 @@ _SIZES = {
     "num-distributed-optimizer-instances": "instances",
 }
 """Megatron-LM's argument -> field of `ParallelSizes`."""
+
+
+FULLY_SHARDED = "optim_grads_params"
+"""Megatron-FSDP's strategy that cuts weights and gradients as well (ZeRO 3)."""
+
+NOT_PLANNED = (
+    "expert-tensor-parallel-size",
+    "decoder-first-pipeline-num-layers",
+    "decoder-last-pipeline-num-layers",
+    "pipeline-model-parallel-layout",
+    "hierarchical-context-parallel-sizes",
+    "cpu-offloading",
+    "optimizer-cpu-offload",
+)
+"""Arguments that change what a layout takes, and that are told of when they are left aside."""
+
+PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "bf16": (),
+    "fp8": ("--fp8-format", "hybrid"),
+    "mxfp8": ("--fp8-format", "e4m3", "--fp8-recipe", "mxfp8"),
+    "nvfp4": ("--fp4-format", "e2m1"),
+}
+"""Precision -> the arguments that say it, beside `--bf16`."""
 
 
 def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
@@ -60,7 +83,22 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
         words.append("--sequence-parallel")
     if own.distributed_optimizer:
         words.append("--use-distributed-optimizer")
-    return words
+    if own.fully_sharded:
+        words += ["--use-megatron-fsdp", "--data-parallel-sharding-strategy", FULLY_SHARDED]
+    return words + _precision_words(workload.precision)
+
+
+def _precision_words(precision: str) -> list[str]:
+    """Return the arguments of a precision.
+
+    Raises:
+        ConfigError: Megatron-LM has no argument for it.
+    """
+    if precision in PRECISIONS:
+        return ["--bf16", *PRECISIONS[precision]]
+    known = ", ".join(PRECISIONS)
+    sentence = f"{WHERE}: precision is {precision}, for which there is none; choose {known}."
+    raise ConfigError([Problem(WHERE, "precision", precision, sentence)])
 
 
 def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = None) -> Imported:
@@ -72,10 +110,13 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
         gpus: how many there are; by default nnodes x nproc-per-node of the torchrun command.
 
     Raises:
-        ConfigError: a value that is no whole number, no number of GPUs, or sizes that do not
-            divide it.
+        ConfigError: no argument at all, a value that is no whole number, no number of GPUs, or
+            sizes that do not divide it.
     """
     given = options_of(arguments)
+    if not given:
+        sentence = "there are none; give the words of a command line, such as --num-layers 32."
+        raise refused(WHERE, "arguments", None, sentence)
     sizes = {own: number(given, flag) for flag, own in _SIZES.items() if flag in given}
     if "num-layers-per-virtual-pipeline-stage" in given:
         sizes["virtual"] = _chunks(given, sizes.get("pipeline", 1))
@@ -84,12 +125,15 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
         data=_replicas(_world(given) if gpus is None else gpus, sizes),
         recompute=_recompute(given),
         sequence_parallel="sequence-parallel" in given,
-        distributed_optimizer="use-distributed-optimizer" in given,
+        distributed_optimizer="use-distributed-optimizer" in given or "use-megatron-fsdp" in given,
+        fully_sharded=_fully_sharded(given),
     )
     model, notes = model_of(given)
+    notes += tuple(_left_aside(given))
     workload = None
     if {"seq-length", "global-batch-size"} <= set(given):
-        workload = Workload(number(given, "seq-length"), number(given, "global-batch-size"))
+        samples = number(given, "global-batch-size")
+        workload = Workload(number(given, "seq-length"), samples, _precision(given))
     else:
         notes += ("Without --seq-length and --global-batch-size the samples are not known.",)
     return Imported(Layout("homogeneous", {LANGUAGE: own}), workload, model, notes)
@@ -122,8 +166,8 @@ def _replicas(world: int, sizes: Mapping[str, int]) -> int:
 def _world(given: Options) -> int:
     if "nproc-per-node" not in given:
         sentence = (
-            "they do not say how many GPUs there are; give gpus, or a torchrun command with "
-            "--nnodes and --nproc-per-node."
+            "they do not say how many GPUs there are; give --gpus (gpus=... in Python), or a "
+            "torchrun command with --nnodes and --nproc-per-node."
         )
         raise refused(WHERE, "gpus", None, sentence)
     return number(given, "nnodes", 1) * number(given, "nproc-per-node")
@@ -138,3 +182,34 @@ def _recompute(given: Options) -> int:
         sentence = f"--recompute-granularity is '{chosen}'; choose {right}."
         raise refused(WHERE, "recompute-granularity", chosen, sentence)
     return RECOMPUTE_NAMES.index(chosen)
+
+
+def _fully_sharded(given: Options) -> bool:
+    strategy = word(given, "data-parallel-sharding-strategy")
+    return "use-torch-fsdp2" in given or (
+        "use-megatron-fsdp" in given and strategy == FULLY_SHARDED
+    )
+
+
+def _precision(given: Options) -> str:
+    """Return the precision of matrix products; fp8 of any recipe but mxfp8 is called fp8."""
+    if "fp4-format" in given:
+        return "nvfp4"
+    if "fp8-format" in given:
+        return "mxfp8" if word(given, "fp8-recipe") == "mxfp8" else "fp8"
+    return "bf16"
+
+
+def _left_aside(given: Options) -> Iterator[str]:
+    """Yield a sentence for each argument that memory or time depend on, and that has no word."""
+    for flag in NOT_PLANNED:
+        if flag in given and word(given, flag) not in ("1", "0"):
+            yield f"--{flag} was left aside: layouts have no word for it."
+    layers = word(given, "recompute-num-layers", "1")
+    if word(given, "recompute-granularity") == "full" and (
+        layers != "1" or word(given, "recompute-method", "uniform") != "uniform"
+    ):
+        yield "Full recomputation is predicted with --recompute-method uniform, layer by layer."
+    strategy = word(given, "data-parallel-sharding-strategy", FULLY_SHARDED)
+    if "use-megatron-fsdp" in given and strategy != FULLY_SHARDED:
+        yield f"The sharding strategy {strategy} is taken for the distributed optimizer alone."

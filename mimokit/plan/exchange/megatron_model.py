@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from mimokit.plan.architecture import LanguageModel, MixtureOfExperts, Transformer
-from mimokit.plan.exchange.megatron_options import Options, number, word
+import re
+
+from mimokit.plan.architecture import (
+    LanguageModel,
+    LatentAttention,
+    MixtureOfExperts,
+    Transformer,
+)
+from mimokit.plan.architecture.models import VOCABULARY_MULTIPLE
+from mimokit.plan.exchange.imported import refused
+from mimokit.plan.exchange.megatron_options import WHERE, Options, number, word
 from mimokit.plan.exchange.placement import LANGUAGE
 
 _NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
@@ -16,13 +25,16 @@ def model_of(given: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
     if vocab is None or missing:
         missing += [] if vocab else ["--vocab-size"]
         return None, (f"Without {', '.join(missing)} the model is not known.",)
-    rotary = word(given, "position-embedding-type") == "rope"
+    further = word(given, "mtp-num-layers", "0")
+    rotary = word(given, "position-embedding-type") in ("rope", "yarn")
     model = LanguageModel(
         LANGUAGE,
         _net(given),
         number(given, vocab),
         tied="untie-embeddings-and-output-weights" not in given,
         positions=0 if rotary else number(given, "max-position-embeddings", 0),
+        next_token_layers=0 if further == "0" else number(given, "mtp-num-layers"),
+        vocab_multiple=number(given, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE),
     )
     return model, ()
 
@@ -34,12 +46,14 @@ def _net(given: Options) -> Transformer:
     narrower = 4 * hidden * 2 // 3 // 64 * 64
     ffn = number(given, "ffn-hidden-size", narrower if gated else 4 * hidden)
     grouped = "group-query-attention" in given
+    mla = _latent_attention(given) if "multi-latent-attention" in given else None
+    width = hidden // heads if mla is None else mla.nope_dim + mla.rope_dim
     return Transformer(
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=number(given, "num-query-groups", 1) if grouped else heads,
-        head_dim=number(given, "kv-channels", hidden // heads),
+        head_dim=number(given, "kv-channels", width) if mla is None else width,
         ffn=ffn,
         gated=gated,
         norm="rms" if word(given, "normalization") == "RMSNorm" else "layer",
@@ -47,14 +61,63 @@ def _net(given: Options) -> Transformer:
         output_bias=bias,
         ffn_bias=bias,
         qk_norm="qk-layernorm" in given,
-        moe=_experts(given, ffn) if "num-experts" in given else None,
+        window=_window(given),
+        moe=_experts(given, ffn, layers) if "num-experts" in given else None,
+        mla=mla,
     )
 
 
-def _experts(given: Options, ffn: int) -> MixtureOfExperts:
+def _latent_attention(given: Options) -> LatentAttention:
+    """Return latent attention, with the defaults of Megatron's `MLATransformerConfig`."""
+    return LatentAttention(
+        q_rank=number(given, "q-lora-rank", 0),
+        kv_rank=number(given, "kv-lora-rank", 32),
+        nope_dim=number(given, "qk-head-dim", 128),
+        rope_dim=number(given, "qk-pos-emb-head-dim", 64),
+        v_dim=number(given, "v-head-dim", 128),
+    )
+
+
+def _window(given: Options) -> int:
+    """Return the tokens of a sliding window: those to the left, and the token itself."""
+    before = word(given, "window-size").strip("()").split(",")[0]
+    return int(before) + 1 if before.isdecimal() else 0
+
+
+def _experts(given: Options, ffn: int, layers: int) -> MixtureOfExperts:
     return MixtureOfExperts(
         experts=number(given, "num-experts"),
         top_k=number(given, "moe-router-topk", 2),
         ffn=number(given, "moe-ffn-hidden-size", ffn),
         shared_ffn=number(given, "moe-shared-expert-intermediate-size", 0),
+        dense_layers=_dense_layers(word(given, "moe-layer-freq", "1"), layers),
+        router_bias="moe-router-enable-expert-bias" in given,
+        shared_gate="moe-shared-expert-gate" in given,
     )
+
+
+def _dense_layers(frequency: str, layers: int) -> int:
+    """Return how many first layers have no experts.
+
+    Megatron writes `1`, or a pattern such as `([0]*3+[1]*58)`.
+
+    Raises:
+        ConfigError: it is another pattern than of layers without, then layers with experts.
+    """
+    plain = frequency.replace(" ", "").strip("()")
+    parts = [re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d+))?", one) for one in plain.split("+")]
+    if plain == "1":
+        return 0
+    pattern = [
+        int(entry)
+        for part in parts
+        if part is not None
+        for entry in part.group(1).split(",") * int(part.group(2) or 1)
+    ]
+    if None in parts or len(pattern) != layers or pattern != sorted(pattern):
+        sentence = (
+            f"--moe-layer-freq is '{frequency}'; what is planned are layers without experts, then "
+            f"layers with, {layers} together: write ([0]*K+[1]*{layers}-K)."
+        )
+        raise refused(WHERE, "moe-layer-freq", frequency, sentence)
+    return pattern.count(0)

@@ -16,6 +16,9 @@ COUNTS = ("tensor", "pipeline", "virtual", "context", "expert", "data", "micro_b
 LANGUAGE = "language"
 """What the language module is called where its own name is no plain one, and in Megatron-Bridge."""
 
+PLAIN = {"sequence_parallel": True, "distributed_optimizer": True, "fully_sharded": False}
+"""Fields of `ParallelSizes` that are on or off -> what layouts have unless they say another."""
+
 
 def check_sizes(layout: Layout) -> None:
     """Refuse a layout of no modules, and sizes that are no whole numbers of at least 1.
@@ -71,7 +74,7 @@ def micro_batches(layout: Layout, workload: Workload) -> int:
 
 
 def beyond_ranks(layout: Layout) -> Iterator[tuple[str, str, object]]:
-    """Yield (module, dimension, value) of what is no question of ranks, where it is not plain."""
+    """Yield (module, field, value) of what is no question of ranks, where it is not plain."""
     for name, sizes in layout.modules.items():
         if int(sizes.virtual) > 1:
             yield name, "virtual_pipeline", int(sizes.virtual)
@@ -79,3 +82,7 @@ def beyond_ranks(layout: Layout) -> Iterator[tuple[str, str, object]]:
             yield name, "recompute", RECOMPUTE_NAMES[int(sizes.recompute)]
         if int(sizes.instances) > 1:
             yield name, "optimizer_instances", int(sizes.instances)
+        for field, plain in PLAIN.items():
+            value = bool(getattr(sizes, field))
+            if value != plain:
+                yield name, field, value

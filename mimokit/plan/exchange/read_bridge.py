@@ -27,6 +27,19 @@ _MODULE_FIELDS = (
 )
 """Fields of Bridge's `ModuleParallelismConfig`, in its order."""
 
+_OVERRIDES = {
+    "virtual_pipeline_model_parallel_size": "virtual",
+    "recompute_granularity": "recompute",
+    "sequence_parallel": "sequence_parallel",
+    "num_distributed_optimizer_instances": "instances",
+    "use_distributed_optimizer": "distributed_optimizer",
+    "use_megatron_fsdp": "fully_sharded",
+}
+"""Field of TransformerConfig or DistributedDataParallelConfig -> field of `ParallelSizes`."""
+_FLAGS = ("sequence_parallel", "use_distributed_optimizer", "use_megatron_fsdp")
+_IMPLIED = ("recompute_method", "recompute_num_layers")
+"""Fields that are what full recomputation is predicted with: layer by layer."""
+
 Names = Mapping[str, ast.expr]
 
 
@@ -34,9 +47,9 @@ def from_bridge(source: str) -> Imported:
     """Return the layout that a Bridge file describes.
 
     It is the one dictionary of modules with a `ModuleParallelismConfig` each. Samples come from the
-    names SEQ_LENGTH, GLOBAL_BATCH_SIZE and MICRO_BATCH_SIZE, recomputation, chunks and optimizer
-    instances from TRANSFORMER_OVERRIDES and DDP_OVERRIDES, where the file has them, as `to_bridge`
-    writes them.
+    names SEQ_LENGTH, GLOBAL_BATCH_SIZE and MICRO_BATCH_SIZE, precision and frozen modules from
+    PRECISION and FROZEN_MODULES, recomputation, chunks and optimizer from TRANSFORMER_OVERRIDES and
+    DDP_OVERRIDES, where the file has them, as `to_bridge` writes them.
 
     Raises:
         ConfigError: it is no Python, holds no such dictionary, or a value that is no plain number.
@@ -54,9 +67,12 @@ def from_bridge(source: str) -> Imported:
         notes.append("Environment variables were taken at their defaults.")
     values = {name: _values(name, call, names) for name, call in calls.items()}
     modules = {name: _sizes(name, fields) for name, fields in values.items()}
-    layout = Layout(_mode(values, modules), _with_overrides(modules, names))
+    overridden, aside = _with_overrides(modules, names)
+    layout = Layout(_mode(values, modules), overridden)
     layout, workload, more = _with_samples(layout, names)
-    return Imported(layout, workload, notes=(*notes, *more))
+    if workload is not None:
+        workload = _with_step(workload, names)
+    return Imported(layout, workload, notes=(*notes, *aside, *more))
 
 
 def _modules(tree: ast.Module) -> dict[str, ast.Call]:
@@ -156,25 +172,43 @@ def _mode(values: Mapping[str, Mapping[str, int]], modules: Mapping[str, Paralle
     return "homogeneous" if same else "colocated"
 
 
-def _with_overrides(modules: Mapping[str, ParallelSizes], names: Names) -> dict[str, ParallelSizes]:
-    found = dict(modules)
-    for name, fields in (
-        *_literal(names, "TRANSFORMER_OVERRIDES"),
-        *_literal(names, "DDP_OVERRIDES"),
-    ):
-        changes = {
-            "virtual": fields.get("virtual_pipeline_model_parallel_size"),
-            "recompute": _recompute(fields.get("recompute_granularity")),
-            "instances": fields.get("num_distributed_optimizer_instances"),
-        }
-        if name in found:
-            given = {key: value for key, value in changes.items() if value is not None}
-            found[name] = replace(found[name], **given)
-    return found
+def _with_overrides(
+    modules: Mapping[str, ParallelSizes], names: Names
+) -> tuple[dict[str, ParallelSizes], tuple[str, ...]]:
+    """Return the modules with what two dictionaries say of them, and notes of the rest."""
+    found, notes = dict(modules), []
+    for constant in ("TRANSFORMER_OVERRIDES", "DDP_OVERRIDES"):
+        for name, fields in _literal(names, constant):
+            if name not in found:
+                notes.append(f"{constant} names '{name}', which is no module; it was left aside.")
+                continue
+            for field, value in fields.items():
+                own = _OVERRIDES.get(field)
+                if own is None:
+                    if field not in _IMPLIED:
+                        notes.append(f"{constant} of '{name}': {field} was left aside.")
+                    continue
+                found[name] = replace(found[name], **{own: _override(name, field, value)})
+    return found, tuple(notes)
 
 
-def _recompute(granularity: object) -> int | None:
-    return RECOMPUTE_NAMES.index(str(granularity)) if granularity in RECOMPUTE_NAMES else None
+def _override(name: str, field: str, value: object) -> Any:
+    """Return a value as `ParallelSizes` counts it."""
+    if field == "recompute_granularity":
+        wanted, right = RECOMPUTE_NAMES[1:], "selective, full or None"
+        if value is None or value in wanted:
+            return RECOMPUTE_NAMES.index(str(value)) if value else 0
+    elif field in _FLAGS:
+        right = "True or False"
+        if isinstance(value, bool):
+            return value
+    else:
+        right = "a whole number of at least 1, or None"
+        if value is None or (type(value) is int and value >= 1):
+            return value or 1
+    raise refused(
+        WHERE, field, value, f"module '{name}' has {field} {value!r}; it must be {right}."
+    )
 
 
 def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -193,6 +227,29 @@ def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]
             "modules and plain values; write it out.",
         )
     yield from value.items()
+
+
+def _with_step(workload: Workload, names: Names) -> Workload:
+    """Return a step with the precision and the frozen modules that a file says."""
+    precision = _value(names, "PRECISION", workload.precision)
+    frozen = _value(names, "FROZEN_MODULES", [])
+    if not isinstance(precision, str):
+        raise refused(WHERE, "PRECISION", precision, "PRECISION is no text; write a name.")
+    if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
+        raise refused(
+            WHERE, "FROZEN_MODULES", frozen, "FROZEN_MODULES is no list of names; write one."
+        )
+    return replace(workload, precision=precision, frozen=frozenset(frozen))
+
+
+def _value(names: Names, constant: str, missing: object) -> object:
+    if constant not in names:
+        return missing
+    try:
+        found: object = ast.literal_eval(names[constant])
+    except ValueError:
+        return None
+    return found
 
 
 def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None, tuple[str, ...]]:

@@ -24,6 +24,7 @@ def apart(draw: Any) -> Layout:
         draw(POWER), draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(POWER),
         draw(st.sampled_from([1, 2])), 2 * draw(POWER), draw(st.integers(1, 4)),
         draw(st.integers(0, 2)), draw(st.integers(1, 3)),
+        draw(st.booleans()), draw(st.booleans()), draw(st.booleans()),
     )  # fmt: skip
     modules = {}
     for name in ("images", "sounds")[: draw(st.integers(1, 2))]:
@@ -37,10 +38,14 @@ def apart(draw: Any) -> Layout:
 
 
 @settings(deadline=None)
-@given(apart(), st.integers(1, 9))
-def test_what_goes_out_comes_back(layout: Layout, steps: int) -> None:
+@given(apart(), st.integers(1, 9), st.sampled_from(["bf16", "fp8"]), st.booleans())
+def test_what_goes_out_comes_back(
+    layout: Layout, steps: int, precision: str, freezes: bool
+) -> None:
     own = layout.modules["language"]
-    workload = Workload(4096, own.data * own.micro_batch * steps)
+    frozen = frozenset({"images"} if freezes else ())
+    samples = own.data * own.micro_batch * steps
+    workload = Workload(4096, samples, precision, frozen=frozen)
     source = to_bridge(layout, workload)
     back = from_bridge(source)
     assert back.layout == layout
@@ -49,6 +54,38 @@ def test_what_goes_out_comes_back(layout: Layout, steps: int) -> None:
     assert back.notes == ()
     config = built(source)
     assert config.module_parallelisms["language"].end == layout.gpus
+
+
+ASIDE = """
+TRANSFORMER_OVERRIDES = {"language": {"fp8": "hybrid", "recompute_granularity": "full",
+    "recompute_method": "uniform", "recompute_num_layers": 1}, "sounds": {"sequence_parallel": 1}}
+"""
+
+
+def test_what_is_left_aside_is_told() -> None:
+    found = from_bridge(WRITTEN_BY_HAND + ASIDE)
+    assert found.layout.modules["language"].recompute == 2
+    assert "TRANSFORMER_OVERRIDES of 'language': fp8 was left aside." in found.notes
+    assert any("'sounds', which is no module" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('DDP_OVERRIDES = {"language": {"use_megatron_fsdp": 3}}', "must be True or False"),
+        ('TRANSFORMER_OVERRIDES = {"language": {"recompute_granularity": "x"}}', "selective, full"),
+        (
+            'DDP_OVERRIDES = {"images": {"num_distributed_optimizer_instances": 0}}',
+            "a whole number of at least 1",
+        ),
+        ("PRECISION = 8", "PRECISION is no text"),
+        ("FROZEN_MODULES = 'images'", "no list of names"),
+    ],
+)
+def test_overrides_that_say_nothing(line: str, sentence: str) -> None:
+    lines = [WRITTEN_BY_HAND, "SEQ_LENGTH = 9", "GLOBAL_BATCH_SIZE = 8", "MICRO_BATCH_SIZE = 8"]
+    with pytest.raises(ConfigError, match=sentence):
+        from_bridge("\n".join([*lines, line]))
 
 
 def test_the_language_module_gets_the_name_that_bridge_wants() -> None:

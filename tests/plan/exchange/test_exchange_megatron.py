@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.config import ConfigError
-from mimokit.plan.architecture import load_model
-from mimokit.plan.exchange import from_megatron_arguments, to_megatron_arguments
+from mimokit.plan.architecture import LanguageModel, load_model
+from mimokit.plan.architecture.from_config import model_of_config
+from mimokit.plan.exchange import (
+    config_of_layout,
+    from_megatron_arguments,
+    layout_of_config,
+    to_megatron_arguments,
+)
 from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.sizes import ParallelSizes
 
@@ -20,11 +28,12 @@ SIZE = st.integers(1, 8)
     st.builds(
         ParallelSizes, SIZE, SIZE, SIZE, SIZE, SIZE, SIZE, SIZE, st.integers(0, 2), SIZE,
         distributed_optimizer=st.booleans(),
-    )
+    ),
+    st.sampled_from(["bf16", "fp8", "mxfp8", "nvfp4"]),
 )  # fmt: skip
-def test_what_goes_out_comes_back(sizes: ParallelSizes) -> None:
+def test_what_goes_out_comes_back(sizes: ParallelSizes, precision: str) -> None:
     layout = Layout("homogeneous", {"language": sizes})
-    workload = Workload(4096, 96)
+    workload = Workload(4096, 96, precision)
     back = from_megatron_arguments(to_megatron_arguments(layout, workload), gpus=layout.gpus)
     own = back.layout.modules["language"]
     assert own == sizes.__class__(
@@ -63,6 +72,45 @@ def test_experts() -> None:
     assert (found.model.net.moe.experts, found.layout.modules["language"].expert) == (8, 2)
 
 
+DEEPSEEK = """
+    --num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 --swiglu
+    --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights
+    --position-embedding-type rope --vocab-size 129280 --multi-latent-attention
+    --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64
+    --v-head-dim 128 --num-experts 256 --moe-router-topk 8 --moe-ffn-hidden-size 2048
+    --moe-shared-expert-intermediate-size 2048 --moe-layer-freq '([0]*3+[1]*58)'
+    --moe-router-enable-expert-bias --mtp-num-layers 1 --make-vocab-size-divisible-by 1280
+    --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --fp8-format hybrid
+    --seq-length 4096 --global-batch-size 64 --expert-model-parallel-size 8
+"""
+
+
+def test_latent_attention_and_experts_are_kept() -> None:
+    found = from_megatron_arguments(DEEPSEEK, gpus=64)
+    own = load_model("deepseek-v3")
+    assert isinstance(own, LanguageModel)
+    assert found.model == replace(own, name="language", vocab_multiple=1280)
+    assert found.workload == Workload(4096, 64, "fp8")
+    sizes = found.layout.modules["language"]
+    assert (sizes.fully_sharded, sizes.distributed_optimizer) == (True, True)
+    config = config_of_layout(found.layout, found.workload, model=found.model)
+    assert layout_of_config(config) == found.layout
+    assert model_of_config(config.model).language == found.model
+
+
+def test_what_is_left_aside_is_told() -> None:
+    words = "--expert-tensor-parallel-size 2 --recompute-granularity full --recompute-method block"
+    notes = from_megatron_arguments(f"{LLAMA.replace('#', ' ' + words + ' #')}").notes
+    assert any("--expert-tensor-parallel-size was left aside" in note for note in notes)
+    assert any("layer by layer" in note for note in notes)
+
+
+def test_a_precision_without_arguments() -> None:
+    layout = Layout("homogeneous", {"language": ParallelSizes()})
+    with pytest.raises(ConfigError, match="precision is fp32, for which there is none"):
+        to_megatron_arguments(layout, Workload(4096, 8, "fp32"))
+
+
 def test_what_is_not_said_is_told() -> None:
     found = from_megatron_arguments("--tensor-model-parallel-size 2", gpus=8)
     assert (found.model, found.workload) == (None, None)
@@ -73,12 +121,15 @@ def test_what_is_not_said_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "gpus", "sentence"),
     [
+        ("no flag at all", 8, "there are none; give the words of a command line"),
         ("--tensor-model-parallel-size two", 8, "--tensor-model-parallel-size is 'two'"),
         ("--tensor-model-parallel-size", 8, "--tensor-model-parallel-size is ''"),
         ("--tensor-model-parallel-size 3", 8, "does not divide 8"),
         ("--tensor-model-parallel-size 2", None, "how many GPUs there are"),
         ("--num-layers-per-virtual-pipeline-stage 3 --num-layers 32", 8, "correct it or"),
         ("--recompute-granularity some", 8, "choose selective or full"),
+        (DEEPSEEK.replace("[0]*3", "[0]*2"), 8, "--moe-layer-freq is"),
+        (DEEPSEEK.replace("([0]*3+[1]*58)", "2"), 8, "--moe-layer-freq is '2'"),
     ],
 )
 def test_wrong_arguments(arguments: str, gpus: int | None, sentence: str) -> None:

@@ -138,8 +138,9 @@ def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
             return (*SIZES, module, field)
         if field == "special_token_ids":
             return (*TOKENS, module)
-        if field in [path[-1] for path in OF_DATA]:
-            return ("data", field, module)
+        for path in OF_DATA:
+            if field == path[-1]:
+                return (*path, module)
         if field == "topology":
             return ("model", "topology", module)
         if field in NETWORK_FIELDS:
@@ -148,7 +149,7 @@ def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
             if field in mapping_at(content, (*section, module)):
                 return (*section, module, field)
         return (*SIZES, module)
-    if module in ("model", "data", "runtime"):
+    if module in ("model", "data", "runtime", "prediction"):
         return (module, field)
     return (field,) if field in content else ()
 

@@ -13,8 +13,12 @@ SIZES: Path = ("model", "module_parallelisms")
 NETWORKS: Path = ("model", "module_architectures")
 TOKENS: Path = ("model", "special_token_ids")
 LENGTHS: Path = ("data", "modality_seq_lengths")
-OF_DATA: tuple[Path, ...] = (LENGTHS, ("data", "modality_presence"))
-"""What the data section says per encoder."""
+OF_DATA: tuple[Path, ...] = (
+    LENGTHS,
+    ("data", "modality_presence"),
+    ("prediction", "inputs"),
+)
+"""What the data section, and the one for predictions, say per encoder."""
 
 SIZE_FIELDS = tuple(ModuleParallelismConfig.model_fields)
 SIZE_INPUTS = (
