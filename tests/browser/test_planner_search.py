@@ -91,12 +91,16 @@ def test_a_click_on_a_point_or_a_row_loads_its_layout_and_undo_goes_back(
     expect(best).not_to_have_attribute("aria-pressed", "true")
     # With the keyboard: from point to point in the order of time, then down the table.
     best.focus()
+    expect(planner.root.locator(".pareto .point:focus")).to_have_attribute("data-index", "0")
     keyboard.press("End")
     slowest = planner.root.locator(".pareto .point:focus")
+    expect(slowest).not_to_have_attribute("data-index", "0")
     expect(planner.root.locator(".found .tip")).to_contain_text("a step")
     keyboard.press("Enter")
     expect(slowest).to_have_attribute("aria-pressed", "true")
-    assert planner.notebook.value("planner.plan.world_size") < 16
+    told = re.search(r"([\d,]+) GPUs?,", slowest.get_attribute("aria-label") or "")
+    assert told is not None
+    assert planner.notebook.value("planner.plan.world_size") == int(told[1])
     planner.button("↶ Undo").click()
     expect(headline).to_contain_text("24 ranks")
     rows = planner.root.locator(".best tbody button")
