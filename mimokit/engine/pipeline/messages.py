@@ -77,38 +77,37 @@ class Arriving:
         mailbox: of this rank.
         rank: that sends.
         tag: of the header.
-        first: where its first tensors are to lie, if type and size are known beforehand.
+        ahead: integers that come with the header.
     """
 
-    def __init__(
-        self, mailbox: Mailbox, rank: int, tag: Tag, first: Sequence[torch.Tensor]
-    ) -> None:
+    def __init__(self, mailbox: Mailbox, rank: int, tag: Tag, ahead: int) -> None:
         self._mailbox, self._rank, self._tag = mailbox, rank, tag
-        self._tensors = list(first)
-        self._header = mailbox.room_for_header()
+        self._header = mailbox.room_for_header(ahead)
+        self._tensors = [self.ahead] if ahead else []
         self._works = [mailbox.ask_for(self._header, rank, tag)]
-        self._ask(self._tensors, 1)
+
+    @property
+    def ahead(self) -> torch.Tensor:
+        """The integers that come with the header, int64 [ahead]; there once it is."""
+        return self._header[_HEADER_SIZE:]
 
     def described(self) -> list[torch.Tensor]:
-        """Wait for the header; return tensors without data that are like those of the message."""
+        """Wait for the header; return tensors without data that are like those to be taken."""
         self._finish()
         return decode_header(self._header, torch.device("meta"))
 
     def take(self, places: Sequence[torch.Tensor]) -> None:
-        """Ask for the tensors that were not asked for yet, each into its place, and go on."""
-        self._ask(places, 1 + len(self._tensors))
+        """Ask for the tensors, each into its place, and go on."""
+        for slot, place in enumerate(places, start=self._tag.slot + 1):
+            if place.numel():
+                tag = replace(self._tag, slot=slot)
+                self._works.append(self._mailbox.ask_for(place, self._rank, tag))
         self._tensors.extend(places)
 
     def wait(self) -> None:
         """Wait until all is there, and tell the listeners."""
         self._finish()
         self._mailbox.tell(Message(False, self._rank, self._tag, tuple(self._tensors)))
-
-    def _ask(self, places: Sequence[torch.Tensor], slot: int) -> None:
-        for number, place in enumerate(places, start=self._tag.slot + slot):
-            if place.numel():
-                tag = replace(self._tag, slot=number)
-                self._works.append(self._mailbox.ask_for(place, self._rank, tag))
 
     def _finish(self) -> None:
         for work in self._works:
@@ -138,16 +137,30 @@ class Mailbox:
         self._group = group
         self._under_way: list[tuple[dist.Work, torch.Tensor]] = []
 
-    def send(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
+    def send(
+        self,
+        tensors: Sequence[torch.Tensor],
+        rank: int,
+        tag: Tag,
+        ahead: torch.Tensor | None = None,
+    ) -> None:
         """Hand a message over and go on.
+
+        Args:
+            tensors: what it carries.
+            rank: that receives.
+            tag: of its header.
+            ahead: int64 [n] where the receiver knows n: it goes in one piece with the header.
 
         Raises:
             ValueError: if the message cannot be described, or a field of the tag overflows.
         """
-        self.tell(Message(True, rank, tag, tuple(tensors)))
-        parts = [encode_header(tensors).to(self._device), *(t.detach() for t in tensors)]
-        for slot, part in enumerate(parts, start=tag.slot):
-            sent = part.contiguous()
+        first = [] if ahead is None else [ahead]
+        self.tell(Message(True, rank, tag, (*first, *tensors)))
+        header = torch.cat([encode_header(tensors).to(self._device), *first])
+        self._hand_over(header, rank, tag)
+        for slot, tensor in enumerate(tensors, start=tag.slot + 1):
+            sent = tensor.detach().contiguous()
             if sent.numel():
                 self._hand_over(sent, rank, replace(tag, slot=slot))
 
@@ -166,16 +179,15 @@ class Mailbox:
         arriving.wait()
         return places
 
-    def expect(self, rank: int, tag: Tag, first: Sequence[torch.Tensor] = ()) -> Arriving:
+    def expect(self, rank: int, tag: Tag, ahead: int = 0) -> Arriving:
         """Ask for a message and go on.
 
         Args:
             rank: that sends.
             tag: of its header.
-            first: where its first tensors are to lie, if type and size are known beforehand: they
-                are asked for together with the header.
+            ahead: integers that come in one piece with the header.
         """
-        return Arriving(self, rank, tag, first)
+        return Arriving(self, rank, tag, ahead)
 
     def tell(self, message: Message) -> None:
         """Tell the listeners of a message."""
@@ -188,9 +200,9 @@ class Mailbox:
         self.ask_for(header, rank, tag).wait()
         return header
 
-    def room_for_header(self) -> torch.Tensor:
-        """Return a tensor that a header can lie in."""
-        return torch.zeros(_HEADER_SIZE, dtype=torch.int64, device=self._device)
+    def room_for_header(self, ahead: int = 0) -> torch.Tensor:
+        """Return a tensor that a header, with integers behind it, can lie in."""
+        return torch.zeros(_HEADER_SIZE + ahead, dtype=torch.int64, device=self._device)
 
     def _hand_over(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
         work = dist.isend(tensor, rank, group=self._group, tag=tag.encode())

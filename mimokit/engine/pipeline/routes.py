@@ -1,7 +1,7 @@
 """Carries rows between modules on disjoint ranks, the way the bridge plan has chosen.
 
-A message holds how many rows each sample has, then the rows. Sizes of the first are known from the
-plan, so it is asked for together with the header; the rows then arrive where they are to lie. It
+A message says how many rows each sample has, then brings the rows. How many samples it counts is
+known from the plan, so the counts come with the header; the rows then arrive where they lie. It
 counts all samples that both ends hold, not only those whose rows it brings, so that ranks which
 gather among themselves need not ask each other for counts first. Where images have a grid each, the
 grids cross like rows, and the images of every sample are counted as well.
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.collectives import gather_in_place, gather_uneven
-from mimokit.engine.device import group_timeout, rank_device
+from mimokit.engine.device import group_timeout
 from mimokit.engine.pipeline.messages import Arriving, Mailbox, decode_header, encode_header
 from mimokit.engine.pipeline.tags import Tag
 from mimokit.plan.disjoint_bridge_routes import Route, Transfer, counted_samples, numbered
@@ -76,19 +76,19 @@ class RouteCommunicator:
             ValueError: if rows and counts differ.
         """
         held = self._samples[self._rank]
-        counts = [
-            torch.tensor(list(one), dtype=torch.int64, device=rows[0].device) for one in per_sample
-        ]
+        counts = torch.tensor(
+            [list(one) for one in per_sample], dtype=torch.int64, device=rows[0].device
+        )
         for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
             first, last = counted_samples(transfer.ends, self._samples)
-            told = [one[first - held[0] : last - held[0]] for one in counts]
+            told = counts[:, first - held[0] : last - held[0]].flatten()
             pieces = []
             for one, numbers in zip(rows, per_sample, strict=True):
                 start, stop = row_range(samples, held, numbers, len(one))
                 pieces.append(one[start:stop])
             tag = self._tag(microbatch, split)
-            self._mailbox.send([*told, *pieces], transfer.destination_rank, tag)
+            self._mailbox.send(pieces, transfer.destination_rank, tag, told)
 
     def receive(self, microbatch: int) -> tuple[list[torch.Tensor], list[list[int]]]:
         """Wait for the rows of the held samples.
@@ -103,18 +103,18 @@ class RouteCommunicator:
             rows, counts = self._from_leader()
             return rows, counts.tolist()
         expected = [self._expect(transfer, split, microbatch) for transfer, split in self._incoming]
-        described = [arriving.described()[self._kinds :] for arriving, _ in expected]
+        described = [arriving.described() for arriving in expected]
         like = [_same_kind(parts) for parts in zip(*described, strict=True)]
-        counts = self._all_counts([given for _, given in expected])
+        counts = self._all_counts([one.ahead.reshape(self._kinds, -1) for one in expected])
         per_sample = counts.tolist()
         rows = [
             one.new_empty((sum(numbers), *one.shape[1:]), device=counts.device)
             for one, numbers in zip(like, per_sample, strict=True)
         ]
-        for (arriving, _), (transfer, _) in zip(expected, self._incoming, strict=True):
+        for arriving, (transfer, _) in zip(expected, self._incoming, strict=True):
             spans = self._spans((transfer.start, transfer.stop), per_sample)
             arriving.take([one[start:stop] for one, (start, stop) in zip(rows, spans, strict=True)])
-        for arriving, _ in expected:
+        for arriving in expected:
             arriving.wait()
         self._share(rows, counts)
         return rows, per_sample
@@ -127,14 +127,10 @@ class RouteCommunicator:
     def _tag(self, microbatch: int, split: int) -> Tag:
         return Tag(self._direction, self._edge, microbatch, self._slot, split)
 
-    def _expect(
-        self, transfer: Transfer, split: int, microbatch: int
-    ) -> tuple[Arriving, torch.Tensor]:
-        """Ask for a message and the counts in it: [kinds, samples]."""
+    def _expect(self, transfer: Transfer, split: int, microbatch: int) -> Arriving:
         first, last = counted_samples(transfer.ends, self._samples)
-        counts = torch.zeros(self._kinds, last - first, dtype=torch.int64, device=rank_device())
         tag = self._tag(microbatch, split)
-        return self._mailbox.expect(transfer.source_rank, tag, list(counts)), counts
+        return self._mailbox.expect(transfer.source_rank, tag, self._kinds * (last - first))
 
     def _all_counts(self, given: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the rows of every held sample; ranks that were told a part ask each other."""

@@ -111,17 +111,16 @@ def _rows_of(
     if crossing.source == crossing.destination:
         rows, *integers = message.tensors
         return rows, split_integers(integers)[0]
-    counted = len(message.tensors) // 2  # of every kind of rows, counts come before
-    rows = message.tensors[counted]
-    if not counted:
-        return rows, []
+    if len(message.tensors) == 1:
+        return message.tensors[0], []
+    counts, rows = message.tensors[:2]  # then other kinds of rows, counted behind these
     batch = layout.plan.batch.modules
     samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
     first = (
         crossing.start
         - counted_samples((crossing.source_rank, crossing.destination_rank), samples)[0]
     )
-    return rows, message.tensors[0].tolist()[first : first + crossing.stop - crossing.start]
+    return rows, counts.tolist()[first : first + crossing.stop - crossing.start]
 
 
 class _BridgeWatch:

@@ -23,7 +23,7 @@ _WITHIN: dict[Modality, int] = {
     "vision": 2,  # hidden states, items per sample
     "audio": 3,  # hidden states, items per sample, tokens per item
 }
-_BETWEEN = 2  # rows per sample, rows
+_BETWEEN = 2  # rows, rows per sample (which come with the header)
 _GRIDS = 2  # items per sample, the grid of each
 _AXES = 1  # grids of items, or position ids
 
