@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -37,16 +37,6 @@ def timed(function: Callable[[], object], repeats: int) -> Timing:
         statistics.median(part.seconds for part in parts),
         statistics.median(part.cpu_seconds for part in parts),
     )
-
-
-def usual(seconds: Sequence[float]) -> float:
-    """Return the mean without the longest and the shortest.
-
-    Of seconds that add up the mean counts: a median would leave out what a few laps pay for all,
-    such as finding the caches taken by another rank.
-    """
-    inner = sorted(seconds)[1:-1] if len(seconds) > 2 else seconds
-    return statistics.fmean(inner)
 
 
 def _chunk(function: Callable[[], object], count: int) -> Timing:
@@ -108,13 +98,17 @@ class Stopwatch:
         torch.cuda.synchronize()
         self.laps.append(Timing(time.perf_counter() - self._wall, own_seconds() - self._cpu))
 
-    def usual(self, uncounted: int = 0) -> Timing:
-        """Return the mean lap, without the longest and the shortest.
+    def mean(self, uncounted: int = 0) -> Timing:
+        """Return the mean lap.
+
+        Of seconds that add up the mean counts. A median would leave out what few laps pay for all,
+        such as finding the caches taken by another rank: a tenth of what collectives cost.
 
         Args:
             uncounted: laps at the beginning that do not count.
         """
         laps = self.laps[uncounted:]
         return Timing(
-            usual([lap.seconds for lap in laps]), usual([lap.cpu_seconds for lap in laps])
+            statistics.fmean(lap.seconds for lap in laps),
+            statistics.fmean(lap.cpu_seconds for lap in laps),
         )

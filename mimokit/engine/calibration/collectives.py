@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.clock import Stopwatch, others_seconds, timed, usual
+from mimokit.engine.calibration.clock import Stopwatch, others_seconds, timed
 from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
@@ -51,8 +52,7 @@ class Collective:
         Args:
             uncounted: rounds at the beginning that do not count.
         """
-        laps = zip(self.watch.laps[uncounted:], self.others[uncounted:], strict=True)
-        cpu = usual([lap.cpu_seconds + others for lap, others in laps])
+        cpu = self.watch.mean(uncounted).cpu_seconds + fmean(self.others[uncounted:])
         return CollectiveTime(self.kind, self.ranks, self.size, self.across, self.seconds, cpu)
 
 

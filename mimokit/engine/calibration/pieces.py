@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import Any, cast
 
 import torch
@@ -25,7 +25,7 @@ from mimokit.engine.calibration.alone import (
     language_stage,
     vision_stage,
 )
-from mimokit.engine.calibration.clock import Stopwatch, usual
+from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.collectives import Collective, Ledger
 from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
@@ -98,7 +98,7 @@ class Piece:
 
     def time(self) -> PieceTime:
         """Return the mean over the rounds."""
-        timing = self.watch.usual(UNCOUNTED)
+        timing = self.watch.mean(UNCOUNTED)
         return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
 
 
@@ -144,7 +144,7 @@ def piece_times(
     for stage in stages:
         stage.wrapped.release()
     found = [step_time(emit), *(piece.time() for piece in pieces)]
-    return found, usual([stop - start for start, stop in pairwise(begun)][UNCOUNTED:])
+    return found, (begun[-1] - begun[UNCOUNTED]) / (ROUNDS - UNCOUNTED)
 
 
 def _batches(samples: int) -> Iterator[Batch]:

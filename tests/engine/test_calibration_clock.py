@@ -1,0 +1,35 @@
+"""Laps of a stopwatch, and whom the seconds of other threads are charged to."""
+
+from __future__ import annotations
+
+import pytest
+
+from mimokit.engine.calibration import collectives
+from mimokit.engine.calibration.clock import Stopwatch, Timing
+from mimokit.engine.calibration.collectives import Collective, Ledger
+
+
+def a_collective() -> Collective:
+    return Collective("all-reduce", 2, 512, False, 1e-3, lambda: None)
+
+
+def test_a_few_long_laps_count() -> None:
+    watch = Stopwatch()
+    watch.laps = [Timing(9.0, 9.0), *[Timing(1.0, 0.5)] * 9, Timing(6.0, 5.5)]
+    assert watch.mean(uncounted=1) == Timing(pytest.approx(1.5), pytest.approx(1.0))
+
+
+def test_other_threads_are_charged_to_the_collective_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What they do while the next piece is computed as well; what they did before nobody is."""
+    clock = iter([100.0, 103.0, 103.0, 110.0])
+    monkeypatch.setattr(collectives, "others_seconds", lambda: next(clock))
+    ledger, first, second = Ledger(), a_collective(), a_collective()
+    ledger.call(first)
+    ledger.call(second)
+    ledger.close()
+    ledger.close()
+    assert (first.others, second.others) == ([3.0], [7.0])
+    second.watch.laps = [Timing(0.0, 1.0)]
+    assert second.time(uncounted=0).cpu_seconds == pytest.approx(8.0)
