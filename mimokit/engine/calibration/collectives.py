@@ -139,12 +139,14 @@ def _calls(
 
 
 def _exchange(values: torch.Tensor, peer: int) -> Callable[[], object]:
-    """Return a call that sends one message to a rank and receives one from it."""
+    """Return a call that sends one message to a rank and receives one from it.
+
+    A message is its header, which counts of rows go along with, and what the header describes.
+    """
     mailbox, tag = Mailbox(rank_device()), Tag(0, 0, 0)
-    counts = torch.zeros(1, dtype=torch.int64, device=rank_device())
 
     def exchange() -> None:
-        mailbox.send([values, counts], peer, tag)
+        mailbox.send([values], peer, tag)
         mailbox.receive(peer, tag)
         mailbox.wait()
 
