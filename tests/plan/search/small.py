@@ -125,6 +125,12 @@ def _valid(
             yield sizes
 
 
+def without_sizes(task: SearchTask, language_space: Space, encoder_space: Space) -> list[str]:
+    """Return the modules of which no sizes are valid, whatever the mode: a search refuses those."""
+    spaces = {"language": language_space, **{b.name: encoder_space for b in task.branches}}
+    return [name for name, space in spaces.items() if not any(_valid(task, name, space, Counter()))]
+
+
 def _alone(task: SearchTask, sizes: ParallelSizes, dropped: Counter[str]) -> bool:
     alone = Layout("homogeneous", {"language": sizes})
     found = predict(task.language, alone, task.workload, task.hardware, software=task.software)

@@ -20,7 +20,7 @@ from mimokit.plan.search.rules import RULES
 from mimokit.plan.search.scan import Scan, batches
 from mimokit.plan.search.tables import make_tables
 from mimokit.plan.step_time import load_software
-from tests.plan.search.small import Brute, brute_force, model
+from tests.plan.search.small import Brute, brute_force, model, without_sizes
 
 EVERYTHING = 100_000
 
@@ -121,7 +121,22 @@ def test_the_winner_and_the_counts_are_those_of_brute_force(data: st.DataObject)
     task = a_task(
         model=model(experts), constraints=constraints_of(own, encoder, memory_share=share, **modes)
     )
+    lacking = without_sizes(task, own, encoder)
+    if lacking:
+        with pytest.raises(ValueError, match=f"Module '{lacking[0]}': none of the parallel sizes"):
+            run(task)
+        return
     assert compare(task, brute_force(task, own, encoder)) == []
+
+
+def test_a_module_without_valid_sizes_is_named() -> None:
+    one = {**dict.fromkeys(DIMENSIONS.values(), (1,)), "recompute": (0,)}
+    three = {**one, "tensor": (3,)}
+    for own, encoder, lacking in ((three, one, "language"), (one, three, "images")):
+        task = a_task(constraints=constraints_of(own, encoder))
+        assert without_sizes(task, own, encoder) == [lacking]
+        with pytest.raises(ValueError, match=f"Module '{lacking}': none of the parallel sizes"):
+            run(task)
 
 
 WIDE_OWN = {
