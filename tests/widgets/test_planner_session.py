@@ -121,9 +121,25 @@ def test_every_published_network_can_be_taken(kind: str) -> None:
         driver.send("network", name=module, published=published)
         network = driver.session.draft.content["model"]["module_architectures"][module]
         assert network["num_layers"] == load_model(published).net.layers
+        assert network.get("num_query_groups", network["num_attention_heads"]) == (
+            load_model(published).net.kv_heads
+        )
         # Refused may be that the token id lies in the new vocabulary, or that TP 8 divides it not.
         about = {problem.field for problem in driver.session.problems}
         assert about.isdisjoint({"num_layers", "seq_length", "image_size", "patch_size"})
+
+
+@pytest.mark.parametrize("published", ["llama-3-8b", "mixtral-8x7b", "deepseek-v2"])
+def test_a_published_network_is_taken_whole(published: str) -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.type("data.vocab_size", str(load_model(published).vocab))
+    driver.type("data.image_special_token_id", str(load_model(published).vocab))
+    driver.type("model.special_token_ids.images", str(load_model(published).vocab))
+    driver.send("network", name="language_module", published=published)
+    assert driver.sentences == []
+    taken = model_of_config(driver.session.valid.config.model).language
+    assert taken.net == load_model(published).net
+    assert taken.parameters == load_model(published).parameters
 
 
 def test_what_is_saved_loads_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mimokit.plan.architecture import (
     VisionEncoder,
 )
 from mimokit.plan.architecture.from_config import MEGATRON_TOP_K
-from mimokit.plan.architecture.models import VOCABULARY_MULTIPLE, Projector
+from mimokit.plan.architecture.models import VOCABULARY_MULTIPLE, Encoder, Projector
 from mimokit.plan.architecture.transformer import Norm
 
 _NORMALIZATION: dict[Norm, str] = {"rms": "RMSNorm", "layer": "LayerNorm"}
@@ -52,26 +52,22 @@ def language_network(
 
 def encoder_network(branch: EncoderBranch, language: LanguageModel) -> dict[str, Any]:
     """Return the fields of an encoder's `ModuleArchitecture`, its projector included."""
-    encoder = branch.encoder
-    network = {**_layers(encoder.net), "vocab_size": 0}
-    inward = branch.projector.widths[0]
-    if isinstance(encoder, AudioEncoder):
-        network |= _audio(encoder, inward)
-    elif isinstance(encoder, TextEncoder):
-        network |= {"seq_length": encoder.positions, "vocab_size": encoder.vocab}
-    else:
-        network |= _vision(encoder)
-    projector = _projector(branch.projector, encoder.net.hidden, language)
+    network = lone_encoder_network(branch.encoder)
+    merged = branch.projector.widths[0] // branch.encoder.net.hidden
+    if isinstance(branch.encoder, AudioEncoder) and merged > 1:
+        network["merge_size"] = merged
+    projector = _projector(branch.projector, branch.encoder.net.hidden, language)
     return {**network, "projector": projector} if projector else network
 
 
-def _audio(encoder: AudioEncoder, inward: int) -> dict[str, Any]:
-    merged = inward // encoder.net.hidden
-    return {
-        "seq_length": encoder.positions,
-        "mel_bins": encoder.mel_bins,
-        **({"merge_size": merged} if merged > 1 else {}),
-    }
+def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
+    """Return the fields of an encoder's `ModuleArchitecture` that are its own."""
+    network = {**_layers(encoder.net), "vocab_size": 0}
+    if isinstance(encoder, AudioEncoder):
+        return {**network, "seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
+    if isinstance(encoder, TextEncoder):
+        return {**network, "seq_length": encoder.positions, "vocab_size": encoder.vocab}
+    return {**network, **_vision(encoder)}
 
 
 def _vision(encoder: VisionEncoder) -> dict[str, Any]:

@@ -226,7 +226,9 @@ def set_network(draft: Draft, name: str, published: str) -> Draft:
     networks = _section(_section(content, "model"), "module_architectures")
     seq_length = value_at(content, ("data", "seq_length"))
     whole = seq_length if isinstance(seq_length, int) else 1
-    networks[name] = network_fields(published, whole)
+    tensor = value_at(content, ("model", "module_parallelisms", name, "tensor_parallel"))
+    shared = tensor if isinstance(tensor, int) and tensor > 0 else 1
+    networks[name] = network_fields(published, whole, shared)
     return draft.with_content(content)
 
 
