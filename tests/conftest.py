@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,12 @@ import pytest
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Let interrupts interrupt: a shell that starts the tests behind it has them ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
