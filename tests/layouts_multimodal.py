@@ -49,7 +49,9 @@ def architectures(**fields: Any) -> dict[str, ModuleArchitecture]:
         "qwen": ModuleArchitecture(
             **small, seq_length=16, image_size=16, patch_size=4, merge_size=2, any_image_size=True
         ),
-        "words": ModuleArchitecture(**{**small, "seq_length": 12, "vocab_size": 16}),
+        "words": ModuleArchitecture(
+            **{**small, "seq_length": 12, "vocab_size": 16, "modal_type": "text"}
+        ),
         "audio": ModuleArchitecture(**small, seq_length=24, mel_bins=20, merge_size=4),
         LANGUAGE: ModuleArchitecture(
             **{

@@ -22,8 +22,9 @@ class TrainedArchitecture(ConfigModel):
         num_attention_heads: heads of every attention layer.
         seq_length: longest sequence, in tokens (of a vision encoder: in patches; of an audio
             encoder: in positions after its convolutions, of which each spans two frames).
-        vocab_size: rows of the token embedding; 0 for a module that embeds no tokens. An encoder
-            that embeds tokens is a text head: what it makes of words takes their places.
+        vocab_size: rows of the token embedding; 0 for a module that embeds no tokens.
+        modal_type: "text" for an encoder that is a text head: it embeds words, and what it makes of
+            them takes their places. None: an encoder of images, or of sound by its mel_bins.
         image_size: pixels per side of an image, or None for a module that reads no images.
         patch_size: pixels per side of a patch.
         num_channels: channels of an image.
@@ -48,6 +49,7 @@ class TrainedArchitecture(ConfigModel):
     num_attention_heads: Positive
     seq_length: Positive
     vocab_size: Annotated[int, Field(ge=0)]
+    modal_type: Literal["text"] | None = None
     image_size: Positive | None = None
     patch_size: Positive | None = None
     num_channels: Positive = 1
@@ -63,10 +65,10 @@ class TrainedArchitecture(ConfigModel):
 
     @property
     def modality(self) -> Literal["text", "vision", "audio"]:
-        """What the module reads."""
-        if self.mel_bins is not None:
-            return "audio"
-        return "text" if self.vocab_size and self.image_size is None else "vision"
+        """What the module reads, if it is an encoder."""
+        if self.modal_type is not None:
+            return self.modal_type
+        return "vision" if self.mel_bins is None else "audio"
 
     @property
     def feed_forward_size(self) -> int:

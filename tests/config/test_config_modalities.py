@@ -127,14 +127,16 @@ def test_wrong_values(path: str, value: object, module: str, field: str) -> None
 def text_head() -> dict[str, Any]:
     """Return three encoders of which the second reads words."""
     content = three_encoders()
-    words = network(vocab_size=1024, seq_length=16)
+    words = network(vocab_size=1024, seq_length=16, modal_type="text")
     content["model"]["module_architectures"]["dino"] = words
     del content["data"]["modality_presence"]["dino"]
     return content
 
 
-def test_an_encoder_with_a_vocabulary_is_a_text_head() -> None:
-    model = load(text_head()).model
+def test_an_encoder_that_says_so_is_a_text_head() -> None:
+    content = text_head()
+    put(content, "model.module_architectures.clip.vocab_size", 7)  # says nothing of what it reads
+    model = load(content).model
     kinds = {name: model.get_architecture(name).modality for name in ("clip", "dino", "audio")}
     assert kinds == {"clip": "vision", "dino": "text", "audio": "audio"}
 
@@ -144,6 +146,8 @@ def test_an_encoder_with_a_vocabulary_is_a_text_head() -> None:
     [
         ("dino.class_token", True, "dino", "class_token", "so reads words"),
         ("dino.merge_size", 2, "dino", "merge_size", "so reads words"),
+        ("dino.mel_bins", 80, "dino", "mel_bins", "so reads words"),
+        ("dino.vocab_size", 0, "dino", "vocab_size", "give the rows of its token embedding"),
         ("dino.vocab_size", 1000, "data", "vocab_size", "more than the 1000 of module 'dino'"),
     ],
 )
@@ -164,10 +168,11 @@ def test_words_are_in_every_sample() -> None:
 
 def test_words_are_read_once() -> None:
     content = text_head()
-    content["model"]["module_architectures"]["clip"] = network(vocab_size=1024, seq_length=16)
+    clip = network(vocab_size=1024, seq_length=16, modal_type="text")
+    content["model"]["module_architectures"]["clip"] = clip
     problem = only(problems(content))
-    assert (problem.module, problem.field) == ("dino", "vocab_size")
-    assert "'clip' reads them already" in problem.sentence
+    assert (problem.module, problem.field) == ("dino", "modal_type")
+    assert "'clip' reads the words already" in problem.sentence
 
 
 def test_images_of_any_size_have_a_longest_side() -> None:

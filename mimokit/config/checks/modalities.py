@@ -9,7 +9,7 @@ from mimokit.config.checks.subject import Subject
 from mimokit.config.data import DataConfig
 from mimokit.config.problems import Fix, Problem
 
-_ENCODER_FIELDS = ("class_token", "num_registers", "any_image_size", "mel_bins")
+_ENCODER_FIELDS = ("modal_type", "class_token", "num_registers", "any_image_size", "mel_bins")
 _VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers", "any_image_size")
 _LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section")
 
@@ -49,10 +49,20 @@ def _network_problems(
             "side of an image, and patch_size.",
         )
     if network.modality == "text":
-        why = "has vocab_size and so reads words"
+        why = "has modal_type text and so reads words"
         for field in _VISION_FIELDS:
             if getattr(network, field):
                 yield _out_of_place(name, network, field, why, "a vision encoder")
+        if network.mel_bins is not None:
+            yield _out_of_place(name, network, "mel_bins", why, "an audio encoder")
+        if network.vocab_size == 0:
+            yield Problem(
+                name,
+                "vocab_size",
+                0,
+                f"Module '{name}': modal_type is text, but vocab_size is 0; give the rows of its "
+                "token embedding.",
+            )
         if network.merge_size > 1:
             yield _out_of_place(name, network, "merge_size", why, "an encoder of another kind")
     if network.modality == "audio":
@@ -154,13 +164,13 @@ def _text_heads(subject: Subject, data: DataConfig) -> Iterator[Problem]:
     for name in list(heads)[1:]:
         yield Problem(
             name,
-            "vocab_size",
-            heads[name].vocab_size,
-            f"Module '{name}': vocab_size is {heads[name].vocab_size}, so that it reads words, but "
-            f"'{next(iter(heads))}' reads them already; set it to 0 for one of them.",
+            "modal_type",
+            "text",
+            f"Module '{name}': modal_type is text, but '{next(iter(heads))}' reads the words "
+            "already; leave it out of one of them.",
         )
     for name, network in heads.items():
-        if data.vocab_size > network.vocab_size and subject.sound("data.vocab_size"):
+        if data.vocab_size > network.vocab_size > 0 and subject.sound("data.vocab_size"):
             yield Problem(
                 "data",
                 "vocab_size",

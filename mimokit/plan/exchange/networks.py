@@ -66,7 +66,8 @@ def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
     if isinstance(encoder, AudioEncoder):
         return {**network, "seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
     if isinstance(encoder, TextEncoder):
-        return {**network, "seq_length": encoder.positions, "vocab_size": encoder.vocab}
+        own = {"seq_length": encoder.positions, "vocab_size": encoder.vocab, "modal_type": "text"}
+        return {**network, **own}
     return {**network, **_vision(encoder)}
 
 
