@@ -8,7 +8,9 @@ nobody's consent: both ends of every connection fail within milliseconds.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import platform
 import select
 import socket
 import stat
@@ -24,6 +26,13 @@ ESTABLISHED, LISTEN = 1, 10
 
 GRACE_SECONDS = 0.05
 """How long whoever owns a dead connection may take to notice and close it."""
+
+
+class _EpollEvent(ctypes.Structure):
+    """The kernel's `epoll_event`, which only x86-64 packs."""
+
+    _pack_ = 1 if platform.machine() == "x86_64" else 8
+    _fields_ = (("events", ctypes.c_uint32), ("data", ctypes.c_uint64))
 
 
 def listening_ports() -> frozenset[int]:
@@ -60,36 +69,47 @@ def _shut_down(descriptor: int) -> None:
 
 
 def silence_broken_connections() -> int:
-    """Take connections that are dead, and that nobody closes, out of all polling; returns how many.
+    """Let connections that are dead, and that nobody closes, wake nobody; returns how many.
 
     A gloo thread that was interrupted while it connected never closes its socket, whichever end
     shut it down, and polls it as fast as a core allows, for as long as the process lives. To be
-    called when nobody waits for the world any more.
+    called when nobody waits for the world any more. They stay registered, since gloo ends the
+    process where it cannot take back a registration when it lets go of a group later.
     """
     if not (found := set(_dead_connections())):
         return 0
     time.sleep(GRACE_SECONDS)
     still = found & set(_dead_connections())
-    for poller, target, _ in still:
-        with contextlib.suppress(OSError), select.epoll.fromfd(os.dup(poller)) as duplicate:
-            duplicate.unregister(target)
+    for poller, target, data, _ in still:
+        _report_once(poller, target, data)
     return len(still)
 
 
-def _dead_connections() -> Iterator[tuple[int, int, int]]:
-    """Yield (poller, descriptor, inode) of connections that are polled but not alive."""
+def _report_once(poller: int, target: int, data: int) -> None:
+    """Have a descriptor reported once more, with the data it was registered with, then no more."""
+    modify = 3  # EPOLL_CTL_MOD, which Python has no name for
+    event = _EpollEvent(select.EPOLLONESHOT, data)
+    # The other thread may have closed it meanwhile: then there is nothing left to do.
+    ctypes.CDLL(None).epoll_ctl(poller, modify, target, ctypes.byref(event))
+
+
+def _dead_connections() -> Iterator[tuple[int, int, int, int]]:
+    """Yield (poller, descriptor, data, inode) of connections that are polled but not alive."""
     for poller in map(int, os.listdir("/proc/self/fd")):
-        for target in _polled_by(poller):
+        for target, events, data in _polled_by(poller):
             with contextlib.suppress(OSError):
-                if _tcp_state(target) not in (None, ESTABLISHED, LISTEN):
-                    yield poller, target, os.fstat(target).st_ino
+                silent = events & select.EPOLLONESHOT  # gloo registers nothing that way
+                if not silent and _tcp_state(target) not in (None, ESTABLISHED, LISTEN):
+                    yield poller, target, data, os.fstat(target).st_ino
 
 
-def _polled_by(poller: int) -> list[int]:
+def _polled_by(poller: int) -> list[tuple[int, int, int]]:
+    """Return (descriptor, events, data) of all that a poller waits for."""
     with contextlib.suppress(OSError):
         if os.readlink(f"/proc/self/fd/{poller}") == "anon_inode:[eventpoll]":
             lines = Path(f"/proc/self/fdinfo/{poller}").read_text().splitlines()
-            return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
+            told = [line.split() for line in lines if line.startswith("tfd:")]
+            return [(int(one[1]), int(one[3], 16), int(one[5], 16)) for one in told]
     return []
 
 
