@@ -45,6 +45,12 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         super().__init__(config=config)
         self.part = part
 
+    def _vectors(self, number: int) -> torch.nn.Parameter:
+        """Return learned vectors, [number, hidden], as Megatron begins weights."""
+        vectors = torch.nn.Parameter(torch.empty(number, self.config.hidden_size))
+        self.config.init_method(vectors)
+        return vectors
+
     def _build_layers(self, layer_spec: ModuleSpec, groups: ProcessGroupCollection) -> None:
         """Build the layers, after what comes before them: the order of drawing weights."""
         self.decoder = TransformerBlock(

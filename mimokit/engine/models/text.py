@@ -49,11 +49,6 @@ class TextTransformer(Encoder):
             self.position_embedding = self._vectors(geometry.positions)
         self._build_layers(layer_spec, pg_collection)
 
-    def _vectors(self, number: int) -> torch.nn.Parameter:
-        vectors = torch.nn.Parameter(torch.empty(number, self.config.hidden_size))
-        self.config.init_method(vectors)
-        return vectors
-
     def embed(self, words: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Words to [positions, texts, hidden]; on the first stage.
 

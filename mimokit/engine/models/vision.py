@@ -57,11 +57,6 @@ class VisionTransformer(Encoder):
                 self.registers = self._vectors(geometry.extra_positions - class_token)
         self._build_layers(layer_spec, pg_collection)
 
-    def _vectors(self, number: int) -> torch.nn.Parameter:
-        vectors = torch.nn.Parameter(torch.empty(number, self.config.hidden_size))
-        self.config.init_method(vectors)
-        return vectors
-
     def embed(self, pixel_values: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Images to [positions, images, hidden]; on the first stage.
 
