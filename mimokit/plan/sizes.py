@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 Numbers = Any
 """A number, or an array of numbers that broadcasts against the others."""
@@ -79,8 +78,3 @@ class ParallelSizes:
             if isinstance(value := getattr(self, field.name), np.ndarray) and value.ndim
         }
         return replace(self, **chosen)
-
-
-def as_float(value: Numbers) -> NDArray[np.float64]:
-    """Return a number or an array as an array of floats."""
-    return np.asarray(value, dtype=np.float64)

@@ -73,11 +73,6 @@ class LocalPool:
         """How the engines were started."""
         return "local, forked" if self._fork else "local"
 
-    @property
-    def server_pid(self) -> int:
-        """The process all others descend from."""
-        return self._server.pid
-
     def alive(self, slot: int) -> bool:
         """Whether the engine in the slot can be spoken to."""
         return self._slots[slot] not in self._dead and self._failure is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from mimokit.plan.architecture.models import EncoderBranch, LanguageModel
@@ -81,9 +79,3 @@ def padded_vocab(model: LanguageModel, tensor: Numbers) -> Numbers:
     """Return the rows of the embedding as Megatron pads them, for arrays of sizes too."""
     multiple = model.vocab_multiple * np.asarray(tensor)
     return np.ceil(model.vocab / multiple) * multiple
-
-
-def total_held(module: Module, sizes: ParallelSizes) -> int:
-    """Return the parameters of all stages of one tensor- and expert-parallel rank together."""
-    stages = range(int(sizes.pipeline))
-    return math.ceil(sum(float(held_parameters(module, sizes, stage).total) for stage in stages))
