@@ -11,6 +11,7 @@ from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import PlannedArchitecture
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.config.runtime import RuntimeConfig
+from mimokit.config.sentences import written
 from mimokit.config.tag_room import tag_problems
 
 _NOT_RUNNING = ("context_parallel", "expert_parallel")
@@ -121,8 +122,7 @@ def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
 
 
 def _leave_out(name: str, field: str, value: object, path: str) -> Problem:
-    shown = str(value).lower() if isinstance(value, bool) else value
-    verb = f"is {shown}" if isinstance(value, int | str) else "is given"
+    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
     return Problem(
         name,
         field,

@@ -44,6 +44,11 @@ def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
     return model.__name__, model.__name__
 
 
+def written(value: object) -> str:
+    """Return a number, a word or a truth value as it stands in a file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def describe(value: object) -> str:
     """Return a short description of a value that a user wrote."""
     match value:

@@ -8,6 +8,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.checks.subject import Subject
 from mimokit.config.data import DataConfig
 from mimokit.config.problems import Fix, Problem
+from mimokit.config.sentences import written
 
 _ENCODER_FIELDS = ("modal_type", "class_token", "num_registers", "any_image_size", "mel_bins")
 _VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers", "any_image_size")
@@ -101,13 +102,12 @@ def _out_of_place(
     name: str, network: ModuleArchitecture, field: str, why: str, whose: str
 ) -> Problem:
     value = getattr(network, field)
-    shown = str(value).lower() if isinstance(value, bool) else value
     return Problem(
         name,
         field,
         value,
-        f"Module '{name}': {field} is {shown}, but the module {why}; only {whose} has {field}, "
-        "leave it out.",
+        f"Module '{name}': {field} is {written(value)}, but the module {why}; only {whose} has "
+        f"{field}, leave it out.",
     )
 
 

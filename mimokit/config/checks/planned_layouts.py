@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mimokit.config.checks.subject import Subject
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.problems import Problem
+from mimokit.config.sentences import written
 
 OF_LANGUAGE_WHERE_HOMOGENEOUS = (
     "recompute_granularity",
@@ -128,12 +129,11 @@ def _homogeneous(subject: Subject) -> Iterator[Problem]:
         for field in (*OF_LANGUAGE_WHERE_HOMOGENEOUS, *OF_PIPELINES):
             value, right = getattr(subject.sizes[name], field), getattr(language, field)
             if value is not None and value != right:
-                shown = str(value).lower() if isinstance(value, bool) else value
                 yield Problem(
                     name,
                     field,
                     value,
-                    f"Module '{name}': {field} is {shown}, but in homogeneous mode it has what "
-                    f"'{model.llm_module_name}' has; leave it out, or use colocated mode.",
+                    f"Module '{name}': {field} is {written(value)}, but in homogeneous mode it has "
+                    f"what '{model.llm_module_name}' has; leave it out, or use colocated mode.",
                     {"path": _path(name, field), "value": None},
                 )

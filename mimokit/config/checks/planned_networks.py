@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.checks.subject import Subject
 from mimokit.config.problems import Problem
+from mimokit.config.sentences import written
 
 _OF_LATENT_ATTENTION = (
     "kv_lora_rank",
@@ -50,8 +51,7 @@ def _path(name: str, field: str) -> str:
 
 
 def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
-    shown = str(value).lower() if isinstance(value, bool) else value
-    verb = f"is {shown}" if isinstance(value, int | str) else "is given"
+    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
     return Problem(
         name,
         field,
