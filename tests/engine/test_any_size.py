@@ -11,7 +11,7 @@ from mimokit.config import ModalityPresence
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import DigitData, default_data
 from mimokit.engine.pipeline.packing import check_grids
-from mimokit.experiment import verify
+from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
 
 SOME = {"qwen": ModalityPresence(samples=[True, False, True, True, False, False, False, False])}
@@ -100,21 +100,12 @@ def test_grids_that_the_encoder_cannot_take_are_refused(cluster, grid, sentence)
         _rows(cluster, torch.zeros(12, 16), torch.tensor(grid))
 
 
-def _is_the_same(cluster, config):
-    report = verify(cluster, config)
-    assert report.max_loss_difference <= 1e-5
-    assert report.max_gradient_difference <= 1e-5
-    assert report.max_weight_difference <= 1e-5
-    assert report.losses[-1] < report.losses[0]
-    assert not report.data.startswith("synthetic")
-
-
 @pytest.mark.parametrize("encoder", [(1, 4), (2, 2)], ids=["fan-in", "equal"])
 def test_on_shared_ranks(cluster, encoder):
     sizes = {"qwen": encoder, LANGUAGE: (2, 2)}
     mode = "homogeneous" if encoder == (2, 2) else "colocated"
     config = multimodal_config(sizes, mode, num_microbatches=2, three_axes=True, presence=SOME)
-    _is_the_same(cluster, config)
+    assert_computes_the_same(cluster, config)
 
 
 def test_a_grid_for_every_image():

@@ -9,18 +9,9 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.config import ModalityPresence
 from mimokit.experiment import verify
+from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
-
-
-def _is_the_same(cluster, config):
-    report = verify(cluster, config)
-    assert report.max_loss_difference <= 1e-5
-    assert report.max_gradient_difference <= 1e-5
-    assert report.max_weight_difference <= 1e-5
-    assert report.losses[-1] < report.losses[0]
-    assert not report.data.startswith("synthetic")
-
 
 # (tensor, pipeline, data parallel) of encoder and language model
 APART = {
@@ -37,14 +28,16 @@ APART = {
 def test_on_ranks_of_their_own(cluster, layout, num_microbatches):
     encoder, language = layout
     sizes = {"qwen": encoder, LANGUAGE: language}
-    _is_the_same(cluster, apart_multimodal_config(sizes, num_microbatches, three_axes=True))
+    assert_computes_the_same(
+        cluster, apart_multimodal_config(sizes, num_microbatches, three_axes=True)
+    )
 
 
 def test_beside_other_encoders_and_absent(cluster):
     sizes = {"qwen": (1, 2, 1), "audio": (1, 1, 2), LANGUAGE: (1, 2, 1)}
     presence = {"qwen": ModalityPresence(microbatches=[True, False], samples=[True, False])}
     config = apart_multimodal_config(sizes, 4, three_axes=True, presence=presence)
-    _is_the_same(cluster, config)
+    assert_computes_the_same(cluster, config)
 
 
 def test_grids_and_positions_have_slots():

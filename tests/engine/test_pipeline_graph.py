@@ -5,24 +5,15 @@ from __future__ import annotations
 import pytest
 
 import mimokit
-from mimokit.experiment import verify
+from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE
-
-
-def _is_the_same(cluster, config):
-    report = verify(cluster, config)
-    assert set(report.weight_differences[0]) == set(config.model.module_parallelisms)
-    assert report.max_loss_difference <= 1e-5
-    assert report.max_gradient_difference <= 1e-5
-    assert report.max_weight_difference <= 1e-5
-    assert report.losses[-1] < report.losses[0]
 
 
 @pytest.mark.parametrize("num_microbatches", [1, 4])
 def test_two_encoders_of_different_depth_into_two_stages(cluster, num_microbatches):
     sizes = {"clip": (1, 1, 1), "dino": (1, 2, 1), LANGUAGE: (1, 2, 1)}
-    _is_the_same(cluster, apart_multimodal_config(sizes, num_microbatches))
+    assert_computes_the_same(cluster, apart_multimodal_config(sizes, num_microbatches))
 
 
 @pytest.mark.parametrize("num_microbatches", [1, 4])
@@ -31,14 +22,14 @@ def test_vision_and_audio_meet_words_although_some_are_absent(cluster, num_micro
     config = apart_multimodal_config(sizes, num_microbatches, presence=PRESENCE)
     absent = mimokit.plan(config).pipeline.schedule.absent
     assert absent == {("audio", m) for m in range(num_microbatches) if m % 2}
-    _is_the_same(cluster, config)
+    assert_computes_the_same(cluster, config)
 
 
 def test_encoders_behind_a_language_model_of_two_replicas(cluster):
     sizes = {LANGUAGE: (1, 2, 2), "clip": (2, 1, 1), "audio": (1, 1, 2)}
     config = apart_multimodal_config(sizes, 4, presence=PRESENCE)
     assert mimokit.plan(config).modules["audio"].rank_offset == 6
-    _is_the_same(cluster, config)
+    assert_computes_the_same(cluster, config)
 
 
 @pytest.mark.parametrize("frozen", ["dino", LANGUAGE])
@@ -52,13 +43,13 @@ def test_a_frozen_module(cluster, frozen):
     assert ("backward" in actions) == (frozen != "dino")
     bridge = next(b for b in plan.disjoint_bridges if b.source == "dino")
     assert (bridge.backward.bytes_between == 0) == (frozen == "dino")
-    _is_the_same(cluster, config)
+    assert_computes_the_same(cluster, config)
 
 
 def test_a_language_model_of_four_stages_alone(cluster):
     config = apart_multimodal_config({LANGUAGE: (1, 4, 1)}, 4)
     assert mimokit.plan(config).pipeline.slots.stages[0].total == 0
-    _is_the_same(cluster, config)
+    assert_computes_the_same(cluster, config)
 
 
 def test_the_example_of_24_ranks_can_be_planned():

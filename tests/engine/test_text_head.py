@@ -9,9 +9,9 @@ import mimokit
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import MultimodalDigitData, default_data, synthetic_data
 from mimokit.engine.pipeline.multimodality import modal_type
-from mimokit.experiment import verify
 from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.tokens import tokens_per_item
+from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, SPECIAL_TOKENS, multimodal_config
 
@@ -81,25 +81,15 @@ def _count(plan, config):
     return sum(p.numel() for p in model.modality_submodules["words"].parameters())
 
 
-def _is_the_same(cluster, config):
-    report = verify(cluster, config)
-    assert report.data.startswith("digits")
-    assert set(report.weight_differences[0]) == set(config.model.module_parallelisms)
-    assert report.max_loss_difference <= 1e-5
-    assert report.max_gradient_difference <= 1e-5
-    assert report.max_weight_difference <= 1e-5
-    assert report.losses[-1] < report.losses[0]
-
-
 def test_on_shared_ranks(cluster):
     sizes = {"words": (1, 4), "clip": (2, 2), LANGUAGE: (2, 2)}
-    _is_the_same(cluster, multimodal_config(sizes, "colocated", num_microbatches=2))
+    assert_computes_the_same(cluster, multimodal_config(sizes, "colocated", num_microbatches=2))
 
 
 @pytest.mark.parametrize("num_microbatches", [1, 4])
 def test_three_heads_meet_in_packing(cluster, num_microbatches):
     config = apart_multimodal_config(THREE_HEADS, num_microbatches, presence=PRESENCE)
-    _is_the_same(cluster, config)
+    assert_computes_the_same(cluster, config)
 
 
 @pytest.mark.parametrize(
@@ -112,4 +102,4 @@ def test_three_heads_meet_in_packing(cluster, num_microbatches):
     ids=["two stages", "fan-in", "fan-out"],
 )
 def test_words_cross_like_rows(cluster, sizes):
-    _is_the_same(cluster, apart_multimodal_config(sizes, 4))
+    assert_computes_the_same(cluster, apart_multimodal_config(sizes, 4))
