@@ -163,6 +163,8 @@ def test_everybody_ends_with_the_samples_of_his_replica(pair, form) -> None:
         (found.forward, senders, receivers),
         (found.backward, receivers, senders),
     ):
+        ends = [transfer.ends for transfer in route.transfers]
+        assert len(set(ends)) == len(ends), "receives are posted in the order of sending"
         has = carry(route, ours, theirs)
         assert has == {rank: list(range(*span)) for rank, span in theirs.items()}
         total = sum(t.stop - t.start for t in route.transfers) * SAMPLE
