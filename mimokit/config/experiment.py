@@ -45,6 +45,27 @@ class ExperimentConfig(ConfigModel):
             )
         return self
 
+    def finalize(self, world_size: int | None = None) -> Self:
+        """Check everything and work out missing data_parallel sizes, as the model's own does.
+
+        It knows the schedule, which decides whether a module on shared ranks may have a pipeline.
+
+        Args:
+            world_size: ranks of the world, or None for as many as the modules need.
+
+        Returns:
+            The same object, every data_parallel filled in.
+
+        Raises:
+            ConfigError: all problems at once; nothing was changed then.
+        """
+        from mimokit.config.checks import check_experiment
+        from mimokit.config.worlds import resolve
+
+        check_experiment(self, world_size)
+        self.model.module_parallelisms = dict(resolve(self.model, world_size).sizes)
+        return self
+
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return iter((self.model, self.data, self.runtime))
 

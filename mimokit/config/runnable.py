@@ -10,7 +10,8 @@ from mimokit.config.mimo import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import PlannedArchitecture
 from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.config.runtime import RuntimeConfig
+from mimokit.config.runnable_graph import graph_problems
+from mimokit.config.runtime import THREE_PHASE, RuntimeConfig
 from mimokit.config.sentences import written
 from mimokit.config.tag_room import tag_problems
 
@@ -54,14 +55,16 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     Raises:
         ConfigError: a module has a context or expert parallel size above 1, a pipeline in a mode
             other than heterogeneous, a graph of modules other than encoders that feed the language
-            module, a field of `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not
-            have yet, a precision other than fp32, or more micro-batches or edges than a message
-            tag holds.
+            module and text decoders that it feeds, a field of `ModuleParallelismConfig` or
+            `PlannedArchitecture` that runs do not have yet, a schedule of three phases, a precision
+            other than fp32, or more micro-batches or edges than a message tag holds.
     """
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
+    problems += graph_problems(model, config.data if isinstance(config, ExperimentConfig) else None)
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
+        problems += _schedule(config)
         problems += _precision(config.runtime)
     refuse_if_any(problems)
 
@@ -76,16 +79,6 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _planned_sizes(name, module)
     for name, network in model.module_architectures.items():
         yield from _planned_network(name, network)
-    language = model.llm_module_name
-    for name, fed in model.module_topology.items():
-        if tuple(fed) != (() if name == language else (language,)):
-            yield Problem(
-                name,
-                "topology",
-                ", ".join(fed),
-                f"Module '{name}': it feeds {', '.join(fed) or 'nobody'}, which can be planned but "
-                f"not run yet; let every encoder feed '{language}' until then.",
-            )
 
 
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
@@ -106,6 +99,20 @@ def _planned_network(name: str, network: ModuleArchitecture) -> Iterator[Problem
         value = getattr(network, field)
         if value is not None and value != plain.get(field):
             yield _leave_out(name, field, value, f"model.module_architectures.{name}.{field}")
+
+
+def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a schedule that is only planned, where no pipeline in it has been refused already."""
+    stages = config.model.get_parallelism(config.model.llm_module_name).pipeline_parallel
+    if config.runtime.pipeline_schedule == THREE_PHASE and stages == 1:
+        yield Problem(
+            "runtime",
+            "pipeline_schedule",
+            THREE_PHASE,
+            f"Section 'runtime': pipeline_schedule is {THREE_PHASE}, which can be planned but not "
+            "run yet; leave it out until then.",
+            {"path": "runtime.pipeline_schedule", "value": None},
+        )
 
 
 def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:

@@ -8,17 +8,25 @@ from pydantic import Field
 
 from mimokit.config.base import ConfigModel, Name
 
-PipelineSchedule = Literal["homogeneous", "colocated", "1f1b"]
+PipelineSchedule = Literal["homogeneous", "colocated", "three_phase", "1f1b"]
 DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
+
+THREE_PHASE: PipelineSchedule = "three_phase"
+"""Encoders forward over all micro-batches of a step, the language model's pipeline, encoders
+backward (arXiv 2605.27678; Megatron-LM's pull request 4784): it is planned, not run yet."""
 
 MODE_OF_SCHEDULE: dict[PipelineSchedule, DeploymentMode] = {
     "homogeneous": "homogeneous",
     "colocated": "colocated",
+    THREE_PHASE: "colocated",
     "1f1b": "heterogeneous",
 }
 SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
-    mode: schedule for schedule, mode in MODE_OF_SCHEDULE.items()
+    "homogeneous": "homogeneous",
+    "colocated": "colocated",
+    "heterogeneous": "1f1b",
 }
+"""The one that a mode has where nobody says another."""
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -32,7 +40,8 @@ class RuntimeConfig(ConfigModel):
         warmup_iterations: first steps that averages leave out.
         log_interval: steps between two log lines.
         enable_performance_monitoring: time the phases and write metrics.
-        pipeline_schedule: None: the one of the model's deployment mode.
+        pipeline_schedule: None: the one of the model's deployment mode. In colocated mode
+            `three_phase` lets the language model have a pipeline, which `colocated` does not.
         enable_profiling: profile the steps [profile_start_step, profile_end_step).
         use_pytorch_profiler: with torch's own profiler.
         metrics_output_dir: folder for the metrics, or None for no files.

@@ -76,7 +76,7 @@ def read_layout_file(
     """
     if is_experiment(source):
         config = load_experiment_config(source, world_size=gpus)
-        config.model.finalize(gpus)
+        config.finalize(gpus)
         found = Imported(layout_of_config(config), workload_of_config(config))
         supposed = config.prediction or PredictionConfig()
         if model is not None:

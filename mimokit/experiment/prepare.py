@@ -23,5 +23,5 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
     if not isinstance(config, ExperimentConfig):
         config = load_experiment_config(config)
     config = config.model_copy(deep=True)
-    config.model.finalize(world_size)
+    config.finalize(world_size)
     return config

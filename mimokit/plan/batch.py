@@ -50,13 +50,15 @@ def plan_batch(
 
     Replica r of a module computes samples [r * B / dp, (r + 1) * B / dp) of a global batch of B.
     On colocated ranks a rank reads once for all its modules: the range of the module with the
-    fewest replicas, which contains those of all others.
+    fewest replicas, which contains those of all others. Where the language model has a pipeline,
+    ranks of its later stages hold other samples than their encoders: each module reads its own.
     """
     global_batch = base_batch_size * modules[llm_module_name].data_parallel
     fewest = min(ranks.data_parallel for ranks in modules.values())
+    once = mode == "colocated" and modules[llm_module_name].pipeline_parallel == 1
     batches = {}
     for name, ranks in modules.items():
-        replicas_read = fewest if mode == "colocated" else ranks.data_parallel
+        replicas_read = fewest if once else ranks.data_parallel
         spans = _loading_spans(ranks, llm_module_name, topology)
         batches[name] = ModuleBatch(
             micro_batch_size=global_batch // ranks.data_parallel,

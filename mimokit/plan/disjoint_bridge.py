@@ -49,6 +49,45 @@ def plan_disjoint_bridge(
             cannot be cut for the form.
     """
     _check(source, destination, global_batch_size)
+    return _bridge(source, destination, global_batch_size, bytes_per_sample, form)
+
+
+def plan_first_stage_bridge(
+    source: tuple[str, RankGrid],
+    destination: tuple[str, RankGrid],
+    global_batch_size: int,
+    bytes_per_sample: int,
+) -> DisjointBridge:
+    """Return how the output of a module reaches the first stage of a pipeline on the same ranks.
+
+    A rank of that stage that has computed samples keeps them: a transfer to itself, which moves
+    nothing. All others are sent, as between modules on ranks of their own. Megatron-LM's pull
+    request 4784 gathers on all stages instead, of which only the first needs the samples.
+
+    Args:
+        source: name and ranks of the module whose output crosses.
+        destination: the same of the module that takes it; its ranks are the source's.
+        global_batch_size: as in `plan_disjoint_bridge`.
+        bytes_per_sample: of the output, as it crosses, on average.
+
+    Raises:
+        ValueError: the modules lie on different ranks, or the sizes do not divide.
+    """
+    if source[1].ranks != destination[1].ranks:
+        raise ValueError(
+            f"no bridge from '{source[0]}' to '{destination[0]}': they are not on the same ranks"
+        )
+    _check_sizes(source, destination, global_batch_size)
+    return _bridge(source, destination, global_batch_size, bytes_per_sample, None)
+
+
+def _bridge(
+    source: tuple[str, RankGrid],
+    destination: tuple[str, RankGrid],
+    global_batch_size: int,
+    bytes_per_sample: int,
+    form: Form | None,
+) -> DisjointBridge:
     senders = _replicas(source[1], global_batch_size, last_stage=True)
     receivers = _replicas(destination[1], global_batch_size, last_stage=False)
     leaders = route("leader", senders, receivers, bytes_per_sample)
@@ -87,6 +126,13 @@ def _check(
     ours, theirs = source[1].ranks, destination[1].ranks
     if ours.start < theirs.stop and theirs.start < ours.stop:
         raise ValueError(f"no bridge {names}: they share ranks")
+    _check_sizes(source, destination, global_batch_size)
+
+
+def _check_sizes(
+    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], global_batch_size: int
+) -> None:
+    names = f"from '{source[0]}' to '{destination[0]}'"
     fewer, more = sorted((_size(source[1], "dp"), _size(destination[1], "dp")))
     if more % fewer:
         raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
@@ -150,8 +196,9 @@ def _route(
                 f"cannot share its samples evenly"
             )
         return replace(chosen, reason=f"{form.capitalize()}, as asked for.")
-    # Replicas repeat the same pattern: the first of it is enough to compare.
-    times = min(len(senders), len(receivers))
+    # Replicas repeat the same pattern: the first of it is enough to compare. On shared ranks they
+    # do not, as what a rank keeps is another share for each.
+    times = 1 if _share_ranks(senders, receivers) else min(len(senders), len(receivers))
     pattern = (senders[: len(senders) // times], receivers[: len(receivers) // times])
     tried = [route(name, *pattern, bytes_per_sample) for name in FORMS]
     possible = [candidate for candidate in tried if candidate is not None]
@@ -166,6 +213,11 @@ def _route(
     ]
     reason = f"The {best.form} form moves least: {_moved(best, times)}; {', '.join(others)}."
     return replace(chosen, reason=reason)
+
+
+def _share_ranks(senders: Sequence[Replica], receivers: Sequence[Replica]) -> bool:
+    sending = {rank for replica in senders for rank in replica.ranks}
+    return any(not sending.isdisjoint(replica.ranks) for replica in receivers)
 
 
 def _compared(other: Route, best: Route, times: int, bytes_per_sample: int) -> str:

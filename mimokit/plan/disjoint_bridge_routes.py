@@ -41,6 +41,11 @@ class Transfer:
         """The rank that sends and the rank that receives."""
         return self.source_rank, self.destination_rank
 
+    @property
+    def moves(self) -> bool:
+        """Whether it is sent at all: what a rank gives itself it keeps."""
+        return self.source_rank != self.destination_rank
+
 
 def numbered(transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, int]]:
     """Yield transfers, each with its number among those of the same two ranks: the tag's split."""
@@ -88,13 +93,14 @@ class Route:
 
     Attributes:
         form: leader, shards or copies.
-        transfers: what crosses between the modules, by the receiving rank, then by sample.
+        transfers: what crosses between the modules, by the receiving rank, then by sample; on
+            shared ranks also what a rank keeps.
         groups: receiving ranks that then broadcast (the leader) or gather (in this order) among
             themselves; empty where nobody has to.
-        bytes_between: bytes that cross between the modules.
+        bytes_between: bytes that cross from rank to rank between the modules.
         bytes_busiest: the most of them that one rank sends or receives.
         bytes_within: bytes that the groups then receive from within.
-        messages: transfers between the modules.
+        messages: transfers from rank to rank.
         reason: one sentence that says what was chosen, and why.
     """
 
@@ -134,7 +140,7 @@ def route(
         for transfer in _to_replica(form, senders, receiver, number % served)
     )
     grouped = ranks > 1 and form != "copies"
-    moved = [(t, (t.stop - t.start) * bytes_per_sample) for t in transfers]
+    moved = [(t, (t.stop - t.start) * bytes_per_sample) for t in transfers if t.moves]
     load: Counter[int] = Counter()
     for transfer, size in moved:
         load[transfer.source_rank] += size
@@ -148,7 +154,7 @@ def route(
         bytes_between=sum(size for _, size in moved),
         bytes_busiest=max(load.values(), default=0),
         bytes_within=(ranks - 1) * whole if grouped else 0,
-        messages=len(transfers),
+        messages=len(moved),
     )
 
 
@@ -175,5 +181,6 @@ def _to_replica(
             # The ranks of a sending group hold the same: they take turns.
             turn = (number * len(wanted) + index) % len(sender.ranks)
             source = sender.leader if form == "leader" else sender.ranks[turn]
+            source = rank if rank in sender.ranks else source  # it has them already
             found.append(Transfer(source, rank, begin, end))
     return found

@@ -18,7 +18,11 @@ from mimokit.config.tag_room import tag_problems, too_many
 from mimokit.config.worlds import ResolvedWorld, resolve, unknown_world_size
 from mimokit.plan.batch import plan_batch
 from mimokit.plan.bridge import BYTES_PER_NUMBER, plan_colocated_bridge
-from mimokit.plan.disjoint_bridge import plan_disjoint_bridge, without_gradient
+from mimokit.plan.disjoint_bridge import (
+    plan_disjoint_bridge,
+    plan_first_stage_bridge,
+    without_gradient,
+)
 from mimokit.plan.pipeline import plan_pipeline
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.types import Bridge, LayoutPlan
@@ -117,12 +121,15 @@ def _bridge(
 ) -> Bridge:
     """Return how the output of one module reaches the next."""
     bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER
-    if config.model.deployment_mode != "heterogeneous":
+    mode = config.model.deployment_mode
+    staged = mode == "colocated" and destination.pipeline_parallel > 1
+    if mode != "heterogeneous" and not staged:
         bridge = plan_colocated_bridge(source, destination, global_batch_size, bytes_per_sample)
         if config.model.has_backward(source.module):
             return bridge
         return replace(bridge, bytes_backward=0)  # no gradient crosses
-    apart = plan_disjoint_bridge(
+    between = plan_first_stage_bridge if staged else plan_disjoint_bridge
+    apart = between(
         (source.module, source.grid),
         (destination.module, destination.grid),
         global_batch_size,

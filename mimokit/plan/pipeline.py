@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
-from mimokit.config.topology import Topology
+from mimokit.config.topology import Topology, upstream
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.schedule import (
     Action,
@@ -33,12 +33,17 @@ class PipelinePlan:
         ranks: by index of a stage: its ranks, all of which do the same.
         modalities: (module, what it is of), for every module of the graph.
         three_axes: modules from which integers of three axes travel; see `plan_slots`.
+        around: modules that run forward over all micro-batches before the first action of the
+            schedule, and backward after its last.
+        text_heads: modules that read words for the language model; see `plan_slots`.
     """
 
     schedule: Schedule
     ranks: tuple[range, ...]
     modalities: tuple[tuple[str, Modality], ...]
     three_axes: frozenset[str] = frozenset()
+    around: tuple[str, ...] = ()
+    text_heads: frozenset[str] = frozenset()
 
     @property
     def graph(self) -> StageGraph:
@@ -48,7 +53,7 @@ class PipelinePlan:
     @cached_property
     def slots(self) -> SlotPlan:
         """The slots that tensors have in the messages between stages."""
-        return plan_slots(self.graph, dict(self.modalities), self.three_axes)
+        return plan_slots(self.graph, dict(self.modalities), self.three_axes, self.text_heads)
 
     def stage_of(self, rank: int) -> Stage:
         """Return the stage that a rank works on.
@@ -104,8 +109,9 @@ def plan_pipeline(
 ) -> PipelinePlan | None:
     """Return the 1F1B pipeline of a layout, or None where nothing is cut into stages.
 
-    Modules that share their ranks are one pipeline: that of the language module, of which the
-    first stage also holds the encoders.
+    Modules that share their ranks are one pipeline: that of the language module. In homogeneous
+    mode its first stage also holds the encoders; in colocated mode they run forward over all
+    micro-batches before it begins, and backward after its end.
 
     Args:
         mode: homogeneous, colocated or heterogeneous.
@@ -127,7 +133,9 @@ def plan_pipeline(
         graph = stage_graph(topology, {n: m.pipeline_parallel for n, m in modules.items()})
     elif language.pipeline_parallel > 1:
         graph = stage_graph({llm_module_name: ()}, {llm_module_name: language.pipeline_parallel})
-        frozen, absent = (), ()  # the encoders are part of a stage, they are none of their own
+        # Encoders are part of the first stage, or they run before and after: none is a stage.
+        frozen, absent = (), ()
+        loads = {llm_module_name: loads[llm_module_name]}
     else:
         return None
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
@@ -136,9 +144,12 @@ def plan_pipeline(
     schedule = plan_schedule(graph, num_microbatches, frozen=frozen, absent=absent, loading=loading)
     kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
     names = [name for name, _ in graph.topology]
+    encoders = upstream(dict(graph.topology), llm_module_name)
     return PipelinePlan(
         schedule,
         ranks,
         tuple((name, kinds.get(name, "vision")) for name in names),
         frozenset(three_axes).intersection(names),
+        tuple(name for name in topology if mode == "colocated" and name != llm_module_name),
+        text_heads=frozenset(name for name in encoders if kinds.get(name) == "text"),
     )

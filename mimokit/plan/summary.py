@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.types import (
@@ -143,7 +144,8 @@ def _colocated_cells(bridge: ColocatedBridge) -> tuple[str, ...]:
 
 
 def _disjoint_cells(bridge: DisjointBridge) -> tuple[str, ...]:
-    shown = [f"{t.source_rank}→{t.destination_rank}" for t in bridge.forward.transfers[:4]]
+    moving = (t for t in bridge.forward.transfers if t.moves)
+    shown = [f"{t.source_rank}→{t.destination_rank}" for t in islice(moving, 4)]
     more = " …" if bridge.forward.messages > 4 else ""
     return ", ".join(shown) + more, _route_text(bridge.forward), _route_text(bridge.backward)
 

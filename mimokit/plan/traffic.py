@@ -141,9 +141,10 @@ def _colocated(bridge: ColocatedBridge, count: int) -> Iterator[Flow]:
 
 def _disjoint(bridge: DisjointBridge, count: int) -> Iterator[Flow]:
     for route in (bridge.forward, bridge.backward):
-        if not route.transfers:
+        moving = [transfer for transfer in route.transfers if transfer.moves]
+        if not moving:
             continue  # no gradient crosses to what is frozen
-        rows = np.array([_columns(transfer) for transfer in route.transfers], dtype=np.int64)
+        rows = np.array([_columns(transfer) for transfer in moving], dtype=np.int64)
         samples = rows[:, 3] - rows[:, 2]
         per_sample = route.bytes_between / max(1, int(samples.sum()))
         yield _pairs("bridge", rows[:, 0], rows[:, 1], samples * per_sample * count)

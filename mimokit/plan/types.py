@@ -43,7 +43,8 @@ class ModuleBatch:
         samples: rank -> the samples of the global batch that the rank computes.
         loads: ranks that read data for this module.
         loaded: loading rank -> the samples of the global batch that it reads. In colocated mode
-            this is the range of the module with fewer replicas, otherwise it equals `samples`.
+            without a pipeline this is the range of the module with fewer replicas, otherwise it
+            equals `samples`.
     """
 
     micro_batch_size: int
@@ -100,6 +101,9 @@ class ColocatedBridge:
 class DisjointBridge:
     """How the output of `source` reaches `destination` on other ranks, per micro-batch.
 
+    On the same ranks, in colocated mode, where the destination is a pipeline: then its first stage
+    are the other ranks, and what they have computed themselves they keep.
+
     The ranks of the source's last pipeline stage send forward to those of the destination's first
     stage, and receive the gradient back. Every rank of a tensor (and context) parallel group holds
     the whole output of its replica.
@@ -140,7 +144,8 @@ class LayoutPlan:
         modules: module -> its ranks, in the order of the config.
         batch: who reads and computes which samples.
         bridges: how outputs cross between modules, one per edge of the topology: colocated where
-            modules share their ranks, disjoint where each has its own.
+            modules share their ranks, disjoint where each has its own or the language model shares
+            them as a pipeline.
         pipeline: in which order stages work, or None where nothing is cut into stages.
     """
 

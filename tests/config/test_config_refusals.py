@@ -57,6 +57,11 @@ def test_colocated_has_no_pipeline() -> None:
         {"data_parallel": 4}, {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 1}
     )
     assert refusal(content)[:3] == (LANGUAGE, "pipeline_parallel", 2)
+    fix = only(problems(content)).fix
+    assert fix == {"path": "runtime.pipeline_schedule", "value": "three_phase"}
+    assert problems(put(content, fix["path"], fix["value"])) == ()
+    found = problems(put(content, "model.deployment_mode", "heterogeneous"))
+    assert ("runtime", "pipeline_schedule") in [(each.module, each.field) for each in found]
 
 
 def test_colocated_ranks_are_as_many() -> None:

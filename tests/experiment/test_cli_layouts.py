@@ -65,14 +65,31 @@ def test_a_step_can_be_another_than_the_files(tmp_path: Path) -> None:
     assert seconds_of(str(file)) > seconds_of(PRESET)
 
 
+COLOCATED_STEP = ["--seq-length", "4096", "--global-batch", "256"]
+"""With it the best colocated layout of Qwen3-VL 30B on 64 H200 has a pipeline."""
+
+
 def test_a_layout_that_cannot_be_written_is_shown_nevertheless() -> None:
-    options = ["--gpus", "64", "--gpu", "h200", "--mode", "colocated", "--export", "yaml"]
-    samples = ["--seq-length", "4096", "--global-batch", "256"]
-    done = call("search", "qwen3-vl-30b-a3b", *options, *samples)
+    options = ["--gpus", "64", "--gpu", "h200", "--mode", "colocated", "--export", "bridge"]
+    done = call("search", "qwen3-vl-30b-a3b", *options, *COLOCATED_STEP)
     assert done.exit_code == 2
     assert "Best layouts" in done.stdout
-    assert "colocated modules without a pipeline only; export torchrun" in done.stderr
+    assert "this layout is colocated; choose a heterogeneous one" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_colocated_pipeline_that_was_found_is_planned_and_predicted_again(tmp_path: Path) -> None:
+    file = tmp_path / "found.yaml"
+    options = ["--gpus", "64", "--gpu", "h200", "--mode", "colocated", "--export", "yaml"]
+    found = call(
+        "search", "qwen3-vl-30b-a3b", *options, "--output", str(file), "--json", *COLOCATED_STEP
+    )
+    assert found.exit_code == 0, found.output
+    best = json.loads(found.stdout.splitlines()[0])["finalists"][0]
+    assert list(best["layout"]["modules"].values())[-1]["pipeline_parallel"] > 1
+    assert seconds_of(str(file)) == best["seconds"]
+    planned = call("plan", str(file))
+    assert "run forward before it and backward after it" in " ".join(planned.stdout.split())
 
 
 def test_another_model_takes_the_place_of_the_files(tmp_path: Path) -> None:

@@ -15,7 +15,13 @@ def sizes(tp: int = 1, dp: int | None = 1, cp: int = 1, pp: int = 1, offset: int
 
 
 def layout(
-    mode: str, language: Sizes, base_batch_size: int, num_microbatches: int = 1, **encoders: Sizes
+    mode: str,
+    language: Sizes,
+    base_batch_size: int,
+    num_microbatches: int = 1,
+    *,
+    schedule: str | None = None,
+    **encoders: Sizes,
 ) -> ExperimentConfig:
     """Return a config in which sizes divide whatever they are cut into; hidden size 5040."""
     network = {
@@ -42,5 +48,6 @@ def layout(
             "vocab_size": 5040,
             "image_special_token_id": 9000,
         },
+        "runtime": {"pipeline_schedule": schedule},
     }
     return config_from_mapping(content)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mimokit.config.checks.subject import Subject
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.problems import Fix, Problem
+from mimokit.config.runtime import THREE_PHASE
 
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 
@@ -80,19 +81,35 @@ def _homogeneous(subject: Subject) -> Iterator[Problem]:
 def _colocated(subject: Subject) -> Iterator[Problem]:
     for name, module in subject.sizes.items():
         if module.pipeline_parallel != 1 and subject.sound_ranks(name):
-            yield Problem(
-                name,
-                "pipeline_parallel",
-                module.pipeline_parallel,
-                f"Module '{name}': pipeline_parallel is {module.pipeline_parallel}, but modules "
-                "that share their ranks in colocated mode run without a pipeline; set it to 1, or "
-                "use heterogeneous mode.",
-                {"path": size_path(name, "pipeline_parallel"), "value": 1},
-            )
+            yield from _colocated_pipeline(subject, name, module.pipeline_parallel)
     yield from _offset_problems(subject, "colocated")
     for name in subject.sizes:
         yield from _count_problem(subject, name)
     yield from _replica_problems(subject)
+
+
+def _colocated_pipeline(subject: Subject, name: str, stages: int) -> Iterator[Problem]:
+    """Yield the pipeline of a module on shared ranks, unless the schedule has a phase for it.
+
+    Three phases have one for the language model's. Without a runtime section nobody has asked for
+    them.
+    """
+    fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
+    right = "set it to 1, or use heterogeneous mode"
+    runtime, path = subject.runtime, "runtime.pipeline_schedule"
+    if runtime is not None and name == subject.model.llm_module_name:
+        if runtime.pipeline_schedule == THREE_PHASE or not subject.sound(path):
+            return
+        fix = {"path": path, "value": THREE_PHASE}
+        right = f"set it to 1, plan it with {path} {THREE_PHASE}, or use heterogeneous mode"
+    yield Problem(
+        name,
+        "pipeline_parallel",
+        stages,
+        f"Module '{name}': pipeline_parallel is {stages}, but modules that share their ranks in "
+        f"colocated mode run without a pipeline; {right}.",
+        fix,
+    )
 
 
 def _offset_problems(subject: Subject, mode: str) -> Iterator[Problem]:

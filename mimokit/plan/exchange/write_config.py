@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from mimokit.config import ExperimentConfig, config_from_mapping
 from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.config.runtime import THREE_PHASE
 from mimokit.plan.architecture import EncoderBranch, Model, VisionEncoder
 from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange.configs import PRECISION, workload_of_config
@@ -59,13 +60,13 @@ def config_of_layout(
     else:
         known = _given(model)
         content = _sections(layout, workload, known)
-    refuse_if_any(_colocated_pipelines(layout))
     content["model"] |= _ranks(layout, known)
     content["data"] |= {
         "base_batch_size": int(layout.modules[layout.language].micro_batch),
         "num_microbatches": micro_batches(layout, workload),
     }
     _set_workload(content, layout, workload)
+    _set_schedule(content, layout)
     _suppose(content, supposed or {})
     config = _with_inputs(content, layout, workload, known)
     refuse_if_any(lost_of_layout(config, layout))
@@ -90,29 +91,6 @@ def to_yaml(
     return config_of_layout(
         layout, workload, model=model, experiment=experiment, supposed=supposed
     ).to_yaml()
-
-
-def _colocated_pipelines(layout: Layout) -> Iterator[Problem]:
-    """Yield the pipelines on shared ranks, which are predicted and which no config can hold.
-
-    The MIMO config that experiments follow takes pipeline size 1 of every colocated module, as its
-    schedule there is `forward_backward_no_pipelining`; Megatron-Bridge's
-    `MegatronMIMOParallelismConfig.finalize` refuses modules that share ranks altogether (main of
-    August 2026; the three phases around a language model's pipeline are on a branch).
-    """
-    if layout.mode != "colocated":
-        return
-    for name, sizes in layout.modules.items():
-        if sizes.pipeline > 1:
-            plain, stages = plain_name(name, layout), int(sizes.pipeline)
-            yield Problem(
-                plain,
-                "pipeline_parallel",
-                stages,
-                f"Module '{plain}': pipeline_parallel is {stages}, which can be predicted, but "
-                "experiments and Megatron-Bridge have colocated modules without a pipeline only; "
-                "export torchrun or slurm, or choose a layout with 1 or of another mode.",
-            )
 
 
 def _given(model: Model | None) -> Model:
@@ -191,6 +169,13 @@ def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -
     content["runtime"].pop("precision", None)
     if workload.precision != PRECISION:
         content["runtime"]["precision"] = workload.precision
+
+
+def _set_schedule(content: dict[str, Any], layout: Layout) -> None:
+    """Say in place which schedule a layout has, where it is not the one of its mode."""
+    staged = layout.modules[layout.language].pipeline > 1
+    if layout.mode == "colocated" and staged:
+        content["runtime"]["pipeline_schedule"] = THREE_PHASE
 
 
 def _suppose(content: dict[str, Any], supposed: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,13 @@ import pytest
 import mimokit
 from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
 from mimokit.plan.architecture import load_model
-from mimokit.plan.exchange import config_of_layout, layout_of_config, to_yaml, workload_of_config
+from mimokit.plan.exchange import (
+    config_of_layout,
+    layout_of_config,
+    to_bridge,
+    to_yaml,
+    workload_of_config,
+)
 from mimokit.plan.prediction import Layout, Workload, predict
 from mimokit.plan.sizes import ParallelSizes
 
@@ -60,12 +67,27 @@ def test_the_prediction_of_an_experiment() -> None:
 def test_what_the_modes_forbid_is_refused() -> None:
     layout = Layout(
         "colocated",
-        {"images": ParallelSizes(data=4), "language": ParallelSizes(pipeline=2, data=2)},
+        {"images": ParallelSizes(pipeline=2, data=2), "language": ParallelSizes(data=4)},
     )
     with pytest.raises(ConfigError, match="without a pipeline"):
         config_of_layout(layout, Workload(4096, 8), model=load_model("llava-1.5-7b"))
     with pytest.raises(ConfigError, match="give the model or an experiment"):
         config_of_layout(layout, Workload(4096, 8))
+
+
+def test_a_pipeline_between_the_phases_of_its_encoders_is_kept() -> None:
+    modules = {"images": ParallelSizes(data=4), "language": ParallelSizes(pipeline=2, data=2)}
+    modules["language"] = replace(modules["language"], micro_batch=2)
+    layout = Layout("colocated", modules)
+    config = config_of_layout(layout, Workload(4096, 16), model=load_model("llava-1.5-7b"))
+    assert config.runtime.pipeline_schedule == "three_phase"
+    assert layout_of_config(config) == layout
+    plain = replace(modules["language"], pipeline=1, data=4, micro_batch=1)
+    flat = Layout("colocated", {**modules, "language": plain})
+    again = config_of_layout(flat, Workload(4096, 16), experiment=config)
+    assert again.runtime.pipeline_schedule == "colocated"
+    with pytest.raises(ConfigError, match="this layout is colocated; choose a heterogeneous one"):
+        to_bridge(layout, Workload(4096, 16))
 
 
 def test_an_open_number_of_replicas_is_asked_for() -> None:

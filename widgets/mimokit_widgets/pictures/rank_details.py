@@ -163,6 +163,9 @@ def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
         name = f"{bridge.source} → {bridge.destination}, {way}"
         found = [t for t in route.transfers if rank in (t.source_rank, t.destination_rank)]
         for transfer in found[:MOST_PEERS]:
+            if not transfer.moves:
+                yield f"{name}: keeps {named_samples((transfer.start, transfer.stop))}."
+                continue
             sends = transfer.source_rank == rank
             other = transfer.destination_rank if sends else transfer.source_rank
             what = named_samples((transfer.start, transfer.stop))

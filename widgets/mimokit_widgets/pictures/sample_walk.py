@@ -130,7 +130,10 @@ def _single(plan: LayoutPlan, module: str) -> bool:
 def _messages(bridge: DisjointBridge, sample: int, backward: bool) -> str:
     route = bridge.backward if backward else bridge.forward
     what = "its gradient" if backward else "the output"
-    found = [t for t in route.transfers if t.start <= sample < t.stop]
+    crossing = [t for t in route.transfers if t.start <= sample < t.stop]
+    found = [t for t in crossing if t.moves]
+    if not found:
+        return f"{what} stays on rank {crossing[0].source_rank:,}, which goes on with it"
     pairs = ", ".join(f"{t.source_rank:,} → {t.destination_rank:,}" for t in found[:4])
     more = f" and {len(found) - 4:,} more" if len(found) > 4 else ""
     then = {"leader": ", which tells its group", "shards": ", whose group gathers", "copies": ""}
