@@ -6,8 +6,9 @@ them. Steps in seconds are not to be compared; percentages of gain are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mimokit.config.runtime import DeploymentMode
@@ -32,7 +33,7 @@ FILE = "heterogeneous-parallelism-2605.27678.csv"
 COLUMNS = names(
     "table mode encoder llm seq vision_pct gpus gbs num_microbatches enc_tp enc_cp enc_pp "
     "enc_dp llm_tp llm_cp llm_pp llm_dp enc_opt_instances enc_recompute llm_recompute "
-    "precision gpu time_ms tokens_gain_pct_vs_H"
+    "precision gpu peak_mem_gb time_ms tokens_gain_pct_vs_H"
 )
 SOFTWARE = "megatron-mimo"
 MODES: Mapping[str, DeploymentMode] = {
@@ -45,6 +46,8 @@ PATCHES = 1024
 PATCHES_PER_TOKEN = 0.5
 """What encoders compute per image token of the sequence: fitted to this table, as is the time in
 which a host launches a layer of `megatron-mimo`, and nothing else."""
+MICRO_BATCHES = (1, 2, 4)
+"""Samples per micro-batch that runs may have had where the table does not say."""
 ENCODERS = {
     "1B": (40, 1408, 16, 6144),  # EVA-CLIP-g
     "3B": (36, 2560, 20, 10240),
@@ -103,7 +106,23 @@ def read_gains(folder: Path) -> list[Gain]:
 
 
 def predicted_outcome(row: Row) -> Outcome:
-    """Return what the predictor says of one row."""
+    """Return what the predictor says of one row.
+
+    Where the row does not say how many samples a micro-batch has, it is the number whose memory
+    comes closest to the row's; without memory either it is 1.
+    """
+    given, gigabytes = whole(row, "num_microbatches", 0), number(row, "peak_mem_gb")
+    if given:
+        return _with_micro_batch(row, whole(row, "gbs") / whole(row, "llm_dp") / given)
+    if gigabytes is None:
+        return _with_micro_batch(row, MICRO_BATCHES[0])
+    return min(
+        (_with_micro_batch(row, size) for size in MICRO_BATCHES),
+        key=lambda one: abs(math.log(float(one.memory) / (1e9 * gigabytes))),
+    )
+
+
+def _with_micro_batch(row: Row, micro_batch: float) -> Outcome:
     model = stand_in(row["encoder"], row["llm"])
     images = whole(row, "seq") * float(row["vision_pct"]) / 100 / PATCHES * PATCHES_PER_TOKEN
     workload = Workload(
@@ -112,28 +131,39 @@ def predicted_outcome(row: Row) -> Outcome:
         row["precision"],
         {model.branches[0].name: EncoderInput(PATCHES, images)},
     )
-    layout = Layout(MODES[row["mode"]], _sizes(row, model))
+    layout = Layout(MODES[row["mode"]], _sizes(row, model, micro_batch))
     hardware, software = load_hardware(row["gpu"].split("-")[0]), load_software(SOFTWARE)
     language, encoders = terms_of(model, layout, workload, hardware, software)
     return outcome_of(layout.mode, language, encoders, workload, hardware)
 
 
-def _sizes(row: Row, model: MultimodalModel) -> dict[str, ParallelSizes]:
-    batch, count = whole(row, "gbs"), whole(row, "num_microbatches", 0)
-    found: dict[str, ParallelSizes] = {}
-    for prefix, name in (("enc", model.branches[0].name), ("llm", model.language.name)):
-        data = whole(row, f"{prefix}_dp")
-        found[name] = ParallelSizes(
-            tensor=whole(row, f"{prefix}_tp"),
-            context=whole(row, f"{prefix}_cp"),
-            pipeline=whole(row, f"{prefix}_pp"),
-            data=data,
-            # An encoder with more replicas than samples takes a share of a sample's images.
-            micro_batch=batch / data / count if count else 1,
-            recompute=RECOMPUTE_NAMES.index(row[f"{prefix}_recompute"]),
-            instances=whole(row, "enc_opt_instances", 1) if prefix == "enc" else 1,
-        )
-    return found
+def _sizes(row: Row, model: MultimodalModel, micro_batch: float) -> dict[str, ParallelSizes]:
+    """Return the sizes of both modules.
+
+    A colocated encoder encodes all samples of its replica in one phase, others those of one
+    micro-batch of the language model; with more replicas than samples each takes a share of the
+    images.
+    """
+    at_once = whole(row, "gbs") if row["mode"] == "C" else micro_batch * whole(row, "llm_dp")
+    encoder = replace(
+        _sizes_of(row, "enc", at_once / whole(row, "enc_dp")),
+        instances=whole(row, "enc_opt_instances", 1),
+        # With more tensor-parallel ranks, measured memory shrinks by no more than this.
+        sequence_parallel=False,
+    )
+    language = _sizes_of(row, "llm", micro_batch)
+    return {model.branches[0].name: encoder, model.language.name: language}
+
+
+def _sizes_of(row: Row, prefix: str, micro_batch: float) -> ParallelSizes:
+    return ParallelSizes(
+        tensor=whole(row, f"{prefix}_tp"),
+        context=whole(row, f"{prefix}_cp"),
+        pipeline=whole(row, f"{prefix}_pp"),
+        data=whole(row, f"{prefix}_dp"),
+        micro_batch=micro_batch,
+        recompute=RECOMPUTE_NAMES.index(row[f"{prefix}_recompute"]),
+    )
 
 
 def stand_in(encoder: str, language: str) -> MultimodalModel:

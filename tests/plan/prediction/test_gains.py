@@ -1,0 +1,57 @@
+"""Rows of the paper's tables as the judge reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.prediction.gains import COLUMNS, FILE, predicted_outcome, read_gains
+from tests.benchmarks.prediction.tables import DataError
+
+HOMOGENEOUS = {
+    "table": "A2", "mode": "H", "encoder": "1B", "llm": "14B", "seq": "8192", "vision_pct": "50.0",
+    "gpus": "72", "gbs": "288", "num_microbatches": "", "enc_tp": "4", "enc_cp": "1", "enc_pp": "1",
+    "enc_dp": "18", "llm_tp": "4", "llm_cp": "1", "llm_pp": "1", "llm_dp": "18",
+    "enc_opt_instances": "1", "enc_recompute": "none", "llm_recompute": "none",
+    "precision": "bf16", "gpu": "H100-80GB", "peak_mem_gb": "57.2", "time_ms": "7570.0",
+    "tokens_gain_pct_vs_H": "",
+}  # fmt: skip
+COLOCATED = HOMOGENEOUS | {
+    "mode": "C", "enc_tp": "1", "enc_dp": "72", "llm_tp": "2", "llm_pp": "2", "peak_mem_gb": "57.1",
+    "time_ms": "6750.0", "tokens_gain_pct_vs_H": "12.1",
+}  # fmt: skip
+
+
+def _write(folder, rows, columns=COLUMNS):
+    lines = [",".join(columns), *(",".join(row[name] for name in columns) for row in rows)]
+    (folder / FILE).write_text("\n".join(lines) + "\n")
+
+
+def test_a_gain_is_of_the_homogeneous_step_of_its_workload(tmp_path):
+    _write(tmp_path, [HOMOGENEOUS, COLOCATED])
+    (gain,) = read_gains(tmp_path)
+    ratio = predicted_outcome(HOMOGENEOUS).seconds / predicted_outcome(COLOCATED).seconds
+    assert gain.predicted == pytest.approx(100 * (ratio - 1))
+    assert gain.measured == 12.1
+    assert gain.right
+
+
+def test_measured_memory_tells_how_many_samples_a_micro_batch_has():
+    little = predicted_outcome(HOMOGENEOUS | {"peak_mem_gb": "37.0"})
+    unknown = predicted_outcome(HOMOGENEOUS | {"peak_mem_gb": ""})
+    much = predicted_outcome(HOMOGENEOUS | {"peak_mem_gb": "57.2"})
+    assert little.memory == unknown.memory < much.memory
+    # Larger micro-batches launch the encoder's layers less often.
+    assert much.encoder < little.encoder
+
+
+def test_a_colocated_encoder_encodes_its_replica_s_samples_at_once():
+    many = predicted_outcome(COLOCATED | {"num_microbatches": "16"})
+    few = predicted_outcome(COLOCATED | {"num_microbatches": "4"})
+    assert many.encoder == few.encoder
+
+
+def test_a_missing_column_is_named(tmp_path):
+    columns = tuple(name for name in COLUMNS if name != "peak_mem_gb")
+    _write(tmp_path, [HOMOGENEOUS], columns)
+    with pytest.raises(DataError, match="peak_mem_gb"):
+        read_gains(tmp_path)
