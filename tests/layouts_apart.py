@@ -114,3 +114,45 @@ def apart_multimodal_config(
     config = ExperimentConfig(model=model, data=data, runtime=runtime, name="apart")
     config.model.finalize(offset)
     return config
+
+
+def decoded_config(
+    sizes: Mapping[str, Sizes], num_microbatches: int = 1, **runtime: object
+) -> ExperimentConfig:
+    """Return a finalized config of digits with text decoders behind the language model.
+
+    Args:
+        sizes: module -> (tensor, pipeline, data parallel), of "images", "language_module" and any
+            number of decoders; they lie on their ranks in this order.
+        num_microbatches: per step.
+        runtime: what of that section is not as usual.
+    """
+    base = apart_config(sizes["images"], sizes[LANGUAGE], num_microbatches, **runtime)
+    offset, modules = 0, {}
+    networks = dict(base.model.module_architectures)
+    for name, own in sizes.items():
+        modules[name] = _sizes(own, offset)
+        offset += _ranks(own)
+        networks.setdefault(name, _decoder(2 * own[1]))
+    decoders = [name for name in sizes if name not in ("images", LANGUAGE)]
+    model = base.model.model_copy(
+        update={
+            "module_parallelisms": modules,
+            "module_architectures": networks,
+            "topology": {"images": [LANGUAGE], LANGUAGE: decoders},
+        }
+    )
+    config = base.model_copy(update={"model": model, "name": "decoded"})
+    config.model.finalize(offset)
+    return config
+
+
+def _decoder(num_layers: int) -> ModuleArchitecture:
+    return ModuleArchitecture(
+        num_layers=num_layers,
+        hidden_size=32,
+        num_attention_heads=4,
+        seq_length=42,
+        vocab_size=16,
+        modal_type="text",
+    )

@@ -12,7 +12,7 @@ from mimokit.config.base import ConfigModel, Name
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.problems import ConfigError, Problem
 from mimokit.config.runtime import DeploymentMode
-from mimokit.config.topology import upstream
+from mimokit.config.topology import downstream, upstream
 
 
 class MimoParallelismConfig(ConfigModel):
@@ -80,6 +80,12 @@ class MimoParallelismConfig(ConfigModel):
         return tuple(
             name for name in self.module_parallelisms if name in reaching - {self.llm_module_name}
         )
+
+    @property
+    def decoder_module_names(self) -> tuple[str, ...]:
+        """The modules that the language module's output reaches, in the order they were written."""
+        reached = downstream(self.module_topology, self.llm_module_name)
+        return tuple(name for name in self.module_parallelisms if name in reached)
 
     @property
     def module_topology(self) -> dict[str, tuple[str, ...]]:

@@ -44,7 +44,12 @@ class LaidOutModel:
 
     @property
     def language_module_name(self) -> str:
-        """The module that computes the loss."""
+        """The module that all encoders feed."""
+        return self.plan.llm_module_name
+
+    @property
+    def loss_module_name(self) -> str:
+        """The module of this rank that computes a loss."""
         return self.plan.llm_module_name
 
     @property

@@ -7,20 +7,25 @@ bridge, no batch slicing, no schedule, no gradient buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.engine.data.batch import ITEMS, Batch, to_device
 from mimokit.engine.data.iterators import get_data_iterator_colocated
 from mimokit.engine.data.sources import DataSource
+from mimokit.engine.data.targets import targets_of
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import MimoModel
+from mimokit.engine.megatron import MimoModel, ProcessGroupCollection
 from mimokit.engine.mimo_model import vision_language_provider
+from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
+from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.optimizer import learning_rate_at, set_learning_rate
+from mimokit.engine.provider import inject_process_groups
+from mimokit.engine.rng import module_seed
 from mimokit.plan.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -31,7 +36,8 @@ class OracleStep:
     """One optimizer step of the oracle.
 
     Attributes:
-        loss: mean over the unmasked tokens of the step.
+        loss: mean over the unmasked tokens of the step, those of modules behind the language model
+            among them.
         gradients: module -> parameter -> gradient of that mean, after clipping; a frozen module
             has none.
         weights: module -> parameter -> weight after the step.
@@ -42,94 +48,152 @@ class OracleStep:
     weights: dict[str, Tensors]
 
 
+@dataclass(frozen=True)
+class _Whole:
+    """The whole model.
+
+    Attributes:
+        mimo: encoders and language model.
+        decoders: the modules behind the language model.
+        language: the language model's name.
+    """
+
+    mimo: MimoModel
+    decoders: dict[str, TextDecoder]
+    language: str
+
+    def modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        yield from self.mimo.modality_submodules.items()
+        yield self.language, self.mimo.language_model
+        yield from self.decoders.items()
+
+    def trained(self) -> list[torch.nn.Parameter]:
+        return [p for _, module in self.modules() for p in module.parameters() if p.requires_grad]
+
+
 def run_oracle(
-    plan: LayoutPlan, config: ExperimentConfig, source: DataSource, steps: int
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    steps: int,
+    decoders: Mapping[str, ModuleArchitecture] | None = None,
 ) -> list[OracleStep]:
     """Train in a world of one rank.
 
     Args:
         plan: of the single-rank layout with the global batch of the layout to be proven.
-        config: of the same.
+        config: of the same: encoders and language model.
         source: gives the data.
         steps: optimizer steps.
+        decoders: the modules behind the language model.
     """
-    model = vision_language_provider(config.model, config.runtime.seed).provide(plan, wrap=False)
-    assert model.model is not None
+    model = _build(plan, config, decoders or {})
     data = source(config)
     iterator = get_data_iterator_colocated(
         plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
     )
     optimizer = torch.optim.AdamW(
-        _trained(model.model),
+        model.trained(),
         lr=config.runtime.learning_rate,
         weight_decay=config.runtime.weight_decay,
         eps=config.runtime.adam_epsilon,
     )
-    language = config.model.llm_module_name
     taken = []
     for iteration in range(steps):
         set_learning_rate(optimizer, learning_rate_at(config.runtime, iteration))
-        taken.append(_step(model.model, optimizer, iterator, config, language))
+        taken.append(_step(model, optimizer, iterator, config))
     return taken
 
 
+def _build(
+    plan: LayoutPlan, config: ExperimentConfig, decoders: Mapping[str, ModuleArchitecture]
+) -> _Whole:
+    seed, language = config.runtime.seed, config.model.llm_module_name
+    provided = vision_language_provider(config.model, seed).provide(plan, wrap=False)
+    assert provided.model is not None
+    groups = provided.pg_collections[language]  # all of this one rank
+    width = config.model.get_architecture(language)
+    behind = {
+        name: _decoder(network, width, module_seed(seed, name), groups)
+        for name, network in decoders.items()
+    }
+    return _Whole(provided.model, behind, language)
+
+
+def _decoder(
+    network: ModuleArchitecture,
+    language: ModuleArchitecture,
+    seed: int,
+    groups: ProcessGroupCollection,
+) -> TextDecoder:
+    spec = text_decoder_spec(network, language, ModuleParallelismConfig(data_parallel=1), seed)
+    torch.manual_seed(seed)
+    decoder = TextDecoder(**inject_process_groups(spec, groups).params)
+    decoder.to(rank_device())
+    decoder.requires_grad_(not network.frozen)
+    return decoder
+
+
 def _step(
-    model: MimoModel,
+    model: _Whole,
     optimizer: torch.optim.AdamW,
     iterator: Iterator[Batch],
     config: ExperimentConfig,
-    language: str,
 ) -> OracleStep:
     optimizer.zero_grad()
     loss_sum, tokens = 0.0, 0.0
     for _ in range(config.data.num_microbatches):
         batch = to_device(next(iterator), rank_device())
-        loss = _loss_sum(model, batch)
+        loss, counted = _loss_sum(model, batch)
         if loss.requires_grad:  # not so where all that this micro-batch reaches is frozen
             loss.backward()  # type: ignore[no-untyped-call]
         loss_sum += float(loss.detach())
-        tokens += float(batch["loss_mask"].sum())
-    for parameter in _trained(model):
+        tokens += counted
+    for parameter in model.trained():
         if parameter.grad is None:  # an encoder of which no sample had inputs: its weights decay
             parameter.grad = torch.zeros_like(parameter)
         parameter.grad /= max(tokens, 1.0)
     if config.runtime.clip_grad > 0:
-        torch.nn.utils.clip_grad_norm_(_trained(model), config.runtime.clip_grad)
+        torch.nn.utils.clip_grad_norm_(model.trained(), config.runtime.clip_grad)
     optimizer.step()
     return OracleStep(
         loss=loss_sum / max(tokens, 1.0),
-        gradients={name: _gradients(module) for name, module in _modules(model, language)},
-        weights={name: _weights(module) for name, module in _modules(model, language)},
+        gradients={name: _gradients(module) for name, module in model.modules()},
+        weights={name: _weights(module) for name, module in model.modules()},
     )
 
 
-def _loss_sum(model: MimoModel, batch: Batch) -> torch.Tensor:
+def _loss_sum(model: _Whole, batch: Batch) -> tuple[torch.Tensor, float]:
+    """Return the sum of all losses, and how many tokens they are of."""
     tokens = batch["input_ids"].shape[1]
     mask = torch.ones(tokens, tokens, dtype=torch.bool, device=rank_device()).triu(1)[None, None]
-    logits, _ = model(
-        input_ids=batch["input_ids"],
-        position_ids=batch["position_ids"],
-        attention_mask=mask,
-        modality_inputs={
-            name: inputs
-            for name, inputs in batch["modality_inputs"].items()
-            if int(inputs[ITEMS].sum())
-        },
-    )
+    with hidden_states_of(model.mimo.language_model) as hidden:
+        logits, _ = model.mimo(
+            input_ids=batch["input_ids"],
+            position_ids=batch["position_ids"],
+            attention_mask=mask,
+            modality_inputs={
+                name: inputs
+                for name, inputs in batch["modality_inputs"].items()
+                if int(inputs[ITEMS].sum())
+            },
+        )
+    total = _masked_sum(logits, batch["labels"], batch["loss_mask"])
+    counted = float(batch["loss_mask"].sum())
+    for name, decoder in model.decoders.items():
+        labels, loss_mask = targets_of(batch, name)
+        total = total + _masked_sum(decoder(hidden[-1], mask), labels, loss_mask)
+        counted += float(loss_mask.sum())
+    return total, counted
+
+
+def _masked_sum(
+    logits: torch.Tensor, labels: torch.Tensor, loss_mask: torch.Tensor
+) -> torch.Tensor:
     losses = torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, 1), batch["labels"].flatten(), reduction="none"
+        logits.float().flatten(0, 1), labels.flatten(), reduction="none"
     )
-    loss_mask: torch.Tensor = batch["loss_mask"]
     return (losses * loss_mask.flatten()).sum()
-
-
-def _modules(model: MimoModel, language: str) -> Iterator[tuple[str, torch.nn.Module]]:
-    yield from model.modality_submodules.items()
-    yield language, model.language_model
-
-
-def _trained(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _gradients(module: torch.nn.Module) -> Tensors:

@@ -57,7 +57,8 @@ class StepResult:
     """What one optimizer step gave, over all ranks.
 
     Attributes:
-        loss: mean over the unmasked tokens of the step.
+        loss: mean over the unmasked tokens of the step, those of modules behind the language model
+            among them.
         num_tokens: unmasked tokens.
         grad_norm: over all modules, before clipping.
         module_tokens: module -> tokens it computed.
@@ -140,7 +141,7 @@ def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResu
 
 def _counted_once(layout: Layout, losses: list[MicrobatchLoss]) -> int:
     """Return the tokens of this rank if it speaks for its tensor-parallel group, else 0."""
-    group = layout.pg_collections.get(layout.language_module_name)
+    group = layout.pg_collections.get(layout.loss_module_name)
     if group is None or group.tp.rank() > 0:
         return 0
     return sum(loss.num_tokens for loss in losses)
@@ -154,12 +155,12 @@ def _reduce(layout: Layout, losses: list[MicrobatchLoss], norm: float, stop: boo
     names = list(layout.plan.modules)
     groups = layout.pg_collections
     share = {name: 1.0 / groups[name].tp.size() if name in groups else 0.0 for name in names}
-    language = share[layout.language_module_name]
+    own = share[layout.loss_module_name]
     counted = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in names}
     values = [
         float(stop),
-        sum(loss.loss_sum for loss in losses) * language,
-        sum(loss.num_tokens for loss in losses) * language,
+        sum(loss.loss_sum for loss in losses) * own,
+        sum(loss.num_tokens for loss in losses) * own,
         *(counted[name] * share[name] for name in names),
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())

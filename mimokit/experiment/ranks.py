@@ -5,10 +5,11 @@ The engine is imported on the rank, so that the notebook's own process stays fre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
-from mimokit.config import ExperimentConfig
+from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.engine.evaluations import Evaluations
 from mimokit.plan.calibration import RankMeasurements
 from mimokit.plan.types import LayoutPlan
@@ -36,14 +37,18 @@ def train_rank(
 
 
 def oracle_rank(
-    plan: LayoutPlan, config: ExperimentConfig, source: DataSource | None, steps: int
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource | None,
+    steps: int,
+    decoders: Mapping[str, ModuleArchitecture],
 ) -> tuple[str, list[OracleStep]]:
     """Run the oracle; return the name of the data and the steps."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.oracle import run_oracle
 
     data = source or default_data
-    return data(config).name, run_oracle(plan, config, data, steps)
+    return data(config).name, run_oracle(plan, config, data, steps, decoders)
 
 
 def compare_rank(

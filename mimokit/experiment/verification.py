@@ -11,7 +11,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig, ModuleParallelismConfig, check_runnable
+from mimokit.config import (
+    ExperimentConfig,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+    check_runnable,
+)
 from mimokit.experiment import ranks
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.plan import plan as make_plan
@@ -171,7 +176,13 @@ def verify(
     check_runnable(layout)
     alone = single_rank(layout)
     name, oracle = cluster.run(
-        ranks.oracle_rank, make_plan(alone), alone, data, steps, world_size=1
+        ranks.oracle_rank,
+        make_plan(_thawed(alone)),
+        alone,
+        data,
+        steps,
+        _decoders(layout),
+        world_size=1,
     )[0]
     plan = make_plan(layout)
     by_rank: list[list[StepDifference]] = cluster.run(
@@ -207,15 +218,26 @@ def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def single_rank(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the same model and global batch on one rank."""
+    """Return the same encoders, language model and global batch on one rank.
+
+    Modules behind the language model are none of a homogeneous layout; see `run_oracle`.
+    """
     language = config.model.get_parallelism(config.model.llm_module_name)
+    behind = _decoders(config)
     model = config.model.model_copy(
         update={
             "deployment_mode": "homogeneous",
             "module_parallelisms": {
                 name: ModuleParallelismConfig(data_parallel=1)
                 for name in config.model.module_parallelisms
+                if name not in behind
             },
+            "module_architectures": {
+                name: network
+                for name, network in config.model.module_architectures.items()
+                if name not in behind
+            },
+            "topology": None,
         }
     )
     data = config.data.model_copy(
@@ -223,6 +245,24 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     )
     runtime = config.runtime.model_copy(update={"pipeline_schedule": "homogeneous"})
     return ExperimentConfig(model=model, data=data, runtime=runtime, name=config.name)
+
+
+def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
+    model = config.model
+    return {name: model.get_architecture(name) for name in model.decoder_module_names}
+
+
+def _thawed(config: ExperimentConfig) -> ExperimentConfig:
+    """Return a config that can be planned although all that is trained lies behind its modules.
+
+    What is frozen decides nothing in a plan of one rank.
+    """
+    networks = {
+        name: network.model_copy(update={"frozen": False})
+        for name, network in config.model.module_architectures.items()
+    }
+    model = config.model.model_copy(update={"module_architectures": networks})
+    return config.model_copy(update={"model": model})
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:

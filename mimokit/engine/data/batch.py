@@ -16,6 +16,9 @@ A batch is a dictionary:
                                                   [sum of t*h*w, features], patches in order (see
                                                   `mimokit.engine.models.patches`)
         }}}
+    targets: {module: {                           of modules behind the language model; one that is
+        "labels", "loss_mask"                     left out writes the token after the next
+        }}                                        [samples, tokens]
 
 Every tensor is cut along the dimension in which its samples lie. Items lie in the order of their
 samples, and the rows that they become in the order of the items.

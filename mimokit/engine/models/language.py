@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -50,6 +52,22 @@ class LanguageModel(GPTModel):  # type: ignore[misc]
         weight = self._tied_copy()
         if weight is not None and weight.requires_grad:
             dist.all_reduce(weight.main_grad, group=self.embd_group)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
+    """Collect what comes out of the layers that a rank holds, [tokens, samples, hidden].
+
+    On the last stage that is what its logits are made of, which Megatron returns alone.
+    """
+    found: list[torch.Tensor] = []
+    hook = language_model.decoder.register_forward_hook(
+        lambda _, given, output: found.append(output)
+    )
+    try:
+        yield found
+    finally:
+        hook.remove()
 
 
 def language_model_spec(

@@ -173,7 +173,8 @@ class MultiModulePipelineCommunicator:
             samples = {**batch[bridge.source].samples, **batch[bridge.destination].samples}
             edge = _edge_of(bridge, self.pipeline)
             slot = self.pipeline.slots.edges[edge.index].start
-            grids = bridge.source in self.pipeline.three_axes
+            images = dict(self.pipeline.modalities)[bridge.source] == "vision"
+            grids = images and bridge.source in self.pipeline.three_axes
             for direction, route in enumerate((bridge.forward, bridge.backward)):
                 communicator = RouteCommunicator(
                     route,

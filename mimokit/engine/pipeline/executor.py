@@ -158,8 +158,8 @@ class StageExecutor:
         if batch is None:
             return
         if self._look is not None:
-            if stage.ends:
-                self._look(held.output.tensor, batch)
+            if stage.ends and held.output.logits is not None:
+                self._look(held.output.logits, batch)
             return
         self._lose(held, stage.loss(held.output, batch))
 

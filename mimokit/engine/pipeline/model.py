@@ -19,10 +19,12 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     ensure_memory_buffer,
 )
+from mimokit.engine.models.decoder import text_decoder_spec
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.modality import encoder_kind, encoder_submodule_spec
 from mimokit.engine.models.transformer import StagePart
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
+from mimokit.engine.pipeline.decoder_stage import DecoderStage
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage, ModuleStage
 from mimokit.engine.provider import SeededMimoModel, inject_process_groups
@@ -63,8 +65,13 @@ class HeterogeneousModel:
 
     @property
     def language_module_name(self) -> str:
-        """The module that computes the loss."""
+        """The module that all encoders feed."""
         return self.plan.llm_module_name
+
+    @property
+    def loss_module_name(self) -> str:
+        """The module of this rank that computes a loss, if any does: its only one."""
+        return self.stage.name
 
     @property
     def mailbox(self) -> Mailbox:
@@ -139,17 +146,29 @@ def _stage_of(
 ) -> ModuleStage:
     language = config.llm_module_name
     sizes, initial_seed = config.get_parallelism(name), module_seed(seed, name)
-    if name != language:
-        spec = encoder_submodule_spec(
-            config.get_architecture(name),
-            config.get_architecture(language),
-            sizes,
-            initial_seed,
-            part,
-        )
-        return _encoder_stage(config, name, spec, groups, part)
-    spec = language_model_spec(config.get_architecture(name), sizes, initial_seed, part)
-    return _language_stage(config, plan, spec, groups, part, seed)
+    network, language_network = config.get_architecture(name), config.get_architecture(language)
+    if name == language:
+        spec = language_model_spec(network, sizes, initial_seed, part)
+        return _language_stage(config, plan, spec, groups, part, seed)
+    if name in config.decoder_module_names:
+        spec = text_decoder_spec(network, language_network, sizes, initial_seed, part)
+        return _decoder_stage(config, name, spec, groups, part)
+    spec = encoder_submodule_spec(network, language_network, sizes, initial_seed, part)
+    return _encoder_stage(config, name, spec, groups, part)
+
+
+def _decoder_stage(
+    config: MimoParallelismConfig,
+    name: str,
+    spec: ModuleSpec,
+    groups: ProcessGroupCollection,
+    part: StagePart,
+) -> DecoderStage:
+    decoder = spec.module(**inject_process_groups(spec, groups).params).to(rank_device())
+    decoder.requires_grad_(not config.is_frozen(name))
+    wrapped = wrap_data_parallel(decoder, decoder.config, groups)
+    width = config.get_architecture(config.llm_module_name).hidden_size
+    return DecoderStage(name, wrapped, part.first, part.last, width)
 
 
 def _encoder_stage(
@@ -202,4 +221,5 @@ def _language_stage(
         modalities,
         merge_sizes={n: own.merge_size for n, own in networks.items() if own.any_image_size},
         three_axes=config.get_architecture(name).mrope_section is not None,
+        feeds=bool(plan.topology[name]),
     )

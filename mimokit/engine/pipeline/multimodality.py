@@ -33,7 +33,7 @@ class Microbatch:
     Attributes:
         given: the branches that have arrived, by edge, and the batch that was read.
         output: what the stage computed, until its backward.
-        loss: where the model ends.
+        loss: where a module has one.
         num_tokens: unmasked tokens of the loss.
         gradients: of the output, one per edge behind the stage.
     """
@@ -129,14 +129,17 @@ class PipelineStageMultimodality:
         self._of(microbatch).gradients.append(gradient)
 
     def backward_one_chunk(self, microbatch: int) -> None:
-        """Run one backward for all branches."""
+        """Run one backward for all branches, from a loss, what came back from behind, or both."""
         held = self._of(microbatch)
         assert held.output is not None
         output = held.output.tensor
+        roots: dict[torch.Tensor, torch.Tensor | None] = {}
         if held.loss is not None and held.loss.requires_grad:
-            held.loss.backward()  # type: ignore[no-untyped-call]
-        elif held.loss is None and output.requires_grad:
-            torch.autograd.backward(output, sum(held.gradients[1:], held.gradients[0]))
+            roots[held.loss] = None
+        if output.requires_grad and (held.loss is None or held.gradients):
+            roots[output] = sum(held.gradients[1:], held.gradients[0])
+        if roots:
+            torch.autograd.backward(list(roots), list(roots.values()))
         # Only the gradients of what came in are needed from here on.
         held.output, held.loss, held.gradients = None, None, []
 

@@ -14,6 +14,7 @@ from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID
 from mimokit.engine.pipeline.packing import Packed, assemble, causal_mask, check_grids, check_rows
 from mimokit.engine.pipeline.shapes import Shapes, hidden_of, meta_like
@@ -42,14 +43,16 @@ class StageOutput:
     """What a stage hands on.
 
     Attributes:
-        tensor: hidden states or rows; logits at the end of the language model.
+        tensor: hidden states or rows; logits where nobody takes any.
         counts: items, or rows, per sample.
         integers: further small integers that the next stage needs, as int64 tensors.
+        logits: [samples, tokens, vocabulary / TP], where the module has a loss here.
     """
 
     tensor: torch.Tensor
     counts: list[int]
     integers: tuple[torch.Tensor, ...] = ()
+    logits: torch.Tensor | None = None
 
 
 def split_integers(
@@ -99,7 +102,7 @@ class PipelineStage(ABC):
         return False
 
     def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
-        """Return (sum of losses, unmasked tokens) where the model ends here."""
+        """Return (sum of losses, unmasked tokens) where the module has a loss here."""
         return None
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
@@ -255,12 +258,15 @@ class EncoderStage(ModuleStage):
 class LanguageStage(ModuleStage):
     """A stage of the language model: words and rows of other modules in, logits out.
 
+    Where modules behind it take what it has made of every token, it hands on those rows instead.
+
     Args:
         model: Megatron's `MimoModel` around the part of the language model.
         modalities: edge of the stage graph -> the modality whose rows come over it.
         merge_sizes: of the modalities whose images differ in size.
         three_axes: tokens have positions of three axes, which packing works out and each stage
             hands on to the next.
+        feeds: modules come behind it.
     """
 
     def __init__(
@@ -273,12 +279,14 @@ class LanguageStage(ModuleStage):
         modalities: Mapping[int, str],
         merge_sizes: Mapping[str, int],
         three_axes: bool,
+        feeds: bool = False,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
         self._modalities = modalities
         self._merge_sizes = merge_sizes
         self._three_axes = three_axes
+        self._feeds = feeds
 
     def _forward(self, given: StageInput) -> StageOutput:
         device = next(self.wrapped.parameters()).device
@@ -291,10 +299,17 @@ class LanguageStage(ModuleStage):
             self.wrapped.module.set_input_tensor(hidden)
             combined, mask = None, causal_mask(hidden.shape[0], device)
             positions = next(iter(given.integers.get(edge, ())), None)
-        output = self.wrapped(
-            input_ids=None, position_ids=positions, decoder_input=combined, attention_mask=mask
-        )
-        return StageOutput(output, [], () if positions is None else (positions,))
+        with hidden_states_of(self.wrapped.module) as hidden_states:
+            output = self.wrapped(
+                input_ids=None, position_ids=positions, decoder_input=combined, attention_mask=mask
+            )
+        if not self.last:
+            return StageOutput(output, [], () if positions is None else (positions,))
+        if not self._feeds:
+            return StageOutput(output, [], logits=output)
+        samples, tokens = output.shape[:2]
+        rows = hidden_states[-1].transpose(0, 1).flatten(0, 1)
+        return StageOutput(rows, [tokens] * samples, logits=output)
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Join words and the rows of all modules that have any in this micro-batch."""
@@ -319,6 +334,8 @@ class LanguageStage(ModuleStage):
         """Return the hidden states of one sample, from a zero-forward of packing on "meta"."""
         width = int(self.wrapped.module.config.hidden_size)
         taken = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
+        if self.last and self._feeds:
+            return meta_like((1, width), self.dtype), meta_like((1,), torch.int64)
         positions = (meta_like((3, 1, 1), torch.int64),) if self._three_axes else ()
         if not self.first:
             return (taken[0], *positions)
@@ -336,10 +353,10 @@ class LanguageStage(ModuleStage):
 
     def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
         """Return the loss on the last stage."""
-        if not self.last:
+        if output.logits is None:
             return None
         group = self.wrapped.module.pg_collection.tp
-        losses = vocab_parallel_cross_entropy(output.tensor, batch["labels"], group)
+        losses = vocab_parallel_cross_entropy(output.logits, batch["labels"], group)
         return masked_loss_sum(losses, batch["loss_mask"])
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:

@@ -65,7 +65,10 @@ class SlotPlan:
 
 
 def plan_slots(
-    graph: StageGraph, modalities: Mapping[str, Modality], three_axes: Collection[str] = ()
+    graph: StageGraph,
+    modalities: Mapping[str, Modality],
+    three_axes: Collection[str] = (),
+    text_heads: Collection[str] = (),
 ) -> SlotPlan:
     """Return the slots of every edge.
 
@@ -74,6 +77,7 @@ def plan_slots(
         modalities: module -> what it is of; the language model is text.
         three_axes: modules from which integers of three axes travel: encoders of images that differ
             in size (their grids), a language model with such positions (from stage to stage).
+        text_heads: modules that read words for the language model: their texts differ in length.
 
     Raises:
         KeyError: a module is of no modality.
@@ -87,7 +91,8 @@ def plan_slots(
             for edge in incoming:
                 if modalities[edge.modality] != modality:
                     continue
-                size = HEADER + _tensors(graph, edge, modality, edge.modality in three_axes)
+                axes, head = edge.modality in three_axes, edge.modality in text_heads
+                size = HEADER + _tensors(graph, edge, "audio" if head else modality, axes)
                 edges[edge.index] = range(begin, begin + size)
                 counts[modality] += size
                 begin += size
@@ -95,10 +100,8 @@ def plan_slots(
     return SlotPlan(tuple(stages), tuple(edges))
 
 
-def _tensors(graph: StageGraph, edge: StageEdge, modality: Modality, three_axes: bool) -> int:
+def _tensors(graph: StageGraph, edge: StageEdge, kind: Modality, three_axes: bool) -> int:
     within = graph.stages[edge.source].module == graph.stages[edge.destination].module
     if within:
-        head = bool(dict(graph.topology)[edge.modality])  # it feeds another module
-        kind = "audio" if modality == "text" and head else modality
         return _WITHIN[kind] + _AXES * three_axes
-    return _BETWEEN + _GRIDS * three_axes
+    return _BETWEEN + _GRIDS * (three_axes and kind == "vision")  # only images have grids

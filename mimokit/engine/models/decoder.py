@@ -1,0 +1,100 @@
+"""A text decoder behind the language model: its hidden rows in, further tokens out.
+
+The language model writes the next token; a decoder looks at what it has made of every token so far
+and writes one of its own: the one after the next, if nothing else is asked for. (That is a head of
+multi-token prediction, Gloeckle et al. 2024, arXiv:2404.19737, with layers, a width and ranks of
+its own.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.engine.megatron import (
+    GPTModel,
+    ModuleSpec,
+    TransformerConfig,
+    get_gpt_layer_local_spec,
+)
+from mimokit.engine.models.layer import seeded
+from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
+
+
+class TextDecoder(GPTModel):  # type: ignore[misc]
+    """Megatron's `GPTModel` over rows instead of words: a projection to its width, layers, logits.
+
+    Args:
+        config: Megatron's transformer configuration.
+        input_size: width of the rows that come in.
+        initial_seed: of the projection, which every tensor-parallel rank holds whole.
+        part: what of it this pipeline stage holds.
+        options: of `GPTModel`.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        input_size: int,
+        initial_seed: int,
+        part: StagePart,
+        **options: Any,
+    ) -> None:
+        super().__init__(config, pre_process=False, post_process=part.last, **options)
+        self.part = part
+        if part.first:
+            torch.manual_seed(initial_seed)
+            self.projection = torch.nn.Parameter(torch.empty(config.hidden_size, input_size))
+            config.init_method(self.projection)
+
+    def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Run what this stage holds.
+
+        Args:
+            hidden: [tokens, samples, width]; of the rows on the first stage, else its own.
+            attention_mask: [1, 1, tokens, tokens], True where nobody may look.
+
+        Returns:
+            [tokens, samples, hidden]; on the last stage logits [samples, tokens, vocabulary / TP].
+        """
+        if self.part.first:
+            hidden = torch.nn.functional.linear(hidden, self.projection)
+        self.set_input_tensor(hidden)
+        output: torch.Tensor = super().forward(
+            input_ids=None, position_ids=None, attention_mask=attention_mask
+        )
+        return output
+
+
+def text_decoder_spec(
+    architecture: ModuleArchitecture,
+    language: ModuleArchitecture,
+    parallelism: ModuleParallelismConfig,
+    initial_seed: int = 0,
+    part: StagePart = WHOLE,
+) -> ModuleSpec:
+    """Return the spec of a decoder; the provider injects `pg_collection`.
+
+    Args:
+        architecture: of the decoder.
+        language: of the language model, whose rows it takes.
+        parallelism: of the decoder.
+        initial_seed: see `SeededTransformerLayer`.
+        part: what of it a pipeline stage holds.
+    """
+    return ModuleSpec(
+        module=TextDecoder,
+        params={
+            "config": transformer_config(architecture, parallelism),
+            "input_size": language.hidden_size,
+            "initial_seed": initial_seed,
+            "part": part,
+            "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
+            "vocab_size": architecture.vocab_size,
+            "max_sequence_length": architecture.seq_length,
+            "position_embedding_type": "rope",
+            "pg_collection": None,
+        },
+    )

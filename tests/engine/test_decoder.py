@@ -1,0 +1,164 @@
+"""Text decoders behind the language model, on ranks of their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.config import ConfigError, check_runnable
+from mimokit.engine.data.targets import targets_of
+from mimokit.experiment import Evaluations, Stepper, train, verify
+from tests.invariance import assert_computes_the_same
+from tests.layouts_apart import decoded_config
+from tests.layouts_multimodal import LANGUAGE
+
+LAYOUTS = {
+    "one rank each": ((1, 1, 1), (1, 1, 1), (1, 1, 1)),
+    "fan-in to two tensor-parallel ranks": ((1, 1, 2), (1, 1, 2), (2, 1, 1)),
+    "fan-out to two stages": ((1, 1, 1), (2, 1, 1), (1, 2, 2)),
+    "a language model of two stages": ((2, 1, 1), (1, 2, 2), (1, 1, 2)),
+}
+
+
+def _config(images, language, writer, *options, **runtime):
+    sizes = {"images": images, LANGUAGE: language, "writer": writer}
+    return decoded_config(sizes, *options, **runtime)
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 4])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_decoder_computes_what_one_process_computes(cluster, layout, num_microbatches):
+    assert_computes_the_same(cluster, _config(*layout, num_microbatches))
+
+
+def test_two_decoders(cluster):
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 2, 1), "writer": (1, 1, 1), "other": (1, 2, 1)}
+    assert_computes_the_same(cluster, decoded_config(sizes, 4))
+
+
+@pytest.mark.parametrize("frozen", ["writer", LANGUAGE])
+def test_beside_a_frozen_module(cluster, frozen):
+    config = _config((1, 1, 1), (1, 1, 1), (1, 1, 1), 2)
+    config.model.get_architecture(frozen).frozen = True
+    report = assert_computes_the_same(cluster, config)
+    assert report.gradient_differences[0]["images"] > 0
+
+
+def test_behind_a_model_of_which_nothing_is_trained(cluster):
+    config = _config((1, 1, 1), (1, 2, 1), (1, 1, 1), 2)
+    for frozen in ("images", LANGUAGE):
+        config.model.get_architecture(frozen).frozen = True
+    backward = {a.stage for s in range(4) for a in _actions(config, s) if a.kind == "backward"}
+    assert backward == {3}
+    assert_computes_the_same(cluster, config)
+
+
+def _actions(config, stage):
+    return mimokit.plan(config).pipeline.schedule.actions(stage)
+
+
+def test_behind_tied_embeddings_and_positions_of_three_axes(cluster):
+    config = _config((1, 1, 1), (1, 2, 1), (1, 1, 1), 2)
+    config.model.get_architecture(LANGUAGE).tied_embeddings = True
+    config.model.get_architecture(LANGUAGE).mrope_section = [2, 1, 1]
+    report = verify(cluster, config)
+    assert report.passed, report.verdict
+
+
+def _forget_what_comes_from_behind():
+    """Plant: the language model goes back from its own loss alone."""
+    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+
+    def take(self, microbatch, gradient):
+        if self.stage.name != "language_module":
+            kept(self, microbatch, gradient)
+
+    kept = PipelineStageMultimodality.take_gradient
+    PipelineStageMultimodality.kept, PipelineStageMultimodality.take_gradient = kept, take
+
+
+def _remember_it_again():
+    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+
+    PipelineStageMultimodality.take_gradient = PipelineStageMultimodality.kept
+
+
+def test_check_catches_a_decoder_that_teaches_the_language_model_nothing(cluster):
+    cluster.run(_forget_what_comes_from_behind, world_size=3)
+    try:
+        config = _config((1, 1, 1), (1, 1, 1), (1, 1, 1), clip_grad=0.0)
+        report = verify(cluster, config, steps=1)
+    finally:
+        cluster.run(_remember_it_again, world_size=3)
+    assert report.loss_differences[0] <= 1e-5
+    assert report.gradient_differences[0]["writer"] <= 1e-5
+    assert report.gradient_differences[0][LANGUAGE] > 1e-2
+    assert report.gradient_differences[0]["images"] > 1e-2
+
+
+def test_it_trains_is_tested_and_counted(cluster, tmp_path):
+    config = _config((1, 1, 1), (1, 1, 2), (1, 1, 1), 2, num_iterations=3)
+    result = train(
+        cluster, config, evaluations=Evaluations(final_samples=16), directory=tmp_path
+    ).result()
+    assert result.steps.groupby("iteration")["loss"].nunique().tolist() == [1] * 3
+    assert result.evaluations["samples"].tolist() == [16]
+    one = result.steps.iloc[0]
+    assert one["writer_tokens_per_sec"] == one["language_module_tokens_per_sec"] > 0
+
+
+def test_the_stepper_sees_rows_cross_to_the_decoder_and_gradients_come_back(cluster):
+    with Stepper(cluster, _config((1, 1, 1), (1, 1, 2), (1, 1, 1))) as stepper:
+        while not stepper.moments or not stepper.now.result:
+            stepper.next()
+        crossed = {
+            (piece.crossing.backward, piece.crossing.source_rank, piece.crossing.destination_rank)
+            for moment in stepper.moments
+            for piece in moment.pieces
+            if piece.crossing.destination == "writer"
+        }
+        assert crossed == {(False, 1, 3), (False, 2, 3), (True, 3, 1), (True, 3, 2)}
+        assert not stepper.differences
+
+
+def test_the_token_after_the_next():
+    batch = {"labels": torch.tensor([[5, 6, 7, 10]]), "loss_mask": torch.tensor([[0.0, 1, 1, 1]])}
+    labels, loss_mask = targets_of(batch, "writer")
+    assert labels.tolist() == [[6, 7, 10, 0]]
+    assert loss_mask.tolist() == [[1, 1, 1, 0]]
+
+
+def test_targets_that_a_batch_names():
+    own = {"labels": torch.tensor([[1, 2]]), "loss_mask": torch.ones(1, 2)}
+    batch = {"input_ids": torch.zeros(1, 2), "targets": {"writer": own}}
+    assert targets_of(batch, "writer")[0] is own["labels"]
+    own["loss_mask"] = torch.ones(1, 3)
+    with pytest.raises(ValueError, match=r"loss_mask of module 'writer' .* shape \(1, 3\), but"):
+        targets_of(batch, "writer")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"modal_type": None}, "behind 'language_module' and is no text decoder, which can be"),
+        ({"vocab_size": 15}, "vocab_size is 15, but it writes tokens of the 16 of data.vocab_size"),
+        ({"vocab_size": 17}, "vocab_size is 17, which tensor_parallel 2 does not divide"),
+    ],
+)
+def test_decoders_that_can_be_planned_but_not_run(changed, told):
+    config = _config((1, 1, 1), (1, 1, 1), (2, 1, 1))
+    writer = config.model.get_architecture("writer").model_copy(update=changed)
+    config.model.module_architectures["writer"] = writer
+    mimokit.plan(config)
+    with pytest.raises(ConfigError, match=told):
+        check_runnable(config)
+
+
+def test_a_chain_behind_the_language_model_can_be_planned_but_not_run():
+    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "writer": (1, 1, 1), "other": (1, 1, 1)}
+    config = decoded_config(sizes)
+    config.model.topology = {"images": [LANGUAGE], LANGUAGE: ["writer"], "writer": ["other"]}
+    mimokit.plan(config)
+    with pytest.raises(ConfigError, match="'writer': it feeds other, which can be planned but not"):
+        check_runnable(config)
