@@ -13,7 +13,7 @@ from mimokit.config.problems import refuse_if_any
 from mimokit.plan.architecture.models import Model
 from mimokit.plan.hardware import Hardware, load_hardware
 from mimokit.plan.memory import MemoryLine
-from mimokit.plan.prediction.checks import check_precision, misplaced
+from mimokit.plan.prediction.checks import check_layout, check_precision, check_price, misplaced
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.memory_table import memory_table
 from mimokit.plan.prediction.modes import Outcome, colocated, heterogeneous, homogeneous
@@ -143,10 +143,13 @@ def predict(
         price_per_gpu_hour: in dollars, for the cost per million tokens.
 
     Raises:
-        ConfigError: unknown hardware, software or precision.
+        ConfigError: unknown hardware, software or precision, a layout that cannot be built, or a
+            negative price.
     """
     gpu, stack = load_hardware(hardware), load_software(software)
     check_precision(gpu, workload)
+    check_layout(model, layout, workload)
+    check_price(price_per_gpu_hour)
     setting = Setting(gpu, stack, workload.precision)
     language, encoders = terms_of(model, layout, workload, gpu, stack)
     outcome = outcome_of(layout.mode, language, encoders, workload, gpu)

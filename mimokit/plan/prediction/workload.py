@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
 
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.architecture import (
@@ -33,6 +36,43 @@ class EncoderInput:
     length: int
     count: float = 1.0
     imbalance: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse_if_any(
+            Problem(
+                "workload", name, value, f"Encoder input: {name} is {value}; it must be {right}."
+            )
+            for name, value, least, right in (
+                ("length", self.length, 1, "a number of at least 1"),
+                ("count", self.count, 0, "a number of at least 0"),
+                ("imbalance", self.imbalance, 1, "a number of at least 1"),
+            )
+            if not least <= value < inf
+        )
+
+    @classmethod
+    def packed(cls, lengths: Sequence[int], samples: int = 1) -> EncoderInput:
+        """Return what stands for images of several sizes that are packed into one sequence.
+
+        An image attends to itself alone, so work goes with the sum of n (matrix products) and of
+        n^2 (attention). Equal images of sum n^2 / sum n patches, sum n over that many of them, have
+        both sums; lengths are whole, which leaves the second within half a patch.
+
+        Args:
+            lengths: patches of each image, or positions of each window.
+            samples: samples that hold them together.
+
+        Raises:
+            ConfigError: there is none, or one is empty.
+        """
+        refuse_if_any(
+            Problem("workload", "lengths", n, f"Encoder input: an image of {n} patches; give 1 up.")
+            for n in lengths or (0,)
+            if n < 1
+        )
+        total = sum(lengths)
+        length = round(sum(n * n for n in lengths) / total)
+        return cls(length, total / length / samples)
 
 
 @dataclass(frozen=True)
@@ -65,7 +105,7 @@ class Workload:
                 ("seq_length", self.seq_length),
                 ("global_batch", self.global_batch),
             )
-            if value < 1
+            if not isinstance(value, int | np.integer) or value < 1
         )
 
     @property
@@ -114,14 +154,19 @@ def step_flops(model: Model, workload: Workload) -> float:
     something before it is trained.
     """
     language = language_of(model)
-    total = _flops(language, workload, workload.seq_length, workload.global_batch)
-    for branch in branches_of(model):
+    branches = branches_of(model)
+    passes = 3
+    if language.name in workload.frozen:
+        passes = 2 if any(branch.name not in workload.frozen for branch in branches) else 1
+    total = _flops(language, passes, workload.seq_length, workload.global_batch)
+    for branch in branches:
         seen = workload.input_of(branch)
-        total += _flops(branch, workload, seen.length, seen.count * workload.global_batch)
+        passes = 1 if branch.name in workload.frozen else 3
+        total += _flops(branch, passes, seen.length, seen.count * workload.global_batch)
     return total
 
 
-def _flops(module: Module, workload: Workload, length: int, sequences: float) -> float:
+def _flops(module: Module, passes: int, length: int, sequences: float) -> float:
     net = net_of(module)
     visited: float = active_stack_parameters(net)
     if isinstance(module, LanguageModel):
@@ -130,6 +175,4 @@ def _flops(module: Module, workload: Workload, length: int, sequences: float) ->
         merge = getattr(module.encoder, "merge", 1) ** 2
         visited += module.encoder.parameters_outside_layers + module.projector.matrices / merge
     core = net.layers * net.heads * (net.qk_dim + net.v_dim) * float(visible_tokens(net, length))
-    frozen = module.name in workload.frozen
-    passes = 3 if not frozen else (2 if isinstance(module, LanguageModel) else 1)
     return 2 * passes * (visited + core) * length * sequences

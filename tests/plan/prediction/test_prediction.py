@@ -90,7 +90,7 @@ def test_memory_lines_add_up_to_the_fullest_rank(mode: str, context: int) -> Non
     """Modules that share ranks fill the same one; each line is the product of its factors."""
     language = ParallelSizes(2, 2, context=context, data=4 // context)
     own = ParallelSizes(2, context=context, data=4 // context)
-    encoder = own if mode == "homogeneous" else ParallelSizes(data=8)
+    encoder = own if mode == "homogeneous" else ParallelSizes(data=16)
     found = predict(llava(), layout(mode, encoder, language), WORKLOAD)
     for lines in found.lines.values():
         for line in lines:

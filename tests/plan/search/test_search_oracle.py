@@ -168,6 +168,8 @@ def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.Mon
     left = tuple(rule for rule in RULES if rule.reason != reason)
     assert len(left) == len(RULES) - 1
     monkeypatch.setattr(candidates_file, "RULES", left)
+    # Predictions refuse such sizes on their own; here the comparison has to find them.
+    monkeypatch.setattr("mimokit.plan.prediction.prediction.check_layout", lambda *_: None)
     assert compare(task, expected) != []
 
 
