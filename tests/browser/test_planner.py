@@ -156,7 +156,10 @@ def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
         planner.screenshot(f"pipeline {theme}")
         planner.open_tab("Memory and time")
         planner.field("GPU to predict for").select_option("h200")
-        expect(planner.root.locator(".prediction p")).to_contain_text("GiB: it fits")
+        planner.type("Price per GPU-hour", "2.5")
+        expect(planner.root.locator(".outcome > p")).to_contain_text("GiB: it fits")
+        expect(planner.root.locator(".outcome > p")).to_contain_text("A million tokens cost")
+        expect(planner.root.locator(".lanes .lane")).to_have_count(4)
         planner.screenshot(f"prediction {theme}")
     notebook.choose_theme(LIGHT)
 
@@ -167,6 +170,33 @@ def test_the_pipeline_tab_is_absent_where_there_is_none(notebook: NotebookPage) 
     assert "Pipeline" not in tabs.all_text_contents()
     planner.root.get_by_role("radio", name="heterogeneous").check()
     expect(planner.root.get_by_role("tab", name="Pipeline")).to_be_visible()
+
+
+def test_gpu_and_price_are_loaded_saved_and_undone(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    supposed = "\nprediction:\n  gpu: b200\n  price_per_gpu_hour: 4.25\n"
+    planner.open_tab("Memory and time")
+    gpu, price = planner.field("GPU to predict for"), planner.field("Price per GPU-hour")
+    expect(gpu).to_have_value("h100")
+    planner.drop("priced.yaml", load_preset("llava_7b_heterogeneous").to_yaml() + supposed)
+    expect(gpu).to_have_value("b200")
+    expect(price).to_have_value("4.25")
+    gpu.select_option("h200")
+    planner.type("Price per GPU-hour", "much")
+    expect(price).to_have_attribute("aria-invalid", "true")
+    expect(planner.root.locator(".complaint")).to_contain_text("is the text 'much'")
+    planner.screenshot("price refused")
+    planner.type("Price per GPU-hour", "3.5")
+    planner.expect_valid()
+    expect(planner.root.locator(".outcome > p")).to_contain_text("A million tokens cost")
+    assert "gpu: h200" in notebook.value("planner.config.to_yaml()")
+    assert notebook.value("planner.config.prediction.price_per_gpu_hour") == 3.5
+    planner.button("↶ Undo").click()
+    planner.button("↶ Undo").click()
+    expect(gpu).to_have_value("b200")
+    expect(price).to_have_value("4.25")
+    planner.open_tab("Search")
+    expect(planner.field("GPU to search for")).to_have_value("b200")
 
 
 def test_a_layout_is_saved_and_loaded_again(notebook: NotebookPage) -> None:

@@ -16,6 +16,7 @@ from mimokit.plan.search import SearchProgress, SearchResult
 from mimokit_widgets import LayoutPlanner, ParetoView
 from mimokit_widgets.pictures.found_layouts import ROWS, found_layouts, layouts_shown
 from mimokit_widgets.planner import background_search, paths
+from mimokit_widgets.planner.supposed import Supposed
 from mimokit_widgets.resolved import resolved_config
 from tests.widgets.planner_sessions import LANGUAGE, Driver
 
@@ -173,7 +174,7 @@ def test_a_search_is_cancelled_and_keeps_what_it_has(monkeypatch: pytest.MonkeyP
 def test_a_real_search_that_is_cancelled_at_once_says_so() -> None:
     search = background_search.BackgroundSearch()
     search._cancelled.set()
-    search._run(resolved_config(*_planned()), 8, "h100")
+    search._run(resolved_config(*_planned()), 8, Supposed())
     assert search.state.status == "failed"
     assert search.state.sentence.endswith(
         "the search was stopped before it found a layout that fits."

@@ -58,7 +58,7 @@ class Planner {
     this.notice = element("p", { class: "notice", role: "status" });
     this.general = new Complaints(this);
     this.numbers = new Numbers();
-    this.pictures = new Pictures(this.model, this.send);
+    this.pictures = new Pictures(this);
     this.dimmed = element("div", { class: "follows" }, this.numbers.node, this.pictures.node);
     const body = element("div", { class: "body" },
       element("div", { class: "asks" }, this.world(), this.modules(), this.batch()), this.dimmed);
@@ -171,7 +171,8 @@ class Planner {
     const rest = all.filter((each) => !taken.has(each));
     const more = state.more_problems;
     if (more) rest.push({ path: [], sentence: `And ${more} problems more.`, label: "" });
-    this.markWith(this.general, rest, [this.toolbar.name]);
+    const price = this.pictures.views.get("prediction")?.view.price;
+    this.markWith(this.general, rest, [this.toolbar.name, ...(price ? [price] : [])]);
   }
 
   markWith(complaints, found, fields) {

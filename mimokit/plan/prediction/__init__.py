@@ -3,16 +3,20 @@
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.modes import Outcome
 from mimokit.plan.prediction.prediction import Prediction, outcome_of, predict, terms_of
+from mimokit.plan.prediction.timeline import Block, PredictedTimeline, predict_timeline
 from mimokit.plan.prediction.workload import EncoderInput, Workload, step_flops
 
 __all__ = [
+    "Block",
     "EncoderInput",
     "Layout",
     "Outcome",
+    "PredictedTimeline",
     "Prediction",
     "Workload",
     "outcome_of",
     "predict",
+    "predict_timeline",
     "step_flops",
     "terms_of",
 ]

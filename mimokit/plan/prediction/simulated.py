@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mimokit.plan.hardware import Hardware
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms
-from mimokit.plan.schedule import makespan, plan_schedule, stage_graph
+from mimokit.plan.schedule import Schedule, makespan, plan_schedule, stage_graph
 from mimokit.plan.step_time.collectives import send
+
+Times = NDArray[np.float64]
 
 MOST_EVENTS = 200_000
 """Stages times micro-batches above which the closed form has to do."""
@@ -29,25 +32,38 @@ def simulated_passes(
         return None
     if layout.mode == "colocated" or stages * count > MOST_EVENTS:
         return None
-    forward, backward = _stage_times(layout, language, encoders, int(count))
+    pipeline = timed_pipeline(layout, language, encoders, hardware)
+    return float(makespan(*pipeline))
+
+
+def timed_pipeline(
+    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware
+) -> tuple[Schedule, Times, Times, Times]:
+    """Return the 1F1B schedule of a layout, with the seconds that `simulate` takes.
+
+    They are those of forward and backward, [stages, 1], and of transfers, [edges, 1]. In colocated
+    mode it is the pipeline between the phases of the encoders.
+    """
+    count, stages = int(language.micro_batches), int(language.sizes.pipeline)
+    if layout.mode == "colocated":
+        encoders = []
+    several = layout.mode == "heterogeneous" and bool(encoders)
+    forward, backward = _stage_times(layout, language, encoders, count)
     names = list(layout.modules) if several else [layout.language]
     topology = {name: (() if name == layout.language else (layout.language,)) for name in names}
     pipelines = {name: int(layout.modules[name].pipeline) for name in names}
     graph = stage_graph(topology, pipelines)
-    schedule = plan_schedule(graph, int(count))
+    schedule = plan_schedule(graph, count)
     hop = float(language.step.pipeline) / (2 * (count + stages - 1)) if stages > 1 else 0.0
     crossing = [
         hop if edge.modality == layout.language else _crossing(language, encoders, hardware)
         for edge in graph.edges
     ]
-    return float(
-        makespan(
-            schedule,
-            np.array(forward)[:, None],
-            np.array(backward)[:, None],
-            np.array(crossing)[:, None] if crossing else 0.0,
-        )
-    )
+    return schedule, _column(forward), _column(backward), _column(crossing)
+
+
+def _column(seconds: list[float]) -> Times:
+    return np.array(seconds, dtype=np.float64)[:, None]
 
 
 def _stage_times(

@@ -7,52 +7,65 @@ from typing import Any
 from mimokit.charts.palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.plan.types import LayoutPlan
+from mimokit_widgets.pictures.step_timeline import step_timeline
+from mimokit_widgets.planner.supposed import Supposed
 from mimokit_widgets.resolved import resolved_config
 
 SMALLEST_SHARE = 0.001
 GIB = 2**30
 
 
-def prediction_bars(config: ExperimentConfig, plan: LayoutPlan, gpu: str) -> dict[str, Any]:
-    """Return the predicted step of a layout on a GPU, or why it cannot be predicted.
+def prediction_bars(
+    config: ExperimentConfig, plan: LayoutPlan, supposed: Supposed
+) -> dict[str, Any]:
+    """Return the predicted step of a layout, or why it cannot be predicted.
 
     Args:
         config: the config of the plan.
         plan: its plan; every data_parallel is known there.
-        gpu: a name of `mimokit.plan.hardware.hardware_names`.
+        supposed: the GPU, its price and the software.
     """
     # The predictor takes its time to import; nobody should wait for it before it is asked for.
     from mimokit.plan.architecture.from_config import model_of_config
     from mimokit.plan.exchange import layout_of_config, workload_of_config
-    from mimokit.plan.hardware import hardware_names
-    from mimokit.plan.prediction import predict
+    from mimokit.plan.prediction import predict, predict_timeline
 
-    picture: dict[str, Any] = {"gpu": gpu, "gpus": list(hardware_names()), "step": [], "memory": []}
+    picture: dict[str, Any] = {"step": [], "memory": [], "timeline": None}
     resolved = resolved_config(config, plan)
+    gpu, software = supposed.gpu, supposed.software
     try:
-        found = predict(
+        asked = (
             model_of_config(resolved.model),
             layout_of_config(resolved),
             workload_of_config(resolved),
             gpu,
         )
+        found = predict(*asked, software=software, price_per_gpu_hour=supposed.price)
+        timeline = predict_timeline(*asked, software=software)
     except ConfigError as error:
         return {**picture, "sentence": str(error), "fits": True}
     return {
         **picture,
         "fits": found.fits,
+        "timeline": step_timeline(timeline, tuple(plan.modules)),
         "sentence": (
             f"{found.seconds:.3g} s a step, in four cases of five within {found.low:.3g} and "
             f"{found.high:.3g} s; {found.tokens_per_second:,.0f} tokens/s, "
             f"{found.tflops_per_gpu:.0f} TFLOP/s per GPU, {found.utilisation:.0%} of its peak. "
             f"The fullest rank takes {found.peak_memory / GIB:.1f} of "
             f"{found.capacity / GIB:.1f} GiB: {'it fits' if found.fits else 'it does not fit'}."
+            f"{_cost(found)}"
         ),
         "step": _step(found),
         "memory": [
             _memory(plan, name, lines, found.capacity) for name, lines in found.lines.items()
         ],
     }
+
+
+def _cost(found: Any) -> str:
+    dollars = found.dollars_per_million_tokens
+    return "" if dollars is None else f" A million tokens cost {dollars:.3g} dollars."
 
 
 def _step(found: Any) -> list[dict[str, Any]]:

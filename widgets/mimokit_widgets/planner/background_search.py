@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit_widgets.planner.limits import MOST_RANKS
+from mimokit_widgets.planner.supposed import Supposed
 
 if TYPE_CHECKING:
     from mimokit.plan.search import SearchProgress, SearchResult
@@ -67,13 +68,13 @@ class BackgroundSearch:
         self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def start(self, config: ExperimentConfig, gpus: int, gpu: str) -> None:
+    def start(self, config: ExperimentConfig, gpus: int, supposed: Supposed) -> None:
         """Begin to search the layouts of a config's model, unless a search goes on.
 
         Args:
             config: with every data_parallel known.
             gpus: how many there are.
-            gpu: a name of `mimokit.plan.hardware.hardware_names`.
+            supposed: GPU, software and price.
         """
         if self.state.goes_on:
             return
@@ -85,7 +86,10 @@ class BackgroundSearch:
         self._cancelled = threading.Event()
         self._become(SearchState("running"))
         self._thread = threading.Thread(
-            target=self._run, args=(config, gpus, gpu), name="LayoutPlanner search", daemon=True
+            target=self._run,
+            args=(config, gpus, supposed),
+            name="LayoutPlanner search",
+            daemon=True,
         )
         self._thread.start()
 
@@ -104,9 +108,9 @@ class BackgroundSearch:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _run(self, config: ExperimentConfig, gpus: int, gpu: str) -> None:
+    def _run(self, config: ExperimentConfig, gpus: int, supposed: Supposed) -> None:
         try:
-            result = self._search(config, gpus, gpu)
+            result = self._search(config, gpus, supposed)
         except ConfigError as error:
             self._become(SearchState("failed", sentence=" ".join(str(error).splitlines())))
         except Exception as error:  # a thread has nobody else to tell
@@ -115,7 +119,7 @@ class BackgroundSearch:
         else:
             self._become(SearchState("done", 1.0, result.evaluated, "", result, config))
 
-    def _search(self, config: ExperimentConfig, gpus: int, gpu: str) -> SearchResult:
+    def _search(self, config: ExperimentConfig, gpus: int, supposed: Supposed) -> SearchResult:
         # Nobody should wait for the search to be imported before it is asked for.
         from mimokit.plan.search import search
 
@@ -124,7 +128,9 @@ class BackgroundSearch:
         return search(
             config,
             gpus=gpus,
-            hardware=gpu,
+            hardware=supposed.gpu,
+            software=supposed.software,
+            price_per_gpu_hour=supposed.price,
             progress=self._progress,
             cancelled=self._cancelled.is_set,
         )

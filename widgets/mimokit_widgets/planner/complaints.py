@@ -16,6 +16,8 @@ from mimokit_widgets.planner.paths import (
     NETWORK_FIELDS,
     NETWORKS,
     OF_DATA,
+    PREDICTION,
+    PREDICTION_FIELDS,
     SIZE_FIELDS,
     SIZES,
     TOKENS,
@@ -35,6 +37,7 @@ _KNOWN: Mapping[Path, tuple[str, ...]] = {
     ("model",): (*MimoParallelismConfig.model_fields, "llm_rank_offset"),
     ("data",): DATA_FIELDS,
     ("runtime",): tuple(RuntimeConfig.model_fields),
+    PREDICTION: PREDICTION_FIELDS,
 }
 
 

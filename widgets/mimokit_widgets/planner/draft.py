@@ -38,6 +38,14 @@ class Draft:
         return copy.deepcopy(dict(self.content))
 
 
+def same_layout(one: Draft, other: Draft) -> bool:
+    """Return whether two drafts differ in nothing but what predictions suppose."""
+    if one is other:
+        return True
+    plain = [replace(each, content={**each.content, "prediction": None}) for each in (one, other)]
+    return plain[0] == plain[1]
+
+
 def content_of(source: ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]) -> Any:
     """Return the sections of a config, a mapping, the path of a YAML file or `preset:NAME`.
 

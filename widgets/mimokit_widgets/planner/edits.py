@@ -14,6 +14,7 @@ from mimokit_widgets.planner.networks import network_fields
 from mimokit_widgets.planner.paths import (
     NETWORKS,
     OF_DATA,
+    PREDICTION,
     SIZES,
     TOKENS,
     Path,
@@ -22,8 +23,10 @@ from mimokit_widgets.planner.paths import (
 )
 
 TEXT_FIELDS = ("name", "deployment_mode", "llm_module_name", "encoder_module_name")
+DECIMAL_FIELDS = ("price_per_gpu_hour",)
 MOST_DIGITS = 40
 _WHOLE = re.compile(r"[+-]?\d+")
+_DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
 
 
 def parsed(text: str) -> object:
@@ -37,10 +40,21 @@ def parsed(text: str) -> object:
     return plain
 
 
+def parsed_decimal(text: str) -> object:
+    """Return what a field for a decimal number holds: a number, None for nothing, or the text."""
+    whole = parsed(text)
+    if not isinstance(whole, str):
+        return whole
+    plain = whole.removeprefix("$").strip().replace(",", "")
+    return float(plain) if _DECIMAL.fullmatch(plain) and len(plain) <= MOST_DIGITS else whole
+
+
 def set_field(draft: Draft, path: Sequence[str], text: str) -> Draft:
     """Set the field at a path to what was typed; an empty field is left out."""
     field = path[-1]
     value = text.strip() or None if field in TEXT_FIELDS else parsed(text)
+    if field in DECIMAL_FIELDS:
+        value = parsed_decimal(text)
     if tuple(path) == ("model", "deployment_mode"):
         return set_mode(draft, text)
     return with_value(draft, tuple(path), value)
@@ -287,6 +301,8 @@ def _content_with(draft: Draft, path: Path, value: object) -> dict[str, Any]:
         current = inner
     if value is None:
         current.pop(path[-1], None)
+        if not current and path[:-1] == PREDICTION:
+            content.pop(path[0])  # a section that says nothing
     else:
         current[path[-1]] = value
     return content

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mimokit.config import ConfigError, ExperimentConfig
+from mimokit_widgets.planner.supposed import Supposed
 
 if TYPE_CHECKING:
     from mimokit.plan.prediction import Layout
@@ -25,13 +27,15 @@ def same_task(config: ExperimentConfig, task: SearchTask) -> bool:
 
 
 def config_with(
-    layout: Layout, task: SearchTask, *configs: ExperimentConfig | None
+    layout: Layout, task: SearchTask, supposed: Supposed, *configs: ExperimentConfig | None
 ) -> ExperimentConfig:
     """Return a config with a layout that a search found.
 
     Args:
         layout: what was found.
         task: what was asked.
+        supposed: what the planner supposes; where the search supposed something else, the config
+            says that, so that what was found is what is predicted.
         configs: the first that describes what was searched keeps all but its layout; where none
             does, the config says what the search knew.
 
@@ -42,4 +46,36 @@ def config_with(
 
     kept = next((one for one in configs if one is not None and same_task(one, task)), None)
     model = None if kept is not None else task.model
-    return config_of_layout(layout, task.workload, model=model, experiment=kept)
+    return config_of_layout(
+        layout,
+        task.workload,
+        model=model,
+        experiment=kept,
+        supposed=_otherwise_supposed(task, supposed),
+    )
+
+
+def _otherwise_supposed(task: SearchTask, supposed: Supposed) -> dict[str, object]:
+    """Return what a search supposed and a planner does not; what has no name is left out."""
+    from mimokit.plan.hardware import hardware_names, load_hardware
+    from mimokit.plan.step_time import load_software, software_names
+
+    other: dict[str, object] = {}
+    if not _is(supposed.gpu, task.hardware, load_hardware):
+        other["gpu"] = next(
+            (n for n in hardware_names() if load_hardware(n) == task.hardware), None
+        )
+    if not _is(supposed.software, task.software, load_software):
+        names = software_names()
+        other["software"] = next((n for n in names if load_software(n) == task.software), None)
+    if task.price_per_gpu_hour != supposed.price:
+        other["price_per_gpu_hour"] = task.price_per_gpu_hour
+    return other
+
+
+def _is(name: str, known: object, load: Callable[[str], object]) -> bool:
+    """Return whether a name is that of what is known; a wrong name is of nothing."""
+    try:
+        return load(name) == known
+    except ConfigError:
+        return False

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config import (
+    DataConfig,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+    PredictionConfig,
+)
 
 Path = tuple[str, ...]
 
@@ -13,6 +18,8 @@ SIZES: Path = ("model", "module_parallelisms")
 NETWORKS: Path = ("model", "module_architectures")
 TOKENS: Path = ("model", "special_token_ids")
 LENGTHS: Path = ("data", "modality_seq_lengths")
+PREDICTION: Path = ("prediction",)
+"""What predictions and searches suppose."""
 OF_DATA: tuple[Path, ...] = (
     LENGTHS,
     ("data", "modality_presence"),
@@ -32,6 +39,7 @@ SIZE_INPUTS = (
 """The sizes that the planner has an input for; the others it keeps and shows as they stand."""
 NETWORK_FIELDS = tuple(ModuleArchitecture.model_fields)
 DATA_FIELDS = tuple(DataConfig.model_fields)
+PREDICTION_FIELDS = tuple(PredictionConfig.model_fields)
 WORLD_FIELDS = ("world_size", "ranks_per_node")
 """What is asked for beside the sections of a config."""
 
@@ -47,6 +55,8 @@ _SHORT = {
     "num_distributed_optimizer_instances": "optimizer instances",
     "base_batch_size": "batch size",
     "num_microbatches": "micro-batches",
+    "gpu": "GPU",
+    "price_per_gpu_hour": "price",
 }
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from mimokit.charts.palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
-from mimokit.plan.hardware import hardware_names
 from mimokit.plan.pipeline import PipelinePlan
 from mimokit.plan.pipeline_html import timeline_to_html
 from mimokit.plan.pipeline_summary import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
@@ -35,6 +34,7 @@ from mimokit_widgets.planner.paths import (
     LENGTHS,
     NETWORK_FIELDS,
     NETWORKS,
+    PREDICTION,
     SIZE_FIELDS,
     SIZES,
     TOKENS,
@@ -164,7 +164,7 @@ def _with_picture(
         state["pipeline"] = _pipeline(plan, plan.pipeline)
         return Screen(state)
     if tab == "prediction":
-        state["prediction"] = prediction_bars(config, plan, session.gpu)
+        state["prediction"] = prediction_bars(config, plan, session.supposed)
         return Screen(state)
     if tab == "search":
         state["search"] = _search(session, plan)
@@ -180,8 +180,6 @@ def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
     )
     shown = () if found.result is None else layouts_shown(found.result)
     return {
-        "gpu": session.gpu,
-        "gpu_names": list(hardware_names()),
         "gpus": session.search_gpus,
         "world": f"{plan.world_size:,}",
         "loaded": place_of(session.loaded_layout, shown),
@@ -235,6 +233,9 @@ def _fields(session: Session) -> dict[str, Any]:
         "world_size": _text(draft.world_size),
         "world": "" if plan is None else f"{plan.world_size:,}",
         "ranks_per_node": _text(draft.ranks_per_node),
+        "gpu": session.supposed.gpu,
+        "gpu_names": session.gpu_names,
+        "price": _text(value_at(content, (*PREDICTION, "price_per_gpu_hour"))),
         "data": {name: _text(value_at(content, ("data", name))) for name in DATA_FIELDS},
         "layers": layers_of({name: fed.get(name, []) for name in names[:MOST_MODULES]}),
         "modules": [

@@ -16,12 +16,19 @@ from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.complaints import Complaint, complaints_of
-from mimokit_widgets.planner.draft import Draft, canonical
+from mimokit_widgets.planner.draft import Draft, canonical, same_layout
 from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.outcome import Outcome, evaluate
-from mimokit_widgets.planner.paths import SIZES, mapping_at, module_names, value_at
+from mimokit_widgets.planner.paths import (
+    PREDICTION,
+    SIZES,
+    mapping_at,
+    module_names,
+    value_at,
+)
+from mimokit_widgets.planner.supposed import Supposed, supposed_of
 from mimokit_widgets.resolved import resolved_config
 
 if TYPE_CHECKING:
@@ -31,7 +38,6 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 Reply = dict[str, Any] | None
 
-GPU = "h100"
 _NAME = "letters, digits, underscores and hyphens only"
 
 
@@ -52,7 +58,6 @@ class Session:
         sample: the sample that is followed, and whether backward; None if none is.
         kind: the traffic that is shown.
         by_node: whether traffic is shown between nodes.
-        gpu: the GPU that memory and time are predicted for.
         search: the search for layouts.
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         loaded: the layout that was loaded last, and the draft that it made.
@@ -74,7 +79,6 @@ class Session:
         self.sample: tuple[int, bool] | None = None
         self.kind = "all"
         self.by_node = False
-        self.gpu = GPU
         self.search = BackgroundSearch()
         self.search_gpus = ""
         self.loaded: tuple[Layout, Draft] | None = None
@@ -92,6 +96,16 @@ class Session:
     def ranks_per_node(self) -> int:
         """Ranks of a node in the last accepted draft."""
         return int(str(self.valid_draft.ranks_per_node)) if self.valid_draft else 8
+
+    @property
+    def supposed(self) -> Supposed:
+        """What memory and time are predicted for: it stands in the draft, as the layout does."""
+        return supposed_of(self.draft)
+
+    @property
+    def gpu_names(self) -> list[str]:
+        """The GPUs to choose from; a hardware file that the draft names is one of them."""
+        return list(dict.fromkeys((*hardware_names(), self.supposed.gpu)))
 
     def take(self, draft: Draft, field: object = None) -> None:
         """Let a draft follow the one that is shown; edits of the same field are one step."""
@@ -184,7 +198,7 @@ class Session:
             searched: a config whose model was searched.
         """
         try:
-            config = config_with(layout, task, self.resolved, searched)
+            config = config_with(layout, task, self.supposed, self.resolved, searched)
         except ConfigError as error:
             self.say(str(error))
             return
@@ -194,8 +208,8 @@ class Session:
 
     @property
     def loaded_layout(self) -> Layout | None:
-        """The layout that was loaded last, None where another draft is shown now."""
-        if self.loaded is None or self.loaded[1] is not self.draft:
+        """The layout that was loaded last, None where another one is shown now."""
+        if self.loaded is None or not same_layout(self.loaded[1], self.draft):
             return None
         return self.loaded[0]
 
@@ -321,8 +335,9 @@ class Session:
         self.kind, self.by_node = str(message["kind"]), bool(message["by_node"])
 
     def _gpu(self, message: Message) -> None:
-        if str(message["name"]) in hardware_names():
-            self.gpu = str(message["name"])
+        name, path = str(message["name"]), (*PREDICTION, "gpu")
+        if name in self.gpu_names and name != self.supposed.gpu:
+            self.take(edits.with_value(self.draft, path, name), path)
 
     def _search(self, message: Message) -> None:
         self.search_gpus = str(message.get("gpus", "")).strip()
@@ -340,7 +355,7 @@ class Session:
                 "nothing for as many as the layout has."
             )
             return
-        self.search.start(config, gpus, self.gpu)
+        self.search.start(config, gpus, self.supposed)
 
     def _cancel_search(self, _: Message) -> None:
         self.search.cancel()

@@ -83,15 +83,16 @@ const MAKERS = {
   traffic: (host, send) => new TrafficView(host, (kind, byNode) =>
     send({ type: "traffic", kind, by_node: byNode })),
   pipeline: (host) => new PipelineView(host),
-  prediction: (host, send) => new PredictionView(host, (name) => send({ type: "gpu", name })),
+  prediction: (host, send, planner) => new PredictionView(host, planner),
   search: (host, send) => new SearchView(host, send),
   compare: (host) => new ComparisonView(host),
 };
 
 export class Pictures {
-  constructor(model, send) {
-    this.model = model;
-    this.send = send;
+  constructor(planner) {
+    this.planner = planner;
+    this.model = planner.model;
+    this.send = planner.send;
     this.views = new Map();
     this.bar = element("div", { class: "tabs", role: "tablist", "aria-label": "Pictures",
       keydown: (event) => this.key(event) });
@@ -139,7 +140,7 @@ export class Pictures {
     if (!this.views.has(name)) {
       const host = element("div", {});
       this.panel.append(host);
-      this.views.set(name, { host, view: MAKERS[name](host, this.send) });
+      this.views.set(name, { host, view: MAKERS[name](host, this.send, this.planner) });
     }
     return this.views.get(name).view;
   }
@@ -147,6 +148,7 @@ export class Pictures {
   feed(state) {
     const { model } = this;
     const view = this.view(state.tab);
+    view.suppose?.(state.fields);
     if (state.tab === "ranks") {
       view.update(state.ranks, model.get("_cells"));
       view.showDetails(model.get("_details"));

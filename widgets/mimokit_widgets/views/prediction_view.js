@@ -1,26 +1,38 @@
 // What a step takes and what fills the fullest ranks, as bars with the formula beside each number.
 
 import { element, setText } from "./dom.js";
+import { GpuChoice } from "./gpu_choice.js";
+import { Field } from "./planner_field.js";
+import { StepTimeline } from "./step_timeline.js";
 
 export class PredictionView {
-  /** ask(name) is told on which GPU to predict. */
-  constructor(host, ask) {
-    this.gpu = element("select", { "aria-label": "GPU to predict for",
-      change: () => ask(this.gpu.value) });
+  /** planner: of which the price is a field. */
+  constructor(host, planner) {
+    host.classList.add("undimmed"); // the price is asked for here, right or wrong
+    this.gpu = new GpuChoice("GPU to predict for", planner.send);
+    this.price = new Field(planner, { name: "Price per GPU-hour", text: true,
+      path: ["prediction", "price_per_gpu_hour"] });
     this.sentence = element("p", { role: "status" });
     this.step = element("div", {});
     this.memory = element("div", {});
+    this.timeline = new StepTimeline();
+    this.results = element("div", { class: "outcome" }, this.sentence, this.step,
+      this.timeline.node, this.memory);
     this.root = element("div", { class: "prediction" },
-      element("div", { class: "bar" }, element("label", {}, "predicted for ", this.gpu)),
-      this.sentence, this.step, this.memory);
+      element("div", { class: "tools asked" },
+        element("label", {}, "predicted for ", this.gpu.node),
+        element("label", { title: "for the cost of a million tokens; may be left empty" },
+          "at $ ", this.price.node, " per GPU-hour")), this.results);
     host.append(this.root);
   }
 
+  /** Show what is supposed. */
+  suppose(fields) {
+    this.gpu.update(fields.gpu_names, fields.gpu);
+    this.price.set(fields.price, "none");
+  }
+
   update(prediction) {
-    if (!this.gpu.children.length) {
-      this.gpu.append(...prediction.gpus.map((name) => element("option", { value: name }, name)));
-    }
-    this.gpu.value = prediction.gpu;
     setText(this.sentence, prediction.sentence);
     this.sentence.classList.toggle("bad", !prediction.fits);
     this.step.replaceChildren(...(prediction.step.length
@@ -29,9 +41,13 @@ export class PredictionView {
     this.memory.replaceChildren(...(prediction.memory.length
       ? [element("h4", {}, "Memory of each module's fullest rank, of what a GPU has"),
         ...prediction.memory.map(memoryRow), table(prediction.memory)] : []));
+    this.timeline.node.hidden = !prediction.timeline;
+    if (prediction.timeline) this.timeline.update(prediction.timeline);
   }
 
-  remove() {}
+  remove() {
+    this.price.remove();
+  }
 }
 
 function bar(what, parts) {

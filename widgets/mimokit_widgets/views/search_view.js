@@ -2,13 +2,13 @@
 
 import { button, element, setAttribute, setText } from "./dom.js";
 import { FoundView } from "./found_view.js";
+import { GpuChoice } from "./gpu_choice.js";
 
 export class SearchView {
   constructor(host, send) {
     host.classList.add("undimmed"); // a search that is refused says so here
     this.send = send;
-    this.gpu = element("select", { "aria-label": "GPU to search for",
-      change: () => send({ type: "gpu", name: this.gpu.value }) });
+    this.gpu = new GpuChoice("GPU to search for", send);
     this.gpus = element("input", { type: "text", inputmode: "numeric", autocomplete: "off",
       "aria-label": "GPUs to search for", class: "count",
       keydown: (event) => event.key === "Enter" && !this.goesOn && this.start() });
@@ -27,7 +27,7 @@ export class SearchView {
       + "modes, sizes and splits of the GPUs between the modules. What is found loads with a click.");
     this.results = element("div", {});
     this.root = element("div", { class: "search" }, element("div", { class: "tools asked" },
-      element("label", {}, "on at most ", this.gpus), element("label", {}, "× ", this.gpu),
+      element("label", {}, "on at most ", this.gpus), element("label", {}, "× ", this.gpu.node),
       this.begin, this.end), this.going, this.sentence, this.hint, this.aged,
     this.results);
     host.append(this.root);
@@ -37,14 +37,15 @@ export class SearchView {
     this.send({ type: "search", gpus: this.gpus.value });
   }
 
+  /** Show which GPU is supposed. */
+  suppose(fields) {
+    this.gpu.update(fields.gpu_names, fields.gpu);
+  }
+
   /** Show what is asked, and which of what was found stands in the planner. */
   update(asked) {
+    this.gpus.value = this.asked ? this.gpus.value : asked.gpus;
     this.asked = asked;
-    if (!this.gpu.children.length) {
-      this.gpu.append(...asked.gpu_names.map((name) => element("option", { value: name }, name)));
-      this.gpus.value = asked.gpus;
-    }
-    this.gpu.value = asked.gpu;
     setAttribute(this.gpus, "placeholder", asked.world);
     setText(this.aged, asked.aged);
     this.aged.hidden = !asked.aged;
@@ -60,7 +61,7 @@ export class SearchView {
     this.end.hidden = !this.goesOn;
     this.end.disabled = status === "cancelling";
     if (focused) (this.goesOn ? this.end : this.begin).focus();
-    this.gpu.disabled = this.goesOn;
+    this.gpu.node.disabled = this.goesOn;
     this.gpus.disabled = this.goesOn;
     this.going.hidden = !this.goesOn;
     this.filled.style.width = `${100 * share}%`;

@@ -1,0 +1,202 @@
+"""When every stage of a predicted layout works on what, over one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from mimokit.plan.architecture.models import Model
+from mimokit.plan.hardware import Hardware, load_hardware
+from mimokit.plan.prediction.layout import Layout
+from mimokit.plan.prediction.prediction import predict, terms_of
+from mimokit.plan.prediction.simulated import timed_pipeline
+from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms, bridge_seconds
+from mimokit.plan.prediction.workload import Workload
+from mimokit.plan.schedule import Timeline, simulate
+from mimokit.plan.step_time import Software, load_software
+
+Work = Literal["forward", "backward", "bridge", "update"]
+
+MOST_BLOCKS = 20_000
+"""Stages times micro-batches above which nobody could tell one block from another."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a stage does for a while.
+
+    Attributes:
+        lane: the stage, by its place in `PredictedTimeline.lanes`.
+        module: of which module it is, None for the update.
+        work: forward, backward, the bridge between modules on shared ranks, or the update:
+            gradients, optimizer and weights.
+        start: seconds from the begin of the step.
+        stop: seconds.
+        micro_batch: 0-based, None where it is of all.
+    """
+
+    lane: int
+    module: str | None
+    work: Work
+    start: float
+    stop: float
+    micro_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class PredictedTimeline:
+    """One predicted step.
+
+    Attributes:
+        lanes: the stages: a module's name, with the number of its stage where it has several.
+        blocks: what they do; between them they wait.
+        seconds: of the whole step, as `predict` says.
+    """
+
+    lanes: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    seconds: float
+
+
+def predict_timeline(
+    model: Model,
+    layout: Layout,
+    workload: Workload,
+    hardware: str | os.PathLike[str] | Hardware = "h100",
+    *,
+    software: str | Software = "megatron-bridge",
+) -> PredictedTimeline | None:
+    """Return when the stages of a layout work on what; arguments are those of `predict`.
+
+    A pipeline is that of the event simulation, stretched to what is predicted of all passes, which
+    for colocated layouts comes from a closed form.
+
+    Returns:
+        The step, or None where none can be drawn: chunks of an interleaved schedule, a share of a
+        micro-batch, or more blocks than anybody could look at.
+
+    Raises:
+        ConfigError: as `predict` does.
+    """
+    gpu, stack = load_hardware(hardware), load_software(software)
+    found = predict(model, layout, workload, gpu, software=stack)
+    language, encoders = terms_of(model, layout, workload, gpu, stack)
+    own = language.sizes
+    count = float(language.micro_batches)
+    stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
+    if int(own.virtual) > 1 or count != int(count) or stages * count > MOST_BLOCKS:
+        return None
+    phases = layout.mode == "colocated"
+    before, after = _phases(layout, encoders, language, workload, gpu) if phases else ((), ())
+    timeline = simulate(*timed_pipeline(layout, language, encoders, gpu))
+    begin = sum(seconds for *_, seconds in before)
+    end = found.seconds - found.parts["update"] - sum(seconds for *_, seconds in after)
+    stretch = (end - begin) / timeline.pipeline_makespan
+    lanes = range(len(timeline.schedule.graph.stages))
+    blocks = [
+        *_in_turn(before, lanes, 0.0),
+        *_pipeline(layout, timeline, encoders, begin, stretch),
+        *_in_turn(after, lanes, end),
+        *_in_turn(((None, "update", found.parts["update"]),), lanes,
+                  found.seconds - found.parts["update"]),
+    ]  # fmt: skip
+    return PredictedTimeline(_lanes(timeline), tuple(blocks), found.seconds)
+
+
+Phase = tuple[str | None, Work, float]
+"""Module, what it does, and the seconds that it takes."""
+
+
+def _phases(
+    layout: Layout,
+    encoders: list[EncoderTerms],
+    language: LanguageTerms,
+    workload: Workload,
+    hardware: Hardware,
+) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
+    """Return what encoders on shared ranks do before the language model's passes, and after."""
+    before: list[Phase] = []
+    after: list[Phase] = []
+    for name, terms in zip(layout.modules, encoders, strict=False):
+        bridge = float(bridge_seconds(terms, language.sizes, workload, hardware))
+        before += [(name, "forward", float(terms.forward)), (name, "bridge", bridge)]
+        after += [(name, "bridge", bridge), (name, "backward", float(terms.backward))]
+    return tuple(before), tuple(after)
+
+
+def _in_turn(phases: tuple[Phase, ...], lanes: range, begin: float) -> Iterator[Block]:
+    for module, work, seconds in phases:
+        if seconds > 0:
+            for lane in lanes:
+                yield Block(lane, module, work, begin, begin + seconds)
+        begin += seconds
+
+
+def _pipeline(
+    layout: Layout, timeline: Timeline, encoders: list[EncoderTerms], begin: float, stretch: float
+) -> Iterator[Block]:
+    tasks, stages = timeline.tasks, timeline.schedule.graph.stages
+    columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.backward)
+    times = (begin + stretch * timeline.start, begin + stretch * timeline.stop)
+    inside = _inside(layout, encoders, timeline)
+    for transfer, place, micro_batch, backward, start, stop in zip(
+        *(column.tolist() for column in (*columns, *times)), strict=True
+    ):
+        if transfer:
+            continue
+        work: Work = "backward" if backward else "forward"
+        shares = inside.get((place, backward), ())
+        whole = (*shares, (stages[place].module, 1 - sum(share for _, share in shares)))
+        width = stop - start
+        for module, share in whole[:: -1 if backward else 1]:  # what came last goes back first
+            until = start + share * width
+            if share > 0:
+                yield Block(place, module, work, start, until, micro_batch)
+            start = until
+
+
+def _inside(
+    layout: Layout, encoders: list[EncoderTerms], timeline: Timeline
+) -> dict[tuple[int, bool], tuple[tuple[str, float], ...]]:
+    """Return (stage, backward) -> encoder and its share of the work, in homogeneous mode.
+
+    An encoder of one stage lies in the first, one of as many as the language model in all.
+    """
+    if layout.mode != "homogeneous" or not encoders:
+        return {}
+    found: dict[tuple[int, bool], tuple[tuple[str, float], ...]] = {}
+    count = timeline.schedule.num_microbatches
+    busy = _busy(timeline)
+    for (stage, backward), seconds in busy.items():
+        shares = []
+        for name, terms in zip(layout.modules, encoders, strict=False):
+            own = terms.repeated or terms
+            if stage and int(own.sizes.pipeline) == 1:
+                continue
+            spent = float(own.backward if backward else own.forward) / count
+            shares.append((name, spent / seconds if seconds else 0.0))
+        found[stage, backward] = tuple(shares)
+    return found
+
+
+def _busy(timeline: Timeline) -> dict[tuple[int, bool], float]:
+    """Return (stage, backward) -> seconds of one micro-batch."""
+    tasks = timeline.tasks
+    columns = (tasks.transfer, tasks.place, tasks.backward, timeline.stop - timeline.start)
+    return {
+        (place, backward): seconds
+        for transfer, place, backward, seconds in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+        if not transfer
+    }
+
+
+def _lanes(timeline: Timeline) -> tuple[str, ...]:
+    modules = [stage.module for stage in timeline.schedule.graph.stages]
+    return tuple(
+        f"{stage.module} {stage.place}" if modules.count(stage.module) > 1 else stage.module
+        for stage in timeline.schedule.graph.stages
+    )

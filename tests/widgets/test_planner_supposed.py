@@ -1,0 +1,179 @@
+"""What predictions and searches suppose stands in the planner's draft: loaded, undone, saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mimokit
+from mimokit.config import PredictionConfig, load_experiment_config, load_preset
+from mimokit.plan.architecture.from_config import model_of_config
+from mimokit.plan.exchange import layout_of_config, workload_of_config
+from mimokit.plan.hardware import load_hardware, save_hardware
+from mimokit.plan.prediction import predict
+from mimokit_widgets import LayoutPlanner
+from tests.widgets.planner_sessions import Driver
+
+PRICE = "prediction.price_per_gpu_hour"
+SECONDS = 60
+
+
+def priced(**supposed: Any) -> dict[str, Any]:
+    """Return a shipped layout that says what predictions suppose."""
+    return {**load_preset("llava_7b_colocated").to_mapping(), "prediction": supposed}
+
+
+def shown(driver: Driver) -> tuple[str, str]:
+    fields = driver.screen.state["fields"]
+    return fields["gpu"], fields["price"]
+
+
+def test_a_file_says_gpu_and_price(tmp_path: Path) -> None:
+    file = tmp_path / "priced.yaml"
+    config = load_preset("llava_7b_colocated")
+    config.prediction = PredictionConfig(gpu="b200", price_per_gpu_hour=4.25)
+    config.save(file)
+    driver = Driver(file)
+    driver.send("tab", name="prediction")
+    assert shown(driver) == ("b200", "4.25")
+    found = predict(
+        model_of_config(config.model),
+        layout_of_config(config),
+        workload_of_config(config),
+        "b200",
+        price_per_gpu_hour=4.25,
+    )
+    sentence = driver.screen.state["prediction"]["sentence"]
+    assert sentence.startswith(f"{found.seconds:.3g} s a step")
+    assert sentence.endswith(
+        f"A million tokens cost {found.dollars_per_million_tokens:.3g} dollars."
+    )
+    driver.send("load", text=load_preset("llava_7b_colocated").to_yaml(), name="plain.yaml")
+    assert shown(driver) == ("h100", "")
+    assert "dollars" not in driver.screen.state["prediction"]["sentence"]
+    driver.send("undo")
+    assert shown(driver) == ("b200", "4.25")
+
+
+def test_what_is_chosen_is_saved_and_undone(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.send("gpu", name="h200")
+    driver.type(PRICE, "2.5")
+    assert shown(driver) == ("h200", "2.5")
+    written = driver.session.save(tmp_path / "chosen.yaml")
+    assert written is not None
+    known = load_experiment_config(written).prediction
+    assert known == PredictionConfig(gpu="h200", price_per_gpu_hour=2.5)
+    driver.send("undo")
+    assert shown(driver) == ("h200", "")
+    driver.send("undo")
+    assert shown(driver) == ("h100", "")
+    assert driver.session.valid.config.prediction is None
+    driver.send("redo")
+    driver.send("redo")
+    assert shown(driver) == ("h200", "2.5")
+    driver.type(PRICE, "")
+    assert driver.session.valid.config.prediction == PredictionConfig(gpu="h200")
+
+
+def test_a_section_that_says_nothing_is_left_out() -> None:
+    driver = Driver(priced(price_per_gpu_hour=3))
+    driver.type(PRICE, "")
+    assert "prediction" not in driver.session.draft.content
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("much", "price_per_gpu_hour is the text 'much'"),
+        ("-1", "price_per_gpu_hour is -1"),
+        ("0", "price_per_gpu_hour is 0"),
+        ("1e5x", "price_per_gpu_hour is the text '1e5x'"),
+    ],
+)
+def test_a_price_that_is_none_is_refused_beside_its_field(text: str, said: str) -> None:
+    driver = Driver(priced(price_per_gpu_hour=3.0))
+    driver.type(PRICE, text)
+    (complaint,) = driver.session.complaints
+    assert said in complaint.sentence
+    assert complaint.path == tuple(PRICE.split("."))
+    assert shown(driver) == ("h100", text)
+    driver.type(PRICE, "$ 1,000.5")
+    assert driver.session.valid.config.prediction.price_per_gpu_hour == 1000.5
+
+
+def test_a_file_of_hardware_is_one_of_the_choices(tmp_path: Path) -> None:
+    file = str(save_hardware(load_hardware("a100"), tmp_path / "own.json"))
+    driver = Driver(priced(gpu=file))
+    driver.send("tab", name="prediction")
+    fields = driver.screen.state["fields"]
+    assert (fields["gpu"], file in fields["gpu_names"]) == (file, True)
+    assert " a step" in driver.screen.state["prediction"]["sentence"]
+    driver.send("gpu", name="h100")
+    assert shown(driver)[0] == "h100"
+    driver.send("undo")
+    assert shown(driver)[0] == file
+
+
+def test_a_gpu_that_nobody_knows_is_said_where_it_is_asked_for() -> None:
+    driver = Driver(priced(gpu="h1000"))
+    driver.send("tab", name="prediction")
+    assert "there is no such GPU" in driver.screen.state["prediction"]["sentence"]
+    driver.send("search", gpus="")
+    driver.session.search.wait(SECONDS)
+    assert "there is no such GPU" in driver.session.search.state.sentence
+
+
+def test_a_search_supposes_the_same() -> None:
+    driver = Driver(priced(gpu="h200", price_per_gpu_hour=2.0, software="megatron-bridge"))
+    driver.send("search", gpus="")
+    driver.session.search.wait(SECONDS)
+    task = driver.session.search.state.result.task
+    assert task.hardware == load_hardware("h200")
+    assert task.price_per_gpu_hour == 2.0
+    driver.send("take_found", index=0)
+    driver.send("gpu", name="b200")
+    assert driver.session.loaded_layout is not None, "another GPU is no other layout"
+    driver.send("take_found", index=0)
+    assert shown(driver)[0] == "h200", "what was found is what is predicted"
+    driver.type("data.num_microbatches", "4")
+    assert driver.session.loaded_layout is None
+
+
+def test_a_result_from_another_cell_brings_its_gpu_along() -> None:
+    result = mimokit.search(
+        load_preset("llava_7b_colocated"), gpus=8, hardware="b300", price_per_gpu_hour=7.5
+    )
+    planner = LayoutPlanner()
+    planner.load_layout(result.best.layout, result)
+    assert planner.config.prediction == PredictionConfig(gpu="b300", price_per_gpu_hour=7.5)
+    planner.show("prediction")
+    assert planner._state["prediction"]["sentence"].startswith(f"{result.best.seconds:.3g} s")
+
+
+def test_setting_a_config_from_code_sets_what_is_supposed() -> None:
+    planner = LayoutPlanner()
+    planner.config = priced(gpu="gb200")
+    assert planner._state["fields"]["gpu"] == "gb200"
+    planner.undo()
+    assert planner._state["fields"]["gpu"] == "h100"
+
+
+def test_the_step_is_drawn_on_the_clock() -> None:
+    driver = Driver("preset:llava_7b_heterogeneous")
+    driver.send("tab", name="prediction")
+    timeline = driver.screen.state["prediction"]["timeline"]
+    names = [lane["name"] for lane in timeline["lanes"]]
+    assert names == ["images 0", "images 1", "language_module 0", "language_module 1"]
+    for lane in timeline["lanes"]:
+        ends = [(left, left + width) for left, width, *_ in lane["blocks"]]
+        assert ends == sorted(ends)
+        assert -1e-9 < ends[0][0] <= ends[-1][1] < 1 + 1e-4
+    assert timeline["ticks"][0] == "0 ms"
+    assert {each["name"] for each in timeline["legend"]} >= {"images forward", "update"}
+    driver.type("data.num_microbatches", "1024")
+    timeline = driver.screen.state["prediction"]["timeline"]
+    assert timeline["sentence"].startswith("The first ")
+    assert sum(len(lane["blocks"]) for lane in timeline["lanes"]) < 1300
