@@ -42,9 +42,17 @@ def show(found: Judgement) -> None:
         ),
         (
             "Order within a workload",
-            ("workload", "layouts", "Spearman", "regret %"),
+            ("workload", "layouts", "Spearman", "ties aside", "swapped", "ties", "regret %"),
             [
-                [f"{one.table}: {one.workload}", one.layouts, one.spearman, 100 * one.regret]
+                [
+                    f"{one.table}: {one.workload}",
+                    one.layouts,
+                    one.spearman,
+                    one.ties_aside,
+                    one.wrong,
+                    one.wrong_ties,
+                    100 * one.regret,
+                ]
                 for one in found.orders
             ],
         ),

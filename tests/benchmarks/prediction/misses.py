@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tests.benchmarks.prediction.gains import Gain
 from tests.benchmarks.prediction.predicted import predict_parts
-from tests.benchmarks.prediction.score import Order, Score
+from tests.benchmarks.prediction.score import NOISE, Order, Score
 
 EFFECTS: Mapping[str, str] = {
     "matrix": "the rate of matrix products of these shapes",
@@ -29,8 +29,6 @@ OUTLIER = 0.2
 """Error above which a row is named by itself."""
 SURPLUS = 0.02
 """Share of the step by which a part must be larger in bad rows than in good ones to be blamed."""
-NOISE = 0.03
-"""Share by which the same configuration differs between releases: closer times are ties."""
 
 
 def step_misses(score: Score, target: float) -> Iterator[str]:
@@ -98,6 +96,12 @@ def order_misses(orders: Sequence[Order], target: float) -> Iterator[str]:
         f"{target:g}, {few} of them with 4 layouts, where one swapped pair makes 0.8; lowest is "
         f"{worst.workload} ({worst.layouts} layouts), where '{faster}' was measured faster than "
         f"'{slower}' and is predicted slower{_closeness(worst)}."
+    )
+    wrong, ties = (sum(getattr(one, name) for one in low) for name in ("wrong", "wrong_ties"))
+    enough = sum(one.ties_aside >= target for one in low)
+    yield (
+        f"{worst.table}: of the {wrong} swapped pairs in them {ties} are ties within noise; with "
+        f"ties as predicted {enough} of the {len(low)} would be ordered by {target:g} or more."
     )
 
 

@@ -23,6 +23,8 @@ from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import Measured
 
 Floats = NDArray[np.float64]
+NOISE = 0.03
+"""Share by which the same configuration differs between releases: closer times are ties."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,9 @@ class Order:
         table: the file it is from.
         layouts: how many were measured.
         spearman: rank correlation of predicted and measured time.
+        ties_aside: the same if layouts that are measured as ties came in the predicted order.
+        wrong: pairs of layouts that are predicted in the other order than measured.
+        wrong_ties: of them, those that are measured as ties.
         regret: how much longer the layout predicted best takes than the one measured best.
         swapped: the layout that was measured faster, and the one that is predicted faster, of the
             pair whose order is missed by most; equal where none is.
@@ -126,6 +131,9 @@ class Order:
     regret: float
     swapped: tuple[str, str] = ("", "")
     apart: float = 0.0
+    ties_aside: float = 1.0
+    wrong: int = 0
+    wrong_ties: int = 0
 
 
 def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Order]:
@@ -142,7 +150,6 @@ def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Orde
             continue
         measured = np.array([_median(rows, members) for members in layouts.values()])
         predicted = np.array([np.median(apart[members]) for members in layouts.values()])
-        correlation = float(spearmanr(measured, predicted).statistic)
         regret = float(measured[predicted.argmin()] / measured.min() - 1)
         faster, slower = _swapped(measured, predicted)
         names = [rows[members[0]].label for members in layouts.values()]
@@ -151,13 +158,39 @@ def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Orde
                 workload,
                 table,
                 len(layouts),
-                correlation,
+                _correlation(measured, predicted),
                 regret,
                 (names[faster], names[slower]),
                 float(measured[slower] / measured[faster] - 1),
+                _correlation(_ranks_ties_aside(measured, predicted), predicted),
+                *_wrong_pairs(measured, predicted),
             )
         )
     return found
+
+
+def _correlation(measured: Floats, predicted: Floats) -> float:
+    """Return Spearman's correlation, free of rounding: 0.9 is not to come out as 0.8999…"""
+    return round(float(spearmanr(measured, predicted).statistic), 9)
+
+
+def _tied(measured: Floats) -> NDArray[np.bool_]:
+    """Return which pairs of layouts took the same time, as far as a measurement can tell."""
+    return np.abs(np.log(measured[:, None] / measured[None, :])) < np.log1p(NOISE)
+
+
+def _ranks_ties_aside(measured: Floats, predicted: Floats) -> Floats:
+    """Return how many layouts are faster than each; of tied ones those that are predicted so."""
+    tied = _tied(measured)
+    faster = np.where(tied, predicted < predicted[:, None], measured < measured[:, None])
+    return np.asarray(faster.sum(axis=1), dtype=float)
+
+
+def _wrong_pairs(measured: Floats, predicted: Floats) -> tuple[int, int]:
+    """Return the pairs in the other order than measured, and how many of them are tied."""
+    said = predicted[:, None] - predicted[None, :]
+    wrong = (measured[:, None] - measured[None, :]) * said < 0
+    return int(wrong.sum()) // 2, int((wrong & _tied(measured)).sum()) // 2
 
 
 def _swapped(measured: Floats, predicted: Floats) -> tuple[int, int]:

@@ -14,10 +14,10 @@ import pytest
 from mimokit.plan.architecture import LanguageModel, load_model
 from mimokit.plan.sizes import ParallelSizes
 from tests.benchmarks.prediction.fit import FOLDS, constants_for
-from tests.benchmarks.prediction.judge import Judgement, judge
+from tests.benchmarks.prediction.judge import LEAST_ORDER, Judgement, judge
 from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import A100, A100_COLUMNS, Measured
-from tests.benchmarks.prediction.score import orders, predictions, scores
+from tests.benchmarks.prediction.score import Order, orders, predictions, scores
 from tests.benchmarks.prediction.tables import DataError
 
 LAYOUTS = [ParallelSizes(t, p, data=32 // (t * p)) for t, p in ((1, 1), (2, 2), (4, 2), (8, 1))]
@@ -79,6 +79,33 @@ def test_a_reversed_order_is_missed_and_regretted() -> None:
     assert found.orders[0].spearman == pytest.approx(-1)
     assert found.orders[0].regret == pytest.approx(times[-1] / times[0] - 1)
     assert not any(row["ok"] for row in found.rows() if "Spearman" in row["name"])
+
+
+def in_order(times: list[float]) -> Order:
+    """Return the order of layouts that took these times and are predicted from fast to slow."""
+    rows = [
+        replace(row, sizes=ParallelSizes(data=place + 1))
+        for place, row in enumerate(measured([1.0] * 4))
+    ]
+    rows = [replace(row, seconds=time) for row, time in zip(rows, times, strict=True)]
+    (found,) = orders(rows, np.arange(1.0, 1.0 + len(rows)))
+    return found
+
+
+def test_a_swap_within_noise_is_told_from_one_beyond_it() -> None:
+    tie, clear = in_order([1.0, 1.5, 1.49, 2.0]), in_order([1.0, 1.5, 1.4, 2.0])
+    assert (tie.spearman, tie.ties_aside, tie.wrong, tie.wrong_ties) == (0.8, 1.0, 1, 1)
+    assert (clear.spearman, clear.ties_aside, clear.wrong, clear.wrong_ties) == (0.8, 0.8, 1, 0)
+
+
+def test_one_swapped_pair_of_five_layouts_reaches_the_target() -> None:
+    model = measured([1.0] * 4)[0]
+    rows = [
+        replace(model, sizes=ParallelSizes(data=place + 1), seconds=time)
+        for place, time in enumerate([1.0, 2.0, 4.0, 3.0, 5.0])
+    ]
+    (found,) = orders(rows, np.arange(1.0, 6.0))
+    assert found.spearman >= LEAST_ORDER == 0.9
 
 
 def test_fitted_models_are_scored_without_themselves() -> None:

@@ -45,9 +45,11 @@ def test_the_part_that_bad_rows_have_more_of_is_blamed() -> None:
 def test_the_workload_of_the_lowest_order_and_its_swapped_pair_are_named() -> None:
     orders = [
         Order("good", "table", 6, 0.95, 0.0),
-        Order("bad", "table", 4, 0.4, 0.1, ("first", "second"), 0.01),
+        Order("bad", "table", 4, 0.4, 0.1, ("first", "second"), 0.01, 1.0, 3, 2),
     ]
-    (sentence,) = order_misses(orders, 0.9)
+    sentence, pairs = order_misses(orders, 0.9)
+    assert "of the 3 swapped pairs in them 2 are ties within noise" in pairs
+    assert pairs.endswith("with ties as predicted 1 of the 1 would be ordered by 0.9 or more.")
     assert "1 of 2 workloads" in sentence
     assert "lowest is bad (4 layouts), where 'first' was measured faster than 'second'" in sentence
     assert sentence.endswith("a tie within noise.")
