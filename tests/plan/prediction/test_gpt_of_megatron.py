@@ -1,0 +1,216 @@
+"""Every option of a description against Megatron's `GPTModel`: what each rank holds, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mimokit.plan.architecture import (
+    LanguageModel,
+    LatentAttention,
+    MixtureOfExperts,
+    Transformer,
+)
+from mimokit.plan.memory.held import held_parameters
+from mimokit.plan.sizes import ParallelSizes
+
+NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="layer")
+BIASED = replace(NET, qkv_bias=True, output_bias=True, ffn_bias=True)
+LLAMA = Transformer(4, 64, 8, 2, 8, 96)
+EXPERTS = MixtureOfExperts(experts=4, top_k=2, ffn=48)
+LATENT = LatentAttention(q_rank=24, kv_rank=16, nope_dim=8, rope_dim=4, v_dim=8)
+
+
+def gpt(net: Transformer, **options: Any) -> LanguageModel:
+    return LanguageModel("gpt", net, vocab=100, **{"vocab_multiple": 16, **options})
+
+
+MODELS = {
+    "GPT-2": gpt(BIASED, tied=True, positions=32),
+    "no biases": gpt(NET),
+    "Llama": gpt(LLAMA),
+    "tied": gpt(LLAMA, tied=True),
+    "Qwen2": gpt(replace(LLAMA, qkv_bias=True)),
+    "Qwen3": gpt(replace(LLAMA, qk_norm=True)),
+    "wide heads": gpt(replace(LLAMA, head_dim=16)),
+    "padded": gpt(LLAMA, vocab_multiple=128),
+    "Mixtral": gpt(replace(LLAMA, moe=EXPERTS)),
+    "experts with GELU": gpt(replace(NET, moe=EXPERTS)),
+    "first layers dense": gpt(replace(LLAMA, moe=replace(EXPERTS, dense_layers=1))),
+    "Qwen2-MoE": gpt(replace(LLAMA, moe=replace(EXPERTS, shared_ffn=32, shared_gate=True))),
+    "DeepSeek": gpt(
+        replace(
+            LLAMA,
+            kv_heads=8,
+            head_dim=12,
+            mla=LATENT,
+            moe=replace(EXPERTS, shared_ffn=32, dense_layers=1, router_bias=True),
+        )
+    ),
+    "DeepSeek-V2-Lite": gpt(replace(LLAMA, kv_heads=8, head_dim=12, mla=replace(LATENT, q_rank=0))),
+}
+LAYOUTS = {
+    "one rank": ParallelSizes(),
+    "TP2 PP2 EP2 DP2": ParallelSizes(2, 2, expert=2, data=2),
+    "TP4": ParallelSizes(4),
+    "PP4 EP2 DP2": ParallelSizes(1, 4, expert=2, data=2),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_rank_holds_what_is_described(cluster, layout: str) -> None:
+    sizes = LAYOUTS[layout]
+    own = {name: _for(model, sizes) for name, model in MODELS.items()}
+    found = cluster.run(_held, MODELS, own, world_size=int(sizes.ranks))
+    for stage, counts in found:
+        expected = {
+            name: float(held_parameters(model, own[name], stage).total)
+            for name, model in MODELS.items()
+        }
+        assert counts == expected
+    assert {stage for stage, _ in found} == set(range(int(sizes.pipeline)))
+
+
+def test_one_rank_holds_what_is_published_and_padding(cluster) -> None:
+    sizes = dict.fromkeys(MODELS, ParallelSizes())
+    ((_, counts),) = cluster.run(_held, MODELS, sizes, world_size=1)
+    for name, model in MODELS.items():
+        padding = (model.padded_vocab(1) - model.vocab) * model.net.hidden
+        assert counts[name] == model.parameters + padding * (1 if model.tied else 2)
+
+
+def test_a_description_that_is_off_by_one_vector_is_caught(cluster) -> None:
+    ((_, counts),) = cluster.run(
+        _held, {"x": MODELS["Qwen3"]}, {"x": ParallelSizes()}, world_size=1
+    )
+    wrong = gpt(replace(LLAMA, qk_norm=False))
+    assert counts["x"] != float(held_parameters(wrong, ParallelSizes(), 0).total)
+
+
+def _for(model: LanguageModel, sizes: ParallelSizes) -> ParallelSizes:
+    return sizes if model.net.moe is not None else replace(sizes, expert=1)
+
+
+def _held(
+    models: dict[str, LanguageModel], sizes: dict[str, ParallelSizes]
+) -> tuple[int, dict[str, float]]:
+    """Build models on a rank; return its stage, and the parameters that it holds of each."""
+    from megatron.core import parallel_state
+
+    stage, counts = 0, {}
+    for own in dict.fromkeys(sizes.values()):
+        parallel_state.initialize_model_parallel(
+            own.tensor, own.pipeline, expert_model_parallel_size=own.expert,
+            expert_tensor_parallel_size=1,
+        )  # fmt: skip
+        try:
+            stage = parallel_state.get_pipeline_model_parallel_rank()
+            for name, model in models.items():
+                if sizes[name] == own:
+                    counts[name] = _count(_build(model, own, stage), int(own.tensor))
+        finally:
+            parallel_state.destroy_model_parallel()
+    return stage, counts
+
+
+def _count(built: Any, tensor: int) -> float:
+    """Return parameters; the correction of router scores is one, though Megatron updates it itself.
+
+    Compressions of latent attention are whole on every rank with Transformer Engine ("duplicated"
+    in `MLASelfAttention`); Megatron's own linear layers, which run here, are cut and gathered.
+    """
+    found = sum(b.numel() for name, b in built.named_buffers() if name.endswith("expert_bias"))
+    for name, weight in built.named_parameters():
+        found += weight.numel() * (tensor if "_down_proj.weight" in name else 1)
+    return float(found)
+
+
+def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
+    import torch
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.transformer import multi_latent_attention
+
+    from mimokit.engine.models.language import LanguageModel as Gpt
+
+    config = _config(model, sizes)
+    block = get_gpt_decoder_block_spec(
+        config,
+        use_transformer_engine=False,
+        normalization="RMSNorm" if model.net.norm == "rms" else None,
+        qk_l2_norm=False,
+        pp_rank=stage,
+    )
+    if model.net.mla is not None:  # its core has no parameters, and is Transformer Engine's alone
+        for layer in block.layer_specs:
+            layer.submodules.self_attention.submodules.core_attention = torch.nn.Identity
+    # Megatron takes Transformer Engine to be there, and then asks for its classes.
+    with mock.patch.object(multi_latent_attention, "HAVE_TE", False):
+        return Gpt(
+            config=config,
+            transformer_layer_spec=block,
+            vocab_size=model.padded_vocab(int(sizes.tensor)),
+            max_sequence_length=model.positions or 32,
+            position_embedding_type="learned_absolute" if model.positions else "rope",
+            share_embeddings_and_output_weights=model.tied,
+            pre_process=stage == 0,
+            post_process=stage == int(sizes.pipeline) - 1,
+        )
+
+
+def _config(model: LanguageModel, sizes: ParallelSizes) -> Any:
+    import torch
+    from megatron.core.transformer import MLATransformerConfig, TransformerConfig
+
+    net, moe, mla = model.net, model.net.moe, model.net.mla
+    options: dict[str, Any] = {}
+    if moe is not None:
+        sparse = net.layers - moe.dense_layers
+        options |= {
+            "num_moe_experts": moe.experts,
+            "moe_router_topk": moe.top_k,
+            "moe_ffn_hidden_size": moe.ffn,
+            "moe_layer_freq": [0] * moe.dense_layers + [1] * sparse,
+            "moe_shared_expert_intermediate_size": moe.shared_ffn or None,
+            "moe_shared_expert_gate": moe.shared_gate,
+            "moe_router_enable_expert_bias": moe.router_bias,
+            "moe_router_score_function": "sigmoid" if moe.router_bias else "softmax",
+        }
+    if mla is not None:
+        options |= {
+            "multi_latent_attention": True,
+            "q_lora_rank": mla.q_rank or None,
+            "kv_lora_rank": mla.kv_rank,
+            "qk_head_dim": mla.nope_dim,
+            "qk_pos_emb_head_dim": mla.rope_dim,
+            "v_head_dim": mla.v_dim,
+            "qk_layernorm": True,
+        }
+    else:
+        options |= {"kv_channels": net.head_dim, "qk_layernorm": net.qk_norm}
+    kind = TransformerConfig if mla is None else MLATransformerConfig
+    return kind(
+        num_layers=net.layers,
+        hidden_size=net.hidden,
+        num_attention_heads=net.heads,
+        num_query_groups=net.kv_heads,
+        ffn_hidden_size=net.ffn,
+        gated_linear_unit=net.gated,
+        activation_func=torch.nn.functional.silu if net.gated else torch.nn.functional.gelu,
+        normalization="RMSNorm" if net.norm == "rms" else "LayerNorm",
+        add_bias_linear=net.ffn_bias,
+        add_qkv_bias=net.qkv_bias and not net.ffn_bias,
+        tensor_model_parallel_size=int(sizes.tensor),
+        pipeline_model_parallel_size=int(sizes.pipeline),
+        expert_model_parallel_size=int(sizes.expert),
+        expert_tensor_parallel_size=1,
+        pipeline_dtype=torch.float32,
+        use_cpu_initialization=True,
+        bias_activation_fusion=False,
+        bias_dropout_fusion=False,
+        masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False,
+        **options,
+    )
