@@ -71,8 +71,9 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
 
     Raises:
         ConfigError: Bridge does not take it: modules have to lie on ranks of their own, tensor
-            parallel sizes have to be powers of two, replicas have to divide each other, encoders
-            have no expert parallelism (`MegatronMIMOParallelismConfig.finalize`).
+            parallel sizes have to be powers of two, replicas have to divide each other, experts
+            have to divide the ranks of a stage, encoders have none
+            (`MegatronMIMOParallelismConfig.finalize`).
     """
     check_sizes(layout)
     refuse_if_any(
@@ -115,6 +116,12 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
             yield (
                 f"expert_parallel of module '{name}' is {sizes.expert}; encoders stay dense, so "
                 "set it to 1."
+            )
+        stage = int(sizes.tensor * sizes.context * sizes.data)
+        if stage % sizes.expert:
+            yield (
+                f"expert_parallel of module '{name}' is {sizes.expert}, which does not divide the "
+                f"{stage} ranks of a stage (tensor x context x data parallel); choose a divisor."
             )
     for (name, one), (other, two) in combinations(layout.modules.items(), 2):
         if max(one.data, two.data) % min(one.data, two.data):

@@ -6,9 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import combinations
 from types import ModuleType
 from typing import Any
+
+from mimokit.plan.exchange.placement import rank_offsets
+from mimokit.plan.prediction import Layout
 
 HOME = "megatron.bridge.models.megatron_mimo.megatron_mimo_config"
 
@@ -56,9 +61,19 @@ class MegatronMIMOParallelismConfig:
             assert max(a, b) % min(a, b) == 0
 
 
+def _installed() -> bool:
+    try:
+        return find_spec(HOME) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 @contextmanager
 def stand_in() -> Iterator[None]:
-    """Let generated code import the classes above."""
+    """Let generated code import the classes above, where Bridge itself is not installed."""
+    if _installed():
+        yield
+        return
     module = ModuleType(HOME)
     vars(module).update(
         ModuleParallelismConfig=ModuleParallelismConfig,
@@ -83,3 +98,28 @@ def built(source: str) -> Any:
         names: dict[str, Any] = {}
         exec(compile(source, "generated.py", "exec"), names)
         return names["parallelism_config"]()
+
+
+def finalized(layout: Layout) -> Any:
+    """Return the config of a layout, made without generated code.
+
+    Raises:
+        AssertionError, ValueError: Bridge refuses it.
+    """
+    with stand_in():
+        home = import_module(HOME)
+        offsets = rank_offsets(layout)
+        modules = {
+            name: home.ModuleParallelismConfig(
+                tensor_model_parallel_size=sizes.tensor,
+                pipeline_model_parallel_size=sizes.pipeline,
+                context_parallel_size=sizes.context,
+                expert_model_parallel_size=sizes.expert,
+                data_parallel_size=sizes.data,
+                rank_offset=offsets[name],
+            )
+            for name, sizes in layout.modules.items()
+        }
+        config = home.MegatronMIMOParallelismConfig(module_parallelisms=modules)
+        config.finalize(layout.gpus)
+        return config

@@ -12,7 +12,7 @@ from mimokit.config import ConfigError
 from mimokit.plan.exchange import from_bridge, to_bridge
 from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.sizes import ParallelSizes
-from tests.plan.exchange.bridge_stand_in import built
+from tests.plan.exchange.bridge_stand_in import built, finalized
 
 POWER = st.sampled_from([1, 2, 4, 8])
 
@@ -52,8 +52,7 @@ def test_what_goes_out_comes_back(
     assert list(back.layout.modules) == list(layout.modules)
     assert back.workload == workload
     assert back.notes == ()
-    config = built(source)
-    assert config.module_parallelisms["language"].end == layout.gpus
+    assert built(source) == finalized(layout)
 
 
 ASIDE = """
@@ -101,6 +100,12 @@ def test_the_language_module_gets_the_name_that_bridge_wants() -> None:
         ("heterogeneous", ParallelSizes(3), ParallelSizes(), "must be a power of two"),
         ("heterogeneous", ParallelSizes(data=2), ParallelSizes(data=3), "one must divide"),
         ("heterogeneous", ParallelSizes(2, expert=2), ParallelSizes(), "encoders stay dense"),
+        (
+            "heterogeneous",
+            ParallelSizes(),
+            ParallelSizes(2, 4, expert=4),
+            "does not divide the 2 ranks of a stage",
+        ),
     ],
 )
 def test_what_bridge_refuses_is_refused(
@@ -108,6 +113,27 @@ def test_what_bridge_refuses_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         to_bridge(Layout(mode, {"images": encoder, "language": own}), Workload(4096, 48))
+
+
+FEW = st.integers(1, 4)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.tuples(FEW, FEW, FEW, FEW), st.tuples(FEW, FEW, FEW, FEW, FEW))
+def test_bridge_takes_what_is_written_and_nothing_else(
+    encoder: tuple[int, ...], own: tuple[int, ...]
+) -> None:
+    """Sizes are tensor, pipeline, expert, data, and the language model's context."""
+    images = ParallelSizes(encoder[0], encoder[1], expert=encoder[2], data=encoder[3])
+    language = ParallelSizes(own[0], own[1], context=own[4], expert=own[2], data=own[3])
+    layout = Layout("heterogeneous", {"images": images, "language": language})
+    try:
+        source = to_bridge(layout, Workload(4096, 12))
+    except ConfigError:
+        with pytest.raises((AssertionError, ValueError)):
+            finalized(layout)
+    else:
+        assert built(source) == finalized(layout)
 
 
 WRITTEN_BY_HAND = """
