@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import mimokit
+from mimokit.experiment import layout_commands
 from mimokit.experiment.cli import app
+from mimokit.plan.search import SearchProgress
 
 PRESET = "preset:llava_7b_heterogeneous"
 SAMPLES = ["--seq-length", "4096", "--global-batch", "16"]
@@ -97,6 +100,18 @@ def test_another_model_takes_the_place_of_the_files(tmp_path: Path) -> None:
     options = ["--to", "yaml", "--model", "qwen2.5-vl-7b", "--output", str(file)]
     assert call("export", PRESET, *options).exit_code == 0
     assert seconds_of(str(file)) == seconds_of(PRESET, "--model", "qwen2.5-vl-7b")
+
+
+def test_a_search_on_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(layout_commands.sys, "stderr", terminal)
+    with layout_commands._progress() as show:
+        show(SearchProgress(0.5, 123_456, 1.0))
+    assert "123,456 layouts" in terminal.getvalue()
+    monkeypatch.setattr(layout_commands.sys, "stderr", io.StringIO())
+    with layout_commands._progress() as show:
+        assert show is None
 
 
 def test_search_as_json() -> None:

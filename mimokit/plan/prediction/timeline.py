@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mimokit.plan.architecture.models import Model
 from mimokit.plan.hardware import Hardware, load_hardware
+from mimokit.plan.prediction.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.prediction import predict, terms_of
 from mimokit.plan.prediction.simulated import timed_pipeline
 from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms, bridge_seconds
 from mimokit.plan.prediction.workload import Workload
-from mimokit.plan.schedule import Timeline, simulate
+from mimokit.plan.schedule import Schedule, Timeline, simulate
 from mimokit.plan.step_time import Software, load_software
 
 Work = Literal["forward", "backward", "bridge", "update"]
 
-MOST_BLOCKS = 20_000
+MOST_BLOCKS = 10_000
 """Stages times micro-batches above which nobody could tell one block from another."""
+MOST_CHUNKS = 2_000
+"""Stages of the language model times chunks times micro-batches, which are put on the clock one by
+one: about 0.1 s."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Block:
         start: seconds from the begin of the step.
         stop: seconds.
         micro_batch: 0-based, None where it is of all.
+        chunk: of an interleaved stage, 0-based, None where it has one.
     """
 
     lane: int
@@ -43,6 +48,7 @@ class Block:
     start: float
     stop: float
     micro_batch: int | None = None
+    chunk: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +77,12 @@ def predict_timeline(
     """Return when the stages of a layout work on what; arguments are those of `predict`.
 
     A pipeline is that of the event simulation, stretched to what is predicted of all passes, which
-    for colocated layouts comes from a closed form.
+    for colocated layouts and for interleaved chunks comes from a closed form. Work of an encoder in
+    an interleaved first stage is not told apart from the chunks around it.
 
     Returns:
-        The step, or None where none can be drawn: chunks of an interleaved schedule, a share of a
-        micro-batch, or more blocks than anybody could look at.
+        The step, or None where none can be drawn: a share of a micro-batch, or more blocks than
+        anybody could look at.
 
     Raises:
         ConfigError: as `predict` does.
@@ -86,23 +93,86 @@ def predict_timeline(
     own = language.sizes
     count = float(language.micro_batches)
     stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
-    if int(own.virtual) > 1 or count != int(count) or stages * count > MOST_BLOCKS:
+    chunks = 0 if int(own.virtual) == 1 else int(own.virtual * own.pipeline)
+    if count != int(count) or stages * count > MOST_BLOCKS or chunks * count > MOST_CHUNKS:
         return None
     phases = layout.mode == "colocated"
     before, after = _phases(layout, encoders, language, workload, gpu) if phases else ((), ())
-    timeline = simulate(*timed_pipeline(layout, language, encoders, gpu))
+    passes = _passes(layout, language, encoders, gpu)
     begin = sum(seconds for *_, seconds in before)
     end = found.seconds - found.parts["update"] - sum(seconds for *_, seconds in after)
-    stretch = (end - begin) / timeline.pipeline_makespan
-    lanes = range(len(timeline.schedule.graph.stages))
+    stretch = (end - begin) / max(one.stop for one in passes.blocks)
+    lanes = range(len(passes.lanes))
     blocks = [
         *_in_turn(before, lanes, 0.0),
-        *_pipeline(layout, timeline, encoders, begin, stretch),
+        *(
+            replace(one, start=begin + stretch * one.start, stop=begin + stretch * one.stop)
+            for one in passes.blocks
+        ),
         *_in_turn(after, lanes, end),
         *_in_turn(((None, "update", found.parts["update"]),), lanes,
                   found.seconds - found.parts["update"]),
     ]  # fmt: skip
-    return PredictedTimeline(_lanes(timeline), tuple(blocks), found.seconds)
+    return PredictedTimeline(passes.lanes, tuple(blocks), found.seconds)
+
+
+@dataclass(frozen=True)
+class _Passes:
+    lanes: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+def _passes(
+    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware
+) -> _Passes:
+    """Return all forward and backward passes of a pipeline, from 0 on."""
+    schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, hardware)
+    if int(language.sizes.virtual) > 1:
+        return _chunks(layout, language, schedule, forward[:, 0].tolist(), backward[:, 0].tolist())
+    timeline = simulate(schedule, forward, backward, crossing)
+    blocks = tuple(_pipeline(layout, timeline, encoders))
+    return _Passes(_lanes(schedule), blocks)
+
+
+def _chunks(
+    layout: Layout,
+    language: LanguageTerms,
+    schedule: Schedule,
+    forward: list[float],
+    backward: list[float],
+) -> _Passes:
+    """Return the passes of an interleaved pipeline; stages are those of a plain one."""
+    stages, name = schedule.graph.stages, layout.language
+    own = [stage.index for stage in stages if stage.module == name]
+    firsts = {stage.module: stage.index for stage in reversed(stages)}
+    branches = tuple(
+        Branch(each, int(layout.modules[each].pipeline), forward[first], backward[first])
+        for each, first in firsts.items()
+        if each != name
+    )
+    clock = on_the_clock(
+        Interleaved(
+            name,
+            int(language.sizes.virtual),
+            schedule.num_microbatches,
+            tuple(forward[index] for index in own),
+            tuple(backward[index] for index in own),
+            branches,
+        )
+    )
+    blocks = tuple(
+        Block(
+            firsts[module] + stage,
+            module,
+            "backward" if going_back else "forward",
+            start,
+            stop,
+            micro_batch,
+            chunk if module == name else None,
+        )
+        for (module, stage, chunk, micro_batch, going_back), (start, stop) in clock.items()
+    )
+    return _Passes(_lanes(schedule), blocks)
 
 
 Phase = tuple[str | None, Work, float]
@@ -134,12 +204,10 @@ def _in_turn(phases: tuple[Phase, ...], lanes: range, begin: float) -> Iterator[
         begin += seconds
 
 
-def _pipeline(
-    layout: Layout, timeline: Timeline, encoders: list[EncoderTerms], begin: float, stretch: float
-) -> Iterator[Block]:
+def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderTerms]) -> Iterator[Block]:
     tasks, stages = timeline.tasks, timeline.schedule.graph.stages
     columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.backward)
-    times = (begin + stretch * timeline.start, begin + stretch * timeline.stop)
+    times = (timeline.start, timeline.stop)
     inside = _inside(layout, encoders, timeline)
     for transfer, place, micro_batch, backward, start, stop in zip(
         *(column.tolist() for column in (*columns, *times)), strict=True
@@ -194,9 +262,9 @@ def _busy(timeline: Timeline) -> dict[tuple[int, bool], float]:
     }
 
 
-def _lanes(timeline: Timeline) -> tuple[str, ...]:
-    modules = [stage.module for stage in timeline.schedule.graph.stages]
+def _lanes(schedule: Schedule) -> tuple[str, ...]:
+    modules = [stage.module for stage in schedule.graph.stages]
     return tuple(
         f"{stage.module} {stage.place}" if modules.count(stage.module) > 1 else stage.module
-        for stage in timeline.schedule.graph.stages
+        for stage in schedule.graph.stages
     )

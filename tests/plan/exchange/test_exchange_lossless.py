@@ -67,6 +67,7 @@ def check_same(
         ("llava-1.5-7b", 16, "h100", "heterogeneous"),
         ("qwen2.5-vl-7b", 32, "h100", "colocated"),
         ("qwen2.5-vl-7b", 32, "h100", "homogeneous"),
+        ("qwen3-vl-30b-a3b", 64, "h200", "colocated"),
         ("qwen3-vl-30b-a3b", 64, "h200", "heterogeneous"),
         ("qwen3-vl-30b-a3b", 64, "h200", "homogeneous"),
     ],

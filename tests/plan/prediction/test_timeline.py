@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from mimokit.plan.prediction import (
     predict,
     predict_timeline,
 )
+from mimokit.plan.prediction.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.plan.sizes import ParallelSizes
 
 MODEL = load_model("llava-1.5-7b")
@@ -103,7 +105,44 @@ def test_a_homogeneous_encoder_is_in_the_first_stage() -> None:
     assert spent(timeline, 1, "images", "forward") == 0
 
 
-def test_chunks_are_not_drawn() -> None:
-    own = ParallelSizes(pipeline=2, virtual=2, data=4)
-    layout = Layout("heterogeneous", {"images": ParallelSizes(data=4), LANGUAGE: own})
-    assert predict_timeline(MODEL, layout, STEP) is None
+@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+def test_chunks_are_drawn_too(mode: Any) -> None:
+    own = ParallelSizes(pipeline=2, virtual=4, data=4)
+    encoder = {
+        "homogeneous": ParallelSizes(data=4),
+        "colocated": ParallelSizes(data=8),
+        "heterogeneous": ParallelSizes(pipeline=2, data=2, micro_batch=2),
+    }
+    layout = Layout(mode, {"images": encoder[mode], LANGUAGE: own})
+    timeline, found = drawn(layout), predict(MODEL, layout, STEP)
+    assert max(block.stop for block in timeline.blocks) == pytest.approx(found.seconds)
+    assert overlapping(timeline) < 1e-9
+    chunks = [block for block in timeline.blocks if block.chunk is not None]
+    assert len(chunks) == 2 * 2 * 4 * 16  # stages, passes, chunks, micro-batches
+
+
+@pytest.mark.parametrize(("stages", "chunks", "rounds"), [(2, 2, 1), (4, 3, 2), (8, 2, 3)])
+def test_interleaving_divides_the_bubble(stages: int, chunks: int, rounds: int) -> None:
+    """(p - 1) (f + b) / v, arXiv 2104.04473, section 2.2."""
+    count = stages * rounds
+    pipeline = Interleaved("language", chunks, count, (1.0,) * stages, (2.0,) * stages)
+    clock = on_the_clock(pipeline)
+    assert len(clock) == 2 * stages * chunks * count
+    end = max(stop for _, stop in clock.values())
+    assert end == pytest.approx(3 * count + (stages - 1) * 3 / chunks)
+
+
+def test_encoders_come_before_and_after_the_chunks() -> None:
+    branch = Branch("images", 2, 0.5, 1.0)
+    clock = on_the_clock(Interleaved("language", 3, 8, (1.0,) * 4, (2.0,) * 4, (branch,)))
+    assert len(clock) == 2 * 8 * (4 * 3 + 2)
+    for micro_batch in range(8):
+        first = clock["language", 0, 0, micro_batch, False]
+        assert clock["images", 1, 0, micro_batch, False][1] <= first[0]
+        last = clock["language", 0, 0, micro_batch, True]
+        assert last[1] <= clock["images", 1, 0, micro_batch, True][0]
+
+
+def test_more_than_anybody_could_look_at_is_not_drawn() -> None:
+    layout = Layout("homogeneous", {"images": ParallelSizes(), LANGUAGE: ParallelSizes()})
+    assert predict_timeline(MODEL, layout, Workload(64, 40_000)) is None

@@ -47,6 +47,7 @@ def prediction_bars(
     return {
         **picture,
         "fits": found.fits,
+        "capacity": f"{found.capacity / GIB:.1f} GiB",
         "timeline": step_timeline(timeline, tuple(plan.modules)),
         "sentence": (
             f"{found.seconds:.3g} s a step, in four cases of five within {found.low:.3g} and "
@@ -69,9 +70,16 @@ def _cost(found: Any) -> str:
 
 
 def _step(found: Any) -> list[dict[str, Any]]:
+    from mimokit.plan.search.words import PART_WORDS
+
     parts = sorted(found.parts.items(), key=lambda item: list(STEP_COLORS).index(item[0]))
     return [
-        _part(name, seconds / found.seconds, f"{1000 * seconds:,.1f} ms", STEP_COLORS[name])
+        _part(
+            PART_WORDS.get(name, name),
+            seconds / found.seconds,
+            f"{1000 * seconds:,.1f} ms",
+            STEP_COLORS[name],
+        )
         for name, seconds in parts
         if seconds > SMALLEST_SHARE * found.seconds
     ]

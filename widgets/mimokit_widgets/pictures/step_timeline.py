@@ -14,10 +14,7 @@ MOST_LANES = 32
 TICKS = 5
 FORWARD, BACKWARD = "66", "d9"
 """Opacities in hex; a backward is also the longer one."""
-NONE = (
-    "No timeline is drawn: the schedule interleaves chunks, or it has more micro-batches than "
-    "could be told apart."
-)
+NONE = "No timeline is drawn: it would have more micro-batches than could be told apart."
 
 
 def step_timeline(timeline: PredictedTimeline | None, modules: tuple[str, ...]) -> dict[str, Any]:
@@ -71,6 +68,7 @@ def _kind(block: Block) -> str:
 def _drawn(block: Block, until: float, colors: dict[str, str]) -> list[Any]:
     """Return left end, width, colour and words of a block."""
     of = "" if block.micro_batch is None else f" of micro-batch {block.micro_batch}"
+    of += "" if block.chunk is None else f" in chunk {block.chunk}"
     words = f"{_kind(block)}{of}, {_seconds(block.stop - block.start)} from {_seconds(block.start)}"
     left, right = block.start / until, min(1.0, block.stop / until)
     return [round(left, 5), round(right - left, 5), colors[_kind(block)], words]

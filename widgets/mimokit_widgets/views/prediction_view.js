@@ -39,7 +39,8 @@ export class PredictionView {
       ? [element("h4", {}, "One step"), bar("the step", prediction.step), legend(prediction.step)]
       : []));
     this.memory.replaceChildren(...(prediction.memory.length
-      ? [element("h4", {}, "Memory of each module's fullest rank, of what a GPU has"),
+      ? [element("h4", {}, "Memory of each module's fullest rank, "
+        + `of the ${prediction.capacity} that a GPU has`),
         ...prediction.memory.map(memoryRow), table(prediction.memory)] : []));
     this.timeline.node.hidden = !prediction.timeline;
     if (prediction.timeline) this.timeline.update(prediction.timeline);
