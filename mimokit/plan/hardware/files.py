@@ -46,6 +46,8 @@ def load_hardware(source: str | os.PathLike[str] | Hardware) -> Hardware:
     """
     if isinstance(source, Hardware):
         return source
+    if not isinstance(source, str | os.PathLike):
+        raise unknown_name("GPU", source, hardware_names())
     path = Path(source)
     if path.suffix in _SUFFIXES:
         return hardware_from_mapping(read_yaml(path), f"Hardware file '{path}'")

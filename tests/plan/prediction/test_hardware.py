@@ -97,3 +97,6 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_unknown_names_offer_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"GPU 'h1000': .* did you mean .*h100"):
         load_hardware("h1000")
+    for none in (None, 3):
+        with pytest.raises(ConfigError, match=f"GPU '{none}': there is no such GPU; "):
+            load_hardware(none)  # type: ignore[arg-type]

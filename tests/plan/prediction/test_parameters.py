@@ -109,6 +109,34 @@ def test_newer_files_keep_the_text_apart() -> None:
     assert _parameters(from_hf(nested)) == 8_292_166_656
 
 
+def test_text_sections_inherit_whether_embeddings_are_tied() -> None:
+    config = dict(model_facts("qwen3-vl-8b")["config"])
+    text = {k: v for k, v in config["text_config"].items() if k != "tie_word_embeddings"}
+    for tied in (True, False):
+        model = from_hf({**config, "text_config": text, "tie_word_embeddings": tied})
+        assert isinstance(model, MultimodalModel)
+        assert model.language.tied is tied
+    said = from_hf({**config, "tie_word_embeddings": True})
+    assert isinstance(said, MultimodalModel)
+    assert not said.language.tied  # what the section says itself holds
+
+
+def test_first_layers_without_experts() -> None:
+    config = dict(model_facts("qwen3-30b-a3b")["config"])
+    whole, dense = from_hf(config), from_hf({**config, "mlp_only_layers": [1, 0]})
+    assert isinstance(dense, LanguageModel)
+    assert dense.net.moe is not None
+    assert dense.net.moe.dense_layers == 2
+    net = dense.net
+    experts = net.moe.experts * (3 * net.moe.ffn + 1) * net.hidden
+    assert _parameters(whole) - _parameters(dense) == 2 * (experts - 3 * net.ffn * net.hidden)
+
+
+def _with(name: str, section: str, **values: object) -> dict[str, object]:
+    config = dict(model_facts(name)["config"])
+    return {**config, section: {**config[section], **values}} if section else {**config, **values}
+
+
 def _without(name: str, field: str) -> dict[str, object]:
     config = dict(model_facts(name)["config"])
     del config[field]
@@ -126,6 +154,20 @@ def _without(name: str, field: str) -> dict[str, object]:
         ({**model_facts("mixtral-8x7b")["config"], "num_experts_per_tok": 9}, "only 8 experts"),
         ({"model_type": "lama"}, "did you mean"),
         (_without("llava-1.5-7b", "vision_config"), "vision_config is missing"),
+        (_with("qwen3-30b-a3b", "", decoder_sparse_step=2), "decoder_sparse_step is 2"),
+        (_with("qwen3-30b-a3b", "", mlp_only_layers=[5]), "only the first layers can be without"),
+        (_with("qwen3-30b-a3b", "", mlp_only_layers="no"), "mlp_only_layers is 'no'; write a list"),
+        (_with("deepseek-v3", "", moe_layer_freq=2), "moe_layer_freq is 2"),
+        (_with("clip-vit-l-14-336", "", patch_size=400), "contradicts image_size 336"),
+        (_with("qwen2.5-vl-7b", "vision_config", window_size=7), "contradicts patch_size 14"),
+        (
+            _with("qwen2.5-vl-7b", "vision_config", fullatt_block_indexes=[7, 32]),
+            "there are only 32 layers, counted from 0",
+        ),
+        (
+            _with("qwen3-vl-8b", "vision_config", deepstack_visual_indexes=[27]),
+            "there are only 27 layers, counted from 0",
+        ),
         (
             {**model_facts("qwen2.5-vl-7b")["config"], "hidden_size": 7168},
             "contradicts hidden_size 7168",
@@ -144,6 +186,12 @@ def test_bad_files(tmp_path: Path, text: str | None) -> None:
         file.write_text(text)
     with pytest.raises(ConfigError, match=r"config\.json"):
         from_hf(file)
+
+
+@pytest.mark.parametrize("source", [None, 3])
+def test_what_is_no_path(source: object) -> None:
+    with pytest.raises(ConfigError, match=f"'{source}': it is no path; give a config.json"):
+        from_hf(source)  # type: ignore[arg-type]
 
 
 def test_unknown_models_offer_the_nearest() -> None:

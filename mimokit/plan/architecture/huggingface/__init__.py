@@ -68,6 +68,8 @@ def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+    if not isinstance(source, str | os.PathLike):
+        raise _unreadable(source, "it is no path")
     path = Path(source)
     file = path / "config.json" if path.is_dir() else path
     try:
@@ -81,7 +83,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
     return content, file.resolve().parent.name
 
 
-def _unreadable(file: Path, why: str) -> ConfigError:
+def _unreadable(file: object, why: str) -> ConfigError:
     sentence = f"Hugging Face config '{file}': {why}; give a config.json or its directory."
     return ConfigError([Problem("config.json", "path", str(file), sentence)])
 
@@ -110,7 +112,8 @@ def _llava(fields: Fields, name: str) -> MultimodalModel:
     known = LLAMA_DEFAULTS if kind == "llama" else {}
     if kind not in LANGUAGE_TYPES:
         raise unknown_name("Model_type", kind, LANGUAGE_TYPES)
-    language = language_model(fields.section("text_config", known), kind, f"{name} language")
+    tied = fields.flag("tie_word_embeddings")
+    language = language_model(fields.section("text_config", known), kind, f"{name} language", tied)
     width = language.net.hidden
     projector = Projector(
         (encoder.net.hidden, width, width), fields.flag("multimodal_projector_bias", default=True)
@@ -123,7 +126,8 @@ def _qwen_vl(fields: Fields, kind: str, name: str) -> MultimodalModel:
     read = qwen25_vision if kind == "qwen2_5_vl" else qwen3_vision
     encoder, projector = read(fields.section("vision_config"), IMAGES)
     text = fields.section("text_config") if "text_config" in fields else fields
-    language = language_model(text, _QWEN_VISION[kind], f"{name} language")
+    tied = fields.flag("tie_word_embeddings")
+    language = language_model(text, _QWEN_VISION[kind], f"{name} language", tied)
     if projector.widths[-1] != language.net.hidden:
         fields.refuse(
             "vision_config",

@@ -27,6 +27,7 @@ def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
     """Return CLIP's or SigLIP's vision tower."""
     clip = kind == "clip_vision_model"
     image, patch = fields.size("image_size"), fields.size("patch_size")
+    _check_patch(fields, patch, image)
     class_tokens = 1 if clip else 0
     return VisionEncoder(
         name=name,
@@ -40,6 +41,11 @@ def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
         norms=2 if clip else 1,
         head="none" if clip or not fields.flag("vision_use_head", default=True) else "attention",
     )
+
+
+def _check_patch(fields: Fields, patch: int, image: int) -> None:
+    if patch > image:
+        fields.refuse("patch_size", f"it contradicts image_size {image}, of which it is a part")
 
 
 def _plain_net(fields: Fields, layers: int) -> Transformer:
@@ -93,8 +99,10 @@ def qwen25_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
     """Return Qwen2.5-VL's windowed encoder and its patch merger."""
     hidden, heads = fields.size("hidden_size"), fields.size("num_heads")
     patch, merge = fields.size("patch_size"), fields.size("spatial_merge_size")
-    layers = fields.size("depth")
+    layers, window = fields.size("depth"), fields.size("window_size")
     fields.must_divide(heads, hidden, "num_heads", "hidden_size")
+    if window < patch:
+        fields.refuse("window_size", f"it contradicts patch_size {patch}, which it has to hold")
     net = Transformer(
         layers=layers,
         hidden=hidden,
@@ -106,8 +114,8 @@ def qwen25_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
         output_bias=True,
         ffn_bias=True,
         causal=False,
-        window=(fields.size("window_size") // patch) ** 2,
-        full_attention_layers=fields.count("fullatt_block_indexes"),
+        window=(window // patch) ** 2,
+        full_attention_layers=fields.chosen_of("fullatt_block_indexes", layers),
     )
     encoder = VisionEncoder(
         name=name,
@@ -144,7 +152,7 @@ def qwen3_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
     projector = Projector(
         (merged, merged, fields.size("out_hidden_size")),
         norm=("layer", net.hidden),
-        copies=fields.count("deepstack_visual_indexes"),
+        copies=fields.chosen_of("deepstack_visual_indexes", net.layers),
         copy_norm=("layer", merged),
     )
     return encoder, projector

@@ -58,13 +58,21 @@ class Fields:
         """Return a field that holds text."""
         return str(self._values.get(name, default))
 
-    def count(self, name: str) -> int:
-        """Return how many entries a list has; 0 where it is missing."""
+    def integers(self, name: str) -> list[int]:
+        """Return a list of whole numbers of at least 0; none where it is missing."""
         value = self._values.get(name, [])
-        if isinstance(value, list):
-            return len(value)
-        self.refuse(name, "write a list")
-        return 0
+        if isinstance(value, list) and all(type(one) is int and one >= 0 for one in value):
+            return value
+        self.refuse(name, "write a list of whole numbers of at least 0")
+        return []
+
+    def chosen_of(self, name: str, layers: int) -> int:
+        """Return how many of so many layers a list of their numbers names."""
+        named = set(self.integers(name))
+        if named and max(named) >= layers:
+            self.refuse(name, f"there are only {layers} layers, counted from 0")
+            return 0
+        return len(named)
 
     def section(self, name: str, defaults: Mapping[str, Any] | None = None) -> Fields:
         """Return a section inside this one; `check` of this one checks it too.

@@ -24,8 +24,15 @@ LANGUAGE_TYPES = (
 )  # fmt: skip
 
 
-def language_model(fields: Fields, kind: str, name: str) -> LanguageModel:
-    """Return the language model of a config whose `model_type` is `kind`."""
+def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> LanguageModel:
+    """Return the language model of a config whose `model_type` is `kind`.
+
+    Args:
+        fields: of the config, or of its text section.
+        kind: its model_type.
+        name: what to call the model.
+        tied: whether embeddings are tied where the fields do not say so.
+    """
     if kind == "gpt2":
         return _gpt2(fields, name)
     deepseek = kind.startswith("deepseek")
@@ -33,7 +40,7 @@ def language_model(fields: Fields, kind: str, name: str) -> LanguageModel:
         name=name,
         net=_latent(fields, kind) if deepseek else _grouped(fields, kind),
         vocab=fields.size("vocab_size"),
-        tied=fields.flag("tie_word_embeddings"),
+        tied=fields.flag("tie_word_embeddings", default=tied),
         next_token_layers=fields.size_or("num_nextn_predict_layers", 0) if deepseek else 0,
     )
 
@@ -78,11 +85,28 @@ def _experts(fields: Fields, kind: str) -> MixtureOfExperts | None:
             ffn=fields.size("moe_intermediate_size"),
             shared_ffn=shared,
             shared_gate=shared > 0,
+            dense_layers=_leading(fields),
         )
     else:
         return None
     _check_top_k(fields, moe)
     return moe
+
+
+def _leading(fields: Fields) -> int:
+    """Return how many layers in front have no experts; what is dense elsewhere is refused."""
+    _check_every_layer(fields, "decoder_sparse_step")
+    dense = fields.integers("mlp_only_layers")
+    layers = fields.size("num_hidden_layers")
+    if sorted(dense) != list(range(len(dense))) or len(dense) > layers:
+        fields.refuse("mlp_only_layers", "only the first layers can be without experts")
+        return 0
+    return len(dense)
+
+
+def _check_every_layer(fields: Fields, name: str) -> None:
+    if fields.size_or(name, 1, least=1) != 1:
+        fields.refuse(name, "layers with experts can only follow one another; it has to be 1")
 
 
 def _check_top_k(fields: Fields, moe: MixtureOfExperts) -> None:
@@ -110,6 +134,7 @@ def _latent(fields: Fields, kind: str) -> Transformer:
         router_bias=kind == "deepseek_v3",
     )
     _check_top_k(fields, moe)
+    _check_every_layer(fields, "moe_layer_freq")
     layers = fields.size("num_hidden_layers")
     if moe.dense_layers > layers:
         fields.refuse("first_k_dense_replace", f"there are only {layers} layers")
