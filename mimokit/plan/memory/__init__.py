@@ -2,7 +2,7 @@
 
 from mimokit.plan.memory.activations import layer_activations
 from mimokit.plan.memory.formulas import MemoryLine, memory_lines
-from mimokit.plan.memory.in_flight import micro_batches_in_flight
+from mimokit.plan.memory.in_flight import micro_batches_in_flight, micro_batches_through
 from mimokit.plan.memory.module_memory import PARTS, stage_memory, total_bytes
 from mimokit.plan.memory.states import Held, Storage, state_bytes
 
@@ -14,6 +14,7 @@ __all__ = [
     "layer_activations",
     "memory_lines",
     "micro_batches_in_flight",
+    "micro_batches_through",
     "stage_memory",
     "state_bytes",
     "total_bytes",

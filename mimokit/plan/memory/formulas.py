@@ -12,12 +12,13 @@ import numpy as np
 from mimokit.plan.architecture.models import LanguageModel
 from mimokit.plan.memory.held import Module, held_parameters, layers_of, padded_vocab
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
-from mimokit.plan.memory.module_memory import IN_HALF, LOGIT, stage_memory
-from mimokit.plan.memory.states import OPTIMIZER, WEIGHT, Storage
+from mimokit.plan.memory.module_memory import LOGIT, stage_memory
+from mimokit.plan.memory.states import IN_HALF, OPTIMIZER, WEIGHT, Held, Storage
 from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
 
 SOURCES: Mapping[str, str] = {
-    "weights": "Megatron-LM theoretical_memory_usage.py: bf16 or fp16",
+    "weights": "Megatron-LM theoretical_memory_usage.py: bf16 or fp16; matrices of 8-bit training "
+    "in 8 bits (Megatron-Bridge fp8_param_gather, disable_parameter_transpose_cache)",
     "gradients": "Megatron-LM theoretical_memory_usage.py; 2 B with grad_reduce_in_fp32=False",
     "optimizer": "Megatron-LM theoretical_memory_usage.py: fp32 weight and both moments of Adam, "
     "cut over data x context ranks and repeated per optimizer instance (arXiv 2605.27678)",
@@ -77,13 +78,14 @@ def memory_lines(
         samples=samples, frozen=frozen, held_for=held_for, storage=storage,
     )  # fmt: skip
     found = {name: float(np.asarray(value)) for name, value in parts.items()}
-    parameters = float(np.asarray(held_parameters(module, sizes, stage).total))
+    held = held_parameters(module, sizes, stage)
+    parameters = float(np.asarray(held.total))
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
     layers = float(np.asarray(layers_of(module, sizes, stage).total))
     tokens = float((sizes.micro_batch if samples is None else samples) * seq / sizes.context)
     mode = RECOMPUTE_NAMES[int(sizes.recompute)]
     factors = {
-        "weights": _per_parameter(found["weights"], WEIGHT, parameters),
+        "weights": _per_parameter(found["weights"], _weight(held, storage), parameters),
         "gradients": _per_parameter(found["gradients"], storage.gradient, parameters),
         "optimizer": _per_parameter(found["optimizer"], OPTIMIZER, parameters),
         "activations": _completed(
@@ -103,7 +105,13 @@ def _per_parameter(total: float, each: float, parameters: float) -> dict[str, fl
     """Return factors; a share below one is what sharding over replicas leaves."""
     factors = {"bytes": each, "parameters on the rank": parameters}
     share = total / math.prod(factors.values()) if parameters else 0.0
-    return factors if share == 1 else {**factors, "share after sharding": share}
+    return factors if math.isclose(share, 1) else {**factors, "share after sharding": share}
+
+
+def _weight(held: Held, storage: Storage) -> float:
+    """Return the bytes of a weight, on average where some are kept in 8 bits."""
+    share = float(np.asarray(held.matrices / held.total))
+    return WEIGHT - (WEIGHT - storage.matrix_weight) * share
 
 
 def _completed(total: float, factors: dict[str, float], rest: str) -> dict[str, float]:

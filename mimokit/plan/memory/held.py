@@ -35,7 +35,8 @@ def held_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> Hel
         experts = _times(expert_layer(net, net.moe), layers.expert, sizes)
         held = Held(held.ordinary + experts.ordinary, experts.expert)
     ends = _ends(module, sizes, stage)
-    return Held(held.ordinary + ends.ordinary, held.expert + ends.expert)
+    matrices = 0 if net.moe is not None else dense_layer(net).sharded / sizes.tensor * layers.dense
+    return Held(held.ordinary + ends.ordinary, held.expert + ends.expert, matrices)
 
 
 def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> Held:

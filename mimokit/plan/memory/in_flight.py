@@ -21,3 +21,13 @@ def micro_batches_in_flight(
     interleaved = np.minimum(micro_batches, chunks / sizes.virtual)
     plain = np.minimum(micro_batches, after)
     return np.where(np.greater(sizes.virtual, 1), interleaved, plain)
+
+
+def micro_batches_through(sizes: ParallelSizes, micro_batches: Numbers) -> Numbers:
+    """Return the micro-batches whose input to a whole pipeline is alive at once.
+
+    What stands before the first chunk, an encoder say, is needed again when its gradient arrives.
+    1F1B: p. Interleaved: 2 p, as p more enter the first chunk before the first p are back there.
+    """
+    groups = np.where(np.greater(sizes.virtual, 1), 2, 1)
+    return np.minimum(micro_batches, groups * sizes.pipeline)

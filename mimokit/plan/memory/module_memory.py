@@ -10,11 +10,9 @@ from mimokit.plan.architecture.models import LanguageModel
 from mimokit.plan.memory.activations import HALF, layer_activations, whole_layer
 from mimokit.plan.memory.held import Module, held_parameters, layers_of, net_of, padded_vocab
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
-from mimokit.plan.memory.states import Storage, state_bytes
+from mimokit.plan.memory.states import IN_HALF, Storage, state_bytes
 from mimokit.plan.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 
-IN_HALF = Storage()
-"""16-bit training with gradients in 32 bits."""
 LOGIT = HALF + 4
 """Bytes of a logit: 16 bits, and 32 of the cross entropy."""
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
@@ -60,7 +58,7 @@ def stage_memory(
             )
     trained = 0.0 if frozen else 1.0
     held = held_parameters(module, sizes, stage)
-    parts = dict(state_bytes(held, sizes, frozen=frozen, gradient=storage.gradient))
+    parts = dict(state_bytes(held, sizes, frozen=frozen, storage=storage))
     parts["activations"] = trained * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage)
     parts["buffers"] = _buffers(module, sizes, tokens, trained)

@@ -21,10 +21,17 @@ class Storage:
     Attributes:
         gradient: of a gradient between backward passes and optimizer.
         product_input: of the input of a matrix product, kept for its backward: 1 in 8 bits.
+        matrix_weight: of a weight in the matrices of dense models' layers: 1 in 8 bits where no
+            transposed copy is kept.
     """
 
     gradient: float = GRADIENT
     product_input: float = 2.0
+    matrix_weight: float = WEIGHT
+
+
+IN_HALF = Storage()
+"""16-bit training with gradients in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +41,13 @@ class Held:
     Attributes:
         ordinary: outside routed experts.
         expert: of routed experts.
+        matrices: of `ordinary`, those in the layers of a dense model that tensor parallelism cuts:
+            what may be kept in 8 bits.
     """
 
     ordinary: Numbers
     expert: Numbers = 0
+    matrices: Numbers = 0
 
     @property
     def total(self) -> Numbers:
@@ -46,7 +56,7 @@ class Held:
 
 
 def state_bytes(
-    held: Held, sizes: ParallelSizes, *, frozen: bool, gradient: float = GRADIENT
+    held: Held, sizes: ParallelSizes, *, frozen: bool, storage: Storage = IN_HALF
 ) -> Mapping[str, Numbers]:
     """Return weights, gradients and optimizer bytes on one rank.
 
@@ -60,10 +70,11 @@ def state_bytes(
     expert_shards = np.maximum(1, sizes.expert_replicas / sizes.instances)
     optimizer = _over(held, sizes, shards, expert_shards)
     kept = held.ordinary * whole + held.expert * whole_expert
+    saved = (WEIGHT - storage.matrix_weight) * held.matrices * whole
     trained = 0 if frozen else 1
     return {
-        "weights": WEIGHT * kept,
-        "gradients": trained * gradient * kept,
+        "weights": WEIGHT * kept - saved,
+        "gradients": trained * storage.gradient * kept,
         "optimizer": trained * OPTIMIZER * optimizer,
     }
 

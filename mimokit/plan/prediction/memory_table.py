@@ -27,7 +27,7 @@ def memory_table(
     for branch, terms in zip(branches_of(model), encoders, strict=True):
         seen = workload.input_of(branch)
         inside = (terms.repeated or terms) if layout.mode == "homogeneous" else terms
-        alive = float(encoder_alive(layout.mode, language, inside))
+        alive = float(encoder_alive(layout.mode, language, inside, encoders))
         encoder_bytes += float(inside.memory(alive))
         found[branch.name] = memory_lines(
             branch,

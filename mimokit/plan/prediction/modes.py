@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from mimokit.plan.hardware import Hardware
-from mimokit.plan.memory import total_bytes
+from mimokit.plan.memory import micro_batches_through, total_bytes
 from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms, bridge_seconds
 from mimokit.plan.prediction.workload import Workload
 from mimokit.plan.sizes import Numbers
@@ -55,7 +56,7 @@ def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Ou
     bubble = (once - slowest) / sizes.virtual
     update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
     extra = sum(
-        (one.memory(encoder_alive("homogeneous", language, one)) for one in encoders),
+        (one.memory(encoder_alive("homogeneous", language, one, encoders)) for one in encoders),
         np.float64(0),
     )
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
@@ -63,18 +64,23 @@ def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Ou
     return Outcome(passes + update, memory, (slowest - alone) * count, 0.0 * passes, bubble, update)
 
 
-def encoder_alive(mode: str, language: LanguageTerms, encoder: EncoderTerms) -> Numbers:
+def encoder_alive(
+    mode: str, language: LanguageTerms, encoder: EncoderTerms, encoders: Sequence[EncoderTerms]
+) -> Numbers:
     """Return the encoder's micro-batches whose activations are held at once.
 
     All of a step's where modules run in turn; otherwise as many as are on their way through the
-    language model's stages, and through the encoder's own where it has ranks of its own.
+    language model's stages, and through those of the deepest of all encoders where they have ranks
+    of their own: every branch begins as early as the longest.
     """
     if mode == "colocated":
         return encoder.micro_batches
-    count, stages = language.micro_batches, language.sizes.pipeline
+    count = language.micro_batches
+    through = micro_batches_through(language.sizes, count)
     if mode == "homogeneous":
-        return np.minimum(count, stages)
-    ahead = np.minimum(count, stages + encoder.sizes.pipeline)
+        return through
+    deepest = reduce(np.maximum, (one.sizes.pipeline for one in encoders))
+    ahead = np.minimum(count, through + deepest)
     return encoder.micro_batches * ahead / count
 
 
@@ -108,7 +114,8 @@ def colocated(
     seconds = sum((one.seconds for one in encoders), np.float64(0))
     update = language.update + sum((one.update for one in encoders), np.float64(0))
     held = sum(
-        (one.memory(encoder_alive("colocated", language, one)) for one in encoders), np.float64(0)
+        (one.memory(encoder_alive("colocated", language, one, encoders)) for one in encoders),
+        np.float64(0),
     )
     total = seconds + bridge + language.step.passes + update
     return Outcome(
@@ -134,7 +141,7 @@ def heterogeneous(
         per_rank = encoder.sample_bytes * sizes.micro_batch * sizes.data
         volume = per_rank / np.maximum(encoder.sizes.data, sizes.data)
         crossing = np.maximum(crossing, 2 * send(hardware, volume, hardware.domain_ranks))
-        alive = encoder_alive("heterogeneous", language, encoder)
+        alive = encoder_alive("heterogeneous", language, encoder, encoders)
         memory = np.maximum(memory, encoder.memory(alive))
     busiest = np.maximum(slowest, stage)
     bubble = (once - slowest) / sizes.virtual + np.minimum(slowest, stage)

@@ -67,8 +67,9 @@ class Setting:
 
     @property
     def storage(self) -> Storage:
-        """Bytes of gradients and of what matrix products keep."""
-        return Storage(self.software.main_gradient_bytes, self.kept_bytes)
+        """Bytes of gradients, of what matrix products keep, and of their weights."""
+        weight = self.software.fp8_weight_bytes if self.precision == "fp8" else float(HALF)
+        return Storage(self.software.main_gradient_bytes, self.kept_bytes, weight)
 
     @property
     def pipelines_tensor(self) -> bool:

@@ -34,6 +34,8 @@ class Software:
             forward pass.
         gradient_bytes: bytes per gradient on the wire.
         main_gradient_bytes: bytes per gradient in memory, between backward passes and optimizer.
+        fp8_weight_bytes: bytes per weight in the matrices of a dense model that trains in fp8: 1
+            where they are kept in 8 bits alone, 2 with a transposed copy or in 16 bits.
         expert_passes: times that a token sent to an expert goes through memory between router and
             matrix product, and back.
         expert_kernels: kernels that each expert of a rank has for itself in a forward pass: two
@@ -51,6 +53,7 @@ class Software:
     overlaps_data: bool = True
     gradient_bytes: int = 4
     main_gradient_bytes: int = 4
+    fp8_weight_bytes: float = 2.0
     expert_passes: float = 4.0
     expert_kernels: float = 2.0
 
@@ -59,6 +62,7 @@ BRIDGE = Software(
     "megatron-bridge",
     gradient_bytes=2,
     main_gradient_bytes=2,
+    fp8_weight_bytes=1.0,
     host_layer=LAUNCH,
     host_collective=0.000489,
     host_expert_layer=0.00445,
@@ -66,7 +70,8 @@ BRIDGE = Software(
     expert_passes=5.23,
     expert_kernels=6.8,
 )
-"""Megatron-Bridge's performance recipes since 26.02.01 (`grad_reduce_in_fp32=False`)."""
+"""Megatron-Bridge's performance recipes since 26.02.01 (`grad_reduce_in_fp32=False`; for dense
+models in fp8 `fp8_param_gather=True` and `disable_parameter_transpose_cache=True`)."""
 
 BRIDGE_2025 = replace(BRIDGE, name="megatron-bridge-2025", expert_passes=10.5)
 """The same from 25.11 to 26.02: experts are dispatched with permutations that are not fused."""

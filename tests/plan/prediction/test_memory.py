@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mimokit.plan.architecture import LanguageModel, MultimodalModel, Transformer, load_model
 from mimokit.plan.architecture.parameters import dense_layer
+from mimokit.plan.hardware import load_hardware
 from mimokit.plan.memory import (
     Held,
+    Storage,
     layer_activations,
+    memory_lines,
     micro_batches_in_flight,
+    micro_batches_through,
     stage_memory,
     state_bytes,
     total_bytes,
 )
 from mimokit.plan.memory.held import held_parameters
+from mimokit.plan.prediction import Layout, Workload, predict
+from mimokit.plan.schedule import one_forward_one_backward, plan_schedule, stage_graph
 from mimokit.plan.sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
+from mimokit.plan.step_time import Setting, load_software
 
 GIB = 2**30
 
@@ -67,6 +78,155 @@ def test_in_flight_is_1f1b() -> None:
     sizes = ParallelSizes(pipeline=4)
     assert [int(micro_batches_in_flight(sizes, 8, stage)) for stage in range(4)] == [4, 3, 2, 1]
     assert int(micro_batches_in_flight(sizes, 2, 0)) == 2
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3, 8])
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_in_flight_is_what_the_schedule_plan_holds(stages: int, micro_batches: int) -> None:
+    sizes = ParallelSizes(pipeline=stages)
+    for stage in range(stages):
+        steps = one_forward_one_backward(stage, stages, micro_batches)
+        alive = int(micro_batches_in_flight(sizes, micro_batches, stage))
+        assert alive == most_alive((kind, m) for kind, m in steps)
+
+
+@pytest.mark.parametrize("micro_batches", [4, 8, 32])
+@pytest.mark.parametrize("chunks", [2, 3, 5])
+def test_in_flight_is_what_megatrons_interleaved_schedule_holds(
+    chunks: int, micro_batches: int
+) -> None:
+    """Chunks of a stage, and micro-batches that wait before the first chunk for its gradient."""
+    sizes = ParallelSizes(pipeline=4, virtual=chunks)
+    for stage in range(4):
+        steps = list(interleaved(stage, 4, chunks, micro_batches))
+        alive = float(micro_batches_in_flight(sizes, micro_batches, stage))
+        assert most_alive(steps) == pytest.approx(alive * chunks)
+    first = ((kind, m) for kind, m in interleaved(0, 4, chunks, micro_batches) if m[1] == 0)
+    assert most_alive(first) == int(micro_batches_through(sizes, micro_batches))
+
+
+@pytest.mark.parametrize("branches", [{"images": 1}, {"images": 2}, {"images": 1, "sound": 2}])
+def test_encoders_hold_what_is_on_its_way_through_all_stages(branches: dict[str, int]) -> None:
+    pipelines = {**branches, "language": 4}
+    topology = dict.fromkeys(branches, ("language",)) | {"language": ()}
+    graph = stage_graph(topology, pipelines)
+    schedule = plan_schedule(graph, 16)
+    deepest = max(branches.values())
+    for name in branches:
+        first = next(s for s in graph.stages if s.module == name and s.place == 0)
+        steps = [
+            (action.kind, action.microbatch)
+            for action in schedule.actions(first.index)
+            if action.kind in ("forward", "backward")
+        ]
+        sizes = ParallelSizes(pipeline=4)
+        assert most_alive(steps) == int(micro_batches_through(sizes, 16)) + deepest
+
+
+def most_alive(steps: Iterable[tuple[str, object]]) -> int:
+    """Return the most that has gone forward and not yet backward."""
+    alive: set[object] = set()
+    most = 0
+    for kind, what in steps:
+        (alive.add if kind == "forward" else alive.remove)(what)
+        most = max(most, len(alive))
+    return most
+
+
+def interleaved(
+    stage: int, stages: int, chunks: int, micro_batches: int
+) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield (kind, (micro-batch, chunk)) in the order of Megatron's interleaved schedule."""
+    import_module("mimokit.engine.megatron")  # opens Megatron for a CPU
+    from megatron.core.pipeline_parallel.schedules import (
+        get_pp_rank_microbatches,
+        get_schedule_table,
+    )
+
+    group = SimpleNamespace(size=lambda: stages, rank=lambda: stage)
+    peers = SimpleNamespace(pp_group=group, virtual_pipeline_model_parallel_size=chunks)
+    total, _, warmup, _ = get_pp_rank_microbatches(
+        micro_batches, chunks, stages, p2p_communicator=peers
+    )
+    table = get_schedule_table(micro_batches, chunks, stages)
+    back = [(m, chunks - 1 - chunk) for m, chunk in table]
+    for index in range(total):
+        yield "forward", table[index]
+        if index >= warmup:
+            yield "backward", back[index - warmup]
+    for index in range(total - warmup, total):
+        yield "backward", back[index]
+
+
+def test_an_encoder_in_front_of_chunks_holds_twice_as_many() -> None:
+    model = load_model("llava-1.5-7b")
+    assert isinstance(model, MultimodalModel)
+    held = {}
+    for chunks in (1, 2):
+        own = ParallelSizes(2, 4, chunks, data=2)
+        layout = Layout(
+            "homogeneous",
+            {"images": ParallelSizes(2, data=2), model.language.name: own},
+        )
+        found = predict(model, layout, Workload(2048, 64))
+        held[chunks] = found.memory["images"]["activations"]
+    assert held[2] == 2 * held[1]
+
+
+def test_a_shallow_encoder_waits_for_the_deepest() -> None:
+    model = load_model("llava-1.5-7b")
+    assert isinstance(model, MultimodalModel)
+    second = replace(model.branches[0], name="more")
+    both = replace(model, branches=(model.branches[0], second))
+    held = {}
+    for depth in (1, 2):
+        layout = Layout(
+            "heterogeneous",
+            {
+                "images": ParallelSizes(data=2),
+                "more": ParallelSizes(pipeline=depth, data=2),
+                model.language.name: ParallelSizes(2, 4, data=2),
+            },
+        )
+        found = predict(both, layout, Workload(2048, 64))
+        held[depth] = found.memory["images"]["activations"]
+    assert held[2] == pytest.approx(held[1] * 6 / 5)
+
+
+def test_weights_in_8_bits() -> None:
+    """Matrices of layers alone: embedding, output layer and norms stay in 16 bits."""
+    model = load_model("llama-3-8b")
+    assert isinstance(model, LanguageModel)
+    sizes = ParallelSizes(2, data=2)
+    plain = stage_memory(model, sizes, 4096, 8, 0)["weights"]
+    short = stage_memory(model, sizes, 4096, 8, 0, storage=Storage(2, 1.0, 1.0))["weights"]
+    layer = dense_layer(model.net)
+    assert float(plain - short) == model.net.layers * layer.sharded / 2
+    (line,) = (
+        line
+        for line in memory_lines(model, sizes, 4096, 8, 0, storage=Storage(2, 1.0, 1.0))
+        if line.part == "weights"
+    )
+    assert math.prod(line.factors.values()) == pytest.approx(float(short))
+    assert 1 < line.factors["bytes"] < 1.2
+
+
+def test_who_keeps_weights_in_8_bits() -> None:
+    """Megatron-Bridge's fp8 recipes of dense models; mixtures keep a transposed copy."""
+    h100 = load_hardware("h100")
+    for software, precision, each in (
+        ("megatron-bridge", "fp8", 1.0),
+        ("megatron-bridge", "bf16", 2.0),
+        ("megatron-core", "fp8", 2.0),
+    ):
+        setting = Setting(h100, load_software(software), precision)
+        assert setting.storage.matrix_weight == each
+    mixture = load_model("qwen3-30b-a3b")
+    assert isinstance(mixture, LanguageModel)
+    eight = Setting(h100, load_software("megatron-bridge"), "fp8").storage
+    found = stage_memory(mixture, ParallelSizes(expert=8, data=8), 4096, 8, 0, storage=eight)
+    half = stage_memory(mixture, ParallelSizes(expert=8, data=8), 4096, 8, 0)
+    assert float(found["weights"]) == float(half["weights"])
 
 
 @pytest.mark.parametrize(
