@@ -23,8 +23,9 @@ def calibrate(
     """Measure what the ranks of a cluster reach, and write it to a hardware file.
 
     Matrix products, memory, collectives over 2, 4, 8, … ranks and the pieces of a training step
-    are measured on all engines at once, since that is how they train. It takes less than half a
-    minute on 8 engines of an idle laptop. With CUDA the products are timed between events on the
+    are measured on all engines at once, since that is how they train; pieces and collectives then
+    also on 2, 4, … of them while the others sleep, where ranks share cores. It takes less than half
+    a minute on 8 engines of an idle laptop. With CUDA the products are timed between events on the
     device.
 
     Args:

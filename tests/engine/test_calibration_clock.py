@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mimokit.engine.calibration import collectives
 from mimokit.engine.calibration.clock import Stopwatch, Timing
 from mimokit.engine.calibration.collectives import Collective, Ledger
+from mimokit.plan.calibration.measurements import IN_A_ROW
 
 
 def a_collective() -> Collective:
-    return Collective("all-reduce", 2, 512, False, 1e-3, lambda: None)
+    return Collective("all-reduce", 2, 512, False, 1, 1e-3, lambda: None)
 
 
 def test_a_few_long_laps_count() -> None:
@@ -31,5 +34,14 @@ def test_other_threads_are_charged_to_the_collective_before(
     ledger.close()
     ledger.close()
     assert (first.others, second.others) == ([3.0], [7.0])
-    second.watch.laps = [Timing(0.0, 1.0)]
-    assert second.time(uncounted=0).cpu_seconds == pytest.approx(8.0)
+    second.watch.laps = [Timing(0.0, 2.0)]
+    assert second.time(uncounted=0).cpu_seconds == pytest.approx((2.0 + 7.0) / IN_A_ROW)
+
+
+def test_all_reduces_are_called_in_a_row_and_others_once() -> None:
+    called: list[str] = []
+    ledger = Ledger()
+    for kind in ("all-reduce", "all-gather"):
+        ledger.call(replace(a_collective(), kind=kind, call=lambda kind=kind: called.append(kind)))
+    ledger.close()
+    assert called == ["all-reduce"] * IN_A_ROW + ["all-gather"]

@@ -32,10 +32,14 @@ def test_the_files_are_read_again(calibrated: tuple[Calibration, list[str]]) -> 
 def test_everything_is_measured(calibrated: tuple[Calibration, list[str]]) -> None:
     found, said = calibrated
     assert said[0] == "calibrating: cores and memory"
-    assert said[-1] == "calibrating: pieces of a training step"
+    rounds = [line for line in said if "pieces of a training step" in line]
+    assert rounds == [
+        f"calibrating: pieces of a training step, {ranks} ranks at work" for ranks in (2, 4, 8)
+    ]
     assert set(found.hardware.peak_flops) == {"fp32", "bf16"}
-    assert set(found.costs.collectives["all-reduce"]) == {2, 4, 8}
-    assert set(found.costs.collectives) == {
+    for ranks, groups in ((2, {2}), (4, {2, 4}), (8, {2, 4, 8})):
+        assert set(found.costs.at_work[ranks].collectives["all-reduce"]) == groups
+    assert set(found.costs.at(8).collectives) == {
         *("all-reduce", "all-gather", "reduce-scatter", "broadcast", "send")
     }
     assert found.hardware.domain_ranks == 8
@@ -46,10 +50,11 @@ def test_everything_is_measured(calibrated: tuple[Calibration, list[str]]) -> No
 def test_constants_are_those_of_a_machine(calibrated: tuple[Calibration, list[str]]) -> None:
     """Orders of magnitude, which hold on every machine that runs this."""
     found, _ = calibrated
-    layer = found.costs.pieces["language forward"]["layer"]
+    costs = found.costs.at(8)
+    layer = costs.pieces["language forward"]["layer"]
     assert 1e-5 < layer < 1e-1
     assert 1e7 < found.hardware.peak_flops["fp32"] < 1e13
-    more = [found.costs.collective("all-reduce", ranks, 512) for ranks in (2, 8)]
+    more = [costs.collective("all-reduce", ranks, 512) for ranks in (2, 8)]
     assert more[0] < more[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, permutations
 from statistics import fmean
 
 import torch
@@ -15,7 +16,11 @@ from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.tags import Tag
-from mimokit.plan.calibration.measurements import CollectiveKind, CollectiveTime
+from mimokit.plan.calibration.measurements import (
+    CollectiveKind,
+    CollectiveTime,
+    calls_in_a_row,
+)
 
 CPU_SIZES = (4, 512, 16_384, 131_072, 524_288)
 CUDA_SIZES = (4, 16_384, 1_048_576, 16_777_216, 268_435_456)
@@ -24,23 +29,25 @@ REPEATS = 9
 
 @dataclass
 class Collective:
-    """A collective that is called once per round, between pieces of a training step.
+    """A collective that has one place in a round, between pieces of a training step.
 
     Attributes:
         kind: what it is.
         ranks: of the group.
         size: bytes of the whole result.
         across: the group spans hosts.
+        last_member: highest rank of this rank's group.
         seconds: of the wall clock, called over and over.
         call: calls it.
-        watch: laps of the calling thread.
-        others: CPU seconds of the other threads, from a call to the next collective.
+        watch: laps of the calling thread, all calls in a row.
+        others: CPU seconds of the other threads, from the first call to the next collective.
     """
 
     kind: CollectiveKind
     ranks: int
     size: int
     across: bool
+    last_member: int
     seconds: float
     call: Callable[[], object]
     watch: Stopwatch = field(default_factory=Stopwatch)
@@ -53,7 +60,8 @@ class Collective:
             uncounted: rounds at the beginning that do not count.
         """
         cpu = self.watch.mean(uncounted).cpu_seconds + fmean(self.others[uncounted:])
-        return CollectiveTime(self.kind, self.ranks, self.size, self.across, self.seconds, cpu)
+        each = cpu / calls_in_a_row(self.kind)
+        return CollectiveTime(self.kind, self.ranks, self.size, self.across, self.seconds, each)
 
 
 class Ledger:
@@ -69,11 +77,12 @@ class Ledger:
         self._since = 0.0
 
     def call(self, collective: Collective) -> None:
-        """Call a collective."""
+        """Call a collective, as often as it comes in a row."""
         self.close()
         self._current, self._since = collective, others_seconds()
         collective.watch.start()
-        collective.call()
+        for _ in range(calls_in_a_row(collective.kind)):
+            collective.call()
         collective.watch.stop()
 
     def close(self) -> None:
@@ -105,7 +114,7 @@ def collectives_over(size: int, hosts: Sequence[str]) -> list[Collective]:
     if mine is None:
         return []
     return [
-        Collective(kind, size, count, across, timed(call, REPEATS).seconds, call)
+        Collective(kind, size, count, across, mine[0][-1], timed(call, REPEATS).seconds, call)
         for count in (CPU_SIZES if CPU_ONLY else CUDA_SIZES)
         for kind, call in _calls(count, *mine).items()
     ]
@@ -134,20 +143,24 @@ def _calls(
         "broadcast": lambda: dist.broadcast(whole, members[0], group=group),
     }
     if ranks == 2:
-        calls["send"] = _exchange(whole, next(r for r in members if r != dist.get_rank()))
+        calls["send"] = _message(whole, members)
     return calls
 
 
-def _exchange(values: torch.Tensor, peer: int) -> Callable[[], object]:
-    """Return a call that sends one message to a rank and receives one from it.
+def _message(values: torch.Tensor, members: Sequence[int]) -> Callable[[], object]:
+    """Return a call that sends a message from one of two ranks to the other, each way in turn.
 
-    A message is its header, which counts of rows go along with, and what the header describes.
+    A message is its header, which counts of rows go along with, and what the header describes. One
+    of the ranks hands it over, the other waits for it: as between stages of a pipeline.
     """
-    mailbox, tag = Mailbox(rank_device()), Tag(0, 0, 0)
+    mailbox, tag, ways = Mailbox(rank_device()), Tag(0, 0, 0), cycle(permutations(members))
 
-    def exchange() -> None:
-        mailbox.send([values], peer, tag)
-        mailbox.receive(peer, tag)
-        mailbox.wait()
+    def message() -> None:
+        sender, receiver = next(ways)
+        if dist.get_rank() == sender:
+            mailbox.send([values], receiver, tag)
+            mailbox.wait()
+        else:
+            mailbox.receive(sender, tag)
 
-    return exchange
+    return message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -18,7 +19,8 @@ from mimokit.engine.calibration.compute import (
     memory_bandwidth,
     product_times,
 )
-from mimokit.engine.calibration.pieces import UNCOUNTED, piece_times
+from mimokit.engine.calibration.pieces import pieces_of_step
+from mimokit.engine.calibration.rounds import measure_round, step_time
 from mimokit.engine.device import rank_device
 from mimokit.engine.groups import close_groups_since, open_groups
 from mimokit.engine.megatron import CPU_ONLY
@@ -48,8 +50,17 @@ def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
     for size in group_sizes(dist.get_world_size()):
         next_part(f"collectives over {size} ranks")
         collectives += collectives_over(size, hosts)
-    next_part("pieces of a training step")
-    pieces, round_seconds = piece_times(Alone.create(), collectives, emit)
+    pieces, stages = pieces_of_step(Alone.create())
+    # Groups of all sizes in turn, so that no size comes after pieces of one kind alone.
+    collectives.sort(key=lambda one: (one.size, one.kind, one.ranks))
+    rounds = []
+    for ranks in at_work(dist.get_world_size()):
+        next_part(f"pieces of a training step, {ranks} ranks at work")
+        rounds.append(measure_round(pieces, collectives, ranks))
+    next_part("what a step costs around its pieces")
+    around = step_time(emit)
+    for stage in stages:
+        stage.wrapped.release()
     share = (share + cores()) / 2
     close_groups_since(before)
     device, memory = _device(hosts)
@@ -62,10 +73,18 @@ def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
         cores=share,
         products=tuple(products),
         attention=attention,
-        collectives=tuple(one.time(UNCOUNTED) for one in collectives),
-        pieces=tuple(pieces),
-        round_seconds=round_seconds,
+        rounds=tuple(
+            replace(one, pieces=(around, *one.pieces)) for one in rounds if one is not None
+        ),
     )
+
+
+def at_work(world: int) -> list[int]:
+    """Return on how many ranks rounds are measured, all of them last.
+
+    Ranks with a device of their own are as quick however many others work.
+    """
+    return [*group_sizes(world - 1), world] if CPU_ONLY else [world]
 
 
 def _hosts() -> list[str]:

@@ -7,28 +7,24 @@ layout in particular.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import Any, cast
+from itertools import cycle
+from typing import cast
 
 import torch
-from torch.utils.data import DataLoader
 
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.calibration.alone import (
     IMAGE_TOKEN,
     IMAGES,
-    LANGUAGE,
     Alone,
     language_stage,
     vision_stage,
 )
+from mimokit.engine.calibration.batches import batches_of
 from mimokit.engine.calibration.clock import Stopwatch
-from mimokit.engine.calibration.collectives import Collective, Ledger
 from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
-from mimokit.engine.data.digits import DigitCollate, DigitStrips
 from mimokit.engine.device import rank_device
 from mimokit.engine.gradients import (
     clip_gradients,
@@ -38,22 +34,13 @@ from mimokit.engine.gradients import (
 )
 from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.megatron import HyperCommGrid
-from mimokit.engine.monitor import PerformanceMonitor
 from mimokit.engine.optimizer import MainGradAdamW
 from mimokit.engine.pipeline.stages import ModuleStage, StageInput
-from mimokit.engine.steps import Step
 from mimokit.plan.calibration.measurements import PieceTime
 from mimokit.plan.shared_cores.amounts import Amounts, language_ends, layer_amounts, vision_ends
 
-HIDDEN, LAYERS, SAMPLES = (32, 96), (1, 3), (1, 8)
-HEADS, TOKENS, VOCABULARY = 4, 42, 16
-ROUNDS, UNCOUNTED = 9, 2
-"""Rounds through all pieces, of which the first are not counted."""
-STEPS, STEP_PAUSE = 40, 0.03
-"""Empty steps that the cost around a step is measured over, and seconds between them: figures of
-steps that follow each other at once would be sent together."""
-EXECUTED_STEPS = 8
-"""Named steps that a training step yields per micro-batch, about."""
+HIDDEN, LAYERS, SAMPLES, LOADED = (32, 96), (1, 3), (1, 8), (1, 2, 4, 8)
+HEAD_WIDTH, TOKENS, VOCABULARY = 8, 42, 16
 
 
 def language_architecture(hidden: int, layers: int) -> ModuleArchitecture:
@@ -61,7 +48,7 @@ def language_architecture(hidden: int, layers: int) -> ModuleArchitecture:
     return ModuleArchitecture(
         num_layers=layers,
         hidden_size=hidden,
-        num_attention_heads=HEADS,
+        num_attention_heads=hidden // HEAD_WIDTH,
         seq_length=TOKENS,
         vocab_size=VOCABULARY,
     )
@@ -72,7 +59,7 @@ def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
     return ModuleArchitecture(
         num_layers=layers,
         hidden_size=hidden,
-        num_attention_heads=HEADS,
+        num_attention_heads=hidden // HEAD_WIDTH,
         seq_length=4,
         vocab_size=0,
         image_size=8,
@@ -82,7 +69,7 @@ def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
 
 @dataclass
 class Piece:
-    """A piece that is measured once per round.
+    """A piece that is measured once per round, see `rounds`.
 
     Attributes:
         name: of the law that it is fitted to.
@@ -96,30 +83,28 @@ class Piece:
     run: Callable[[Stopwatch], object]
     watch: Stopwatch = field(default_factory=Stopwatch)
 
-    def time(self) -> PieceTime:
-        """Return the mean over the rounds."""
-        timing = self.watch.mean(UNCOUNTED)
+    def time(self, uncounted: int) -> PieceTime:
+        """Return the mean over the rounds.
+
+        Args:
+            uncounted: rounds at the beginning that do not count.
+        """
+        timing = self.watch.mean(uncounted)
         return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
 
 
-def piece_times(
-    alone: Alone, collectives: Sequence[Collective], emit: Callable[[dict[str, Any]], None]
-) -> tuple[list[PieceTime], float]:
-    """Measure all pieces on this rank, and collectives between them. Collective over the world.
+def pieces_of_step(alone: Alone) -> tuple[list[Piece], list[ModuleStage]]:
+    """Return all pieces in the order of small training steps, and the stages to release at last.
 
-    Rounds go through all pieces in turn, with a collective after each: as in training, no piece
-    finds the caches as it left them, the ranks never begin one together and never wait for long.
+    What a piece costs depends on what ran before it: none comes right after one like itself, whose
+    code would still be in the caches.
 
     Args:
         alone: groups of one.
-        collectives: of all groups of this rank; they keep what they took.
-        emit: what a training step sends its figures with.
-
-    Returns:
-        The pieces, and the seconds of a round by the wall clock.
     """
-    pieces = [_load(samples) for samples in (1, 4, 8)]
+    pieces: list[Piece] = []
     stages: list[ModuleStage] = []
+    loaded = cycle(LOADED)
     for hidden in HIDDEN:
         for layers in LAYERS:
             architecture = language_architecture(hidden, layers)
@@ -127,31 +112,19 @@ def piece_times(
             language = language_stage(architecture, alone)
             images = vision_stage(encoder, architecture, alone)
             for samples in SAMPLES:
-                pieces += _language_passes(language, architecture, samples, alone)
-                pieces += _vision_passes(images, encoder, architecture, samples)
-            pieces += [_update(stage, alone) for stage in (language, images)]
+                ahead, back = _vision_passes(images, encoder, architecture, samples)
+                inner = _language_passes(language, architecture, samples, alone)
+                pieces += [_load(next(loaded)), ahead, *inner, back]
+            pieces += [_update(held, alone) for held in ((language,), (images, language))]
             stages += [language, images]
-    ledger, begun = Ledger(), []
-    for _ in range(ROUNDS):
-        begun.append(time.perf_counter())
-        for piece, collective in zip_longest(pieces, collectives):
-            if piece is not None:
-                piece.run(piece.watch)
-            if collective is not None:
-                ledger.call(collective)
-    ledger.close()
-    begun.append(time.perf_counter())
-    for stage in stages:
-        stage.wrapped.release()
-    found = [step_time(emit), *(piece.time() for piece in pieces)]
-    return found, (begun[-1] - begun[UNCOUNTED]) / (ROUNDS - UNCOUNTED)
+    return pieces, stages
 
 
 def _batches(samples: int) -> Iterator[Batch]:
-    strips = DigitStrips("train", "read", size=4096)
-    indices = (list(range(i * samples, (i + 1) * samples)) for i in range(4096 // samples))
-    collate = DigitCollate(TOKENS, IMAGE_TOKEN, 4)
-    return iter(DataLoader(strips, batch_sampler=list(indices), collate_fn=collate))
+    """Return batches for modules of any width and depth."""
+    return batches_of(
+        samples, language_architecture(HIDDEN[0], 1), vision_architecture(HIDDEN[0], 1)
+    )
 
 
 def _load(samples: int) -> Piece:
@@ -169,24 +142,9 @@ def _load(samples: int) -> Piece:
     return Piece("load", {"batch": 1, "sample": samples}, run)
 
 
-def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
-    """Measure what a step costs around its work: the monitor, and sending its figures."""
-    monitor = PerformanceMonitor([IMAGES, LANGUAGE], 1)
-    wall, cpu = time.perf_counter(), time.process_time()
-    for iteration in range(STEPS):
-        monitor.start_step()
-        for number in range(EXECUTED_STEPS):
-            monitor.observe(Step("forward", LANGUAGE, number))
-        row = monitor.end_step(iteration, samples=1, language_tokens=1, loss=0.0, grad_norm=0.0)
-        emit({"kind": "calibration-step", "time": time.time(), **row})
-        time.sleep(STEP_PAUSE)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return PieceTime("step", {"step": 1}, wall / STEPS, cpu / STEPS)
-
-
 def _language_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, samples: int, alone: Alone
-) -> list[Piece]:
+) -> tuple[Piece, Piece]:
     batch = next(_batches(samples))
     rows = (batch["input_ids"] == IMAGE_TOKEN).sum(1).tolist()
 
@@ -204,7 +162,7 @@ def _language_passes(
 
 def _vision_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, language: ModuleArchitecture, samples: int
-) -> list[Piece]:
+) -> tuple[Piece, Piece]:
     batch = next(_batches(samples))
     images = int(batch["modality_inputs"][IMAGES][ITEMS].sum())
 
@@ -216,8 +174,10 @@ def _vision_passes(
     return _passes("encoder", forward, amounts)
 
 
-def _passes(name: str, forward: Callable[[], torch.Tensor], amounts: Amounts) -> list[Piece]:
-    """Return forward and backward as two pieces, the second of which follows the first."""
+def _passes(
+    name: str, forward: Callable[[], torch.Tensor], amounts: Amounts
+) -> tuple[Piece, Piece]:
+    """Return forward and backward as two pieces, the second of which comes after the first."""
     outputs: list[torch.Tensor] = []
 
     def ahead(watch: Stopwatch) -> None:
@@ -232,23 +192,25 @@ def _passes(name: str, forward: Callable[[], torch.Tensor], amounts: Amounts) ->
         watch.stop()
 
     terms = amounts.terms()
-    return [Piece(f"{name} forward", terms, ahead), Piece(f"{name} backward", terms, back)]
+    return Piece(f"{name} forward", terms, ahead), Piece(f"{name} backward", terms, back)
 
 
-def _update(stage: ModuleStage, alone: Alone) -> Piece:
-    """Return all that a step does once with every gradient and weight."""
-    modules = ((stage.wrapped, cast(HyperCommGrid, alone)),)
+def _update(stages: Sequence[ModuleStage], alone: Alone) -> Piece:
+    """Return all that a step does once with every gradient and weight that a rank holds."""
+    modules = tuple((stage.wrapped, cast(HyperCommGrid, alone)) for stage in stages)
     parameters = trainable_parameters(modules)
     optimizer = MainGradAdamW(parameters, lr=1e-3, fused=True)
 
     def run(watch: Stopwatch) -> None:
         watch.start()
         zero_grad_buffer_for_multimodule(modules)
-        stage.wrapped.scale_gradients(1.0)
-        norm = float(squared_norm_share(*modules[0]))
+        for module, _ in modules:
+            module.scale_gradients(1.0)
+        norm = sum(float(squared_norm_share(*one)) for one in modules)
         clip_gradients(modules, norm + 2.0, 1.0)
         optimizer.step()
         watch.stop()
 
     numbers = sum(parameter.numel() for parameter in parameters)
-    return Piece("update", {"module": 1, "tensor": len(parameters), "number": numbers}, run)
+    terms = {"step": 1, "module": len(modules), "tensor": len(parameters), "number": numbers}
+    return Piece("update", terms, run)

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.calibration.core_costs import fit_core_costs
+from mimokit.plan.calibration.core_costs import fit_shared_costs
 from mimokit.plan.calibration.fit import Fit
-from mimokit.plan.calibration.handover import busy_share
 from mimokit.plan.calibration.hardware import fit_hardware
 from mimokit.plan.calibration.measurements import Measurements
 from mimokit.plan.hardware import Hardware, load_hardware, save_hardware
-from mimokit.plan.shared_cores.costs import CoreCosts
+from mimokit.plan.shared_cores.costs import CoreCosts, SharedCosts
 from mimokit.plan.step_time import Software
 
-FORMAT = 1
+FORMAT = 2
 """Of the file beside the hardware file; a reader of another one refuses it."""
 SUFFIX = ".calibration.json"
 
@@ -43,7 +42,7 @@ class Calibration:
 
     hardware: Hardware
     software: Software
-    costs: CoreCosts
+    costs: SharedCosts
     cores: float
     fits: tuple[Fit, ...]
     path: Path | None = None
@@ -51,10 +50,16 @@ class Calibration:
     def __str__(self) -> str:
         title = (
             f"{self.hardware.name}, {self.cores:.2g} cores for all ranks, "
-            f"{self.costs.busy:.0%} of them busy while ranks hand over to each other"
+            f"{self._busy} while ranks hand over to each other"
         )
         where = [] if self.path is None else [f'predict(..., hardware="{self.path}")']
         return "\n".join([title, *(f"  {fit}" for fit in self.fits), *where])
+
+    @property
+    def _busy(self) -> str:
+        shares = [f"{one.busy:.0%}" for one in self.costs.at_work.values()]
+        ranks = [str(ranks) for ranks in self.costs.at_work]
+        return f"{', '.join(shares)} of them busy on {', '.join(ranks)} ranks"
 
 
 def fit_calibration(measured: Measurements) -> Calibration:
@@ -64,17 +69,17 @@ def fit_calibration(measured: Measurements) -> Calibration:
         ConfigError: too few measurements, or times that are none.
     """
     hardware, of_hardware = fit_hardware(measured)
-    costs, of_costs = fit_core_costs(measured.pieces, measured.collectives)
-    costs = replace(costs, busy=busy_share(measured))
+    costs, of_costs = fit_shared_costs(measured)
     fits = of_hardware + of_costs
     return Calibration(hardware, _software(measured, costs), costs, measured.cores, fits)
 
 
-def _software(measured: Measurements, costs: CoreCosts) -> Software:
+def _software(measured: Measurements, costs: SharedCosts) -> Software:
     """Return mimokit's engine: Megatron's unfused layers, gradients reduced at the end in fp32."""
-    passes = [law["layer"] for name, law in costs.pieces.items() if name.startswith("language")]
-    smallest = min(one.size for one in measured.collectives)
-    calls = [c.cpu_seconds for c in measured.collectives if c.size == smallest and c.ranks == 2]
+    laws, collectives = costs.at(len(measured.hosts)).pieces, measured.all_at_work.collectives
+    passes = [law["layer"] for name, law in laws.items() if name.startswith("language")]
+    smallest = min(one.size for one in collectives)
+    calls = [c.cpu_seconds for c in collectives if c.size == smallest and c.ranks == 2]
     return Software(
         name="mimokit",
         fused_attention=False,
@@ -150,13 +155,20 @@ def _refused(path: Path, why: str) -> ConfigError:
     return ConfigError([Problem("calibration", "path", str(path), sentence)])
 
 
-def _costs(content: Mapping[str, Any]) -> CoreCosts:
-    """JSON has names where groups have numbers of ranks."""
-    collectives = {
-        kind: {int(ranks): law for ranks, law in groups.items()}
-        for kind, groups in content["collectives"].items()
+def _costs(content: Mapping[str, Any]) -> SharedCosts:
+    """JSON has names where numbers of ranks were."""
+    at_work = {
+        int(ranks): CoreCosts(
+            costs["pieces"],
+            {
+                kind: {int(size): law for size, law in groups.items()}
+                for kind, groups in costs["collectives"].items()
+            },
+            float(costs["busy"]),
+        )
+        for ranks, costs in content["at_work"].items()
     }
-    return CoreCosts(content["pieces"], collectives, float(content.get("busy", 1.0)))
+    return SharedCosts(at_work)
 
 
 def _fit(content: Mapping[str, Any]) -> Fit:

@@ -9,36 +9,38 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from mimokit.plan.calibration.measurements import CollectiveTime, Measurements
+from mimokit.plan.calibration.measurements import AROUND, CollectiveTime, Measurements, Round
 from mimokit.plan.shared_cores.amounts import NUMBER_BYTES
 from mimokit.plan.shared_cores.ring import all_reduce
 from mimokit.plan.shared_cores.sharing import Meet, Operation, Work, run_shared
 
-ONCE = "step"
-"""The piece that is measured by itself, beside the rounds."""
 
+def busy_share(measured: Measurements, of: Round) -> float:
+    """Return the share of the cores that ranks keep busy in a round; 1 where they share none.
 
-def busy_share(measured: Measurements) -> float:
-    """Return the share of the cores that ranks keep busy in a round; 1 where it was not measured.
+    It is what the round would take if no core ever rested while a rank had work, over what it took.
 
-    It is what a round would take if no core ever rested while a rank had work, over what it took.
+    Args:
+        measured: on the machine.
+        of: the round, one of those measured.
     """
-    if measured.round_seconds <= 0 or len(set(measured.hosts)) > 1:
+    if of.seconds <= 0 or len(set(measured.hosts)) > 1:
         return 1.0
-    programs = [_round(measured, rank) for rank in range(len(measured.hosts))]
-    return min(1.0, run_shared(programs, measured.cores).seconds / measured.round_seconds)
+    programs = [_program(of, rank) for rank in range(of.ranks)]
+    return min(1.0, run_shared(programs, measured.cores).seconds / of.seconds)
 
 
-def _round(measured: Measurements, rank: int) -> list[Operation]:
+def _program(of: Round, rank: int) -> list[Operation]:
     """Return what a rank does in a round: pieces and collectives in turn."""
-    pieces = [piece for piece in measured.pieces if piece.piece != ONCE]
-    mine = [one for one in measured.collectives if _members(one, measured, rank)]
+    pieces = [piece for piece in of.pieces if piece.piece != AROUND]
+    mine = [one for one in of.collectives if _members(one, of, rank)]
     found: list[Operation] = []
     for piece, collective in zip_longest(pieces, mine):
         if piece is not None:
             found.append(Work(piece.piece, piece.cpu_seconds))
         if collective is not None:
-            found += _collective(collective, _members(collective, measured, rank), rank)
+            members = _members(collective, of, rank)
+            found += _collective(collective, members, rank) * collective.in_a_row
     return found
 
 
@@ -48,8 +50,8 @@ def _collective(one: CollectiveTime, members: tuple[int, ...], rank: int) -> lis
     return [Meet(one.kind, one.cpu_seconds, members)]
 
 
-def _members(one: CollectiveTime, measured: Measurements, rank: int) -> tuple[int, ...]:
+def _members(one: CollectiveTime, of: Round, rank: int) -> tuple[int, ...]:
     """Return the neighbours that call a collective with a rank; none where no group had a place."""
     first = rank - rank % one.ranks
     members = tuple(range(first, first + one.ranks))
-    return members if members[-1] < len(measured.hosts) else ()
+    return members if members[-1] < of.ranks else ()

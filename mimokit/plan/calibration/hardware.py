@@ -82,8 +82,8 @@ def _attention(measured: Measurements, peak: dict[str, float]) -> float:
 
 
 def _links(measured: Measurements) -> tuple[tuple[Fit, ...], Link, Link]:
-    near = [one for one in measured.collectives if not one.across]
-    far = [one for one in measured.collectives if one.across]
+    near = [one for one in measured.all_at_work.collectives if not one.across]
+    far = [one for one in measured.all_at_work.collectives if one.across]
     inside = _link_law("links within a host", near) if near else None
     between = _link_law("links between hosts", far) if far else None
     fits = tuple(fit for fit in (inside, between) if fit is not None)

@@ -1,7 +1,8 @@
 """What `calibrate` measures, as data. CPU seconds are of one rank.
 
-Everything is measured on all ranks at once, as in training: what a rank reaches while the others
-work beside it.
+Everything is measured on many ranks at once, as in training: what a rank reaches while the others
+work beside it. Pieces and collectives are measured on fewer ranks as well, since those that work
+beside a rank take its caches, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Literal
 from mimokit.plan.shared_cores.costs import collective_terms
 
 CollectiveKind = Literal["all-reduce", "all-gather", "reduce-scatter", "broadcast", "send"]
+
+IN_A_ROW = 3
+"""All-reduces come several in a row, layer after layer, then of counts, gradients and norm: so are
+they called in a round. Code and partner are at hand then, which the first call has to wait for."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,12 @@ class CollectiveTime:
     """One collective, while all other groups of the world do the same.
 
     Attributes:
-        kind: what it is; a "send" is one message each way between two ranks.
+        kind: what it is; a "send" is one message between two ranks.
         ranks: of the group.
-        size: bytes of the whole result (of a send: of one message).
+        size: bytes of the whole result (of a send: of the message).
         across: the group spans hosts.
         seconds: of the wall clock.
-        cpu_seconds: of one rank.
+        cpu_seconds: of one rank; of a send the mean of both.
     """
 
     kind: CollectiveKind
@@ -63,9 +68,19 @@ class CollectiveTime:
         return collective_terms(self.kind, self.ranks, self.size)
 
     @property
+    def in_a_row(self) -> int:
+        """How many times it is called in a row, see `calls_in_a_row`."""
+        return calls_in_a_row(self.kind)
+
+    @property
     def moved(self) -> float:
         """Bytes that a rank sends."""
         return self.terms["byte"]
+
+
+def calls_in_a_row(kind: CollectiveKind) -> int:
+    """Return how many times a collective is called where a round comes to it."""
+    return IN_A_ROW if kind == "all-reduce" else 1
 
 
 @dataclass(frozen=True)
@@ -86,6 +101,27 @@ class PieceTime:
 
 
 @dataclass(frozen=True)
+class Round:
+    """What pieces and collectives took in rounds through all of them.
+
+    Attributes:
+        ranks: at work; the others slept.
+        pieces: of training steps, in the order of a round; `AROUND` is measured beside them.
+        collectives: by kind, group and size, in the order of a round: one after each piece.
+        seconds: of the wall clock, for a round; 0 where ranks share no cores.
+    """
+
+    ranks: int
+    pieces: tuple[PieceTime, ...]
+    collectives: tuple[CollectiveTime, ...]
+    seconds: float
+
+
+AROUND = "step"
+"""The piece of what a step costs around all others."""
+
+
+@dataclass(frozen=True)
 class RankMeasurements:
     """What one rank measured.
 
@@ -99,9 +135,7 @@ class RankMeasurements:
         cores: CPU seconds per second that it gets while all ranks compute.
         products: matrix products.
         attention: precision -> operations per second of the attention core.
-        collectives: by kind, group and size; none on a rank that no group had a place for.
-        pieces: of training steps.
-        round_seconds: of the wall clock, for a round through all pieces and collectives.
+        rounds: those in which this rank was at work. No group may have had a place for it.
     """
 
     device: str
@@ -112,9 +146,7 @@ class RankMeasurements:
     cores: float
     products: tuple[ProductTime, ...]
     attention: Mapping[str, float]
-    collectives: tuple[CollectiveTime, ...]
-    pieces: tuple[PieceTime, ...]
-    round_seconds: float
+    rounds: tuple[Round, ...]
 
 
 @dataclass(frozen=True)
@@ -130,10 +162,7 @@ class Measurements:
         sharing: how much longer a rank takes than a core of its own would.
         products: matrix products.
         attention: precision -> operations per second of the attention core.
-        collectives: by kind, group and size.
-        pieces: of training steps.
-        round_seconds: of the wall clock, for a round through all pieces and collectives; 0 where
-            ranks share no cores.
+        rounds: on ever more ranks, all of them last.
     """
 
     device: str
@@ -144,9 +173,12 @@ class Measurements:
     sharing: float
     products: tuple[ProductTime, ...]
     attention: Mapping[str, float]
-    collectives: tuple[CollectiveTime, ...]
-    pieces: tuple[PieceTime, ...]
-    round_seconds: float
+    rounds: tuple[Round, ...]
+
+    @property
+    def all_at_work(self) -> Round:
+        """The round in which no rank slept."""
+        return self.rounds[-1]
 
     @property
     def ranks_per_host(self) -> int:

@@ -12,6 +12,7 @@ from mimokit.plan.calibration.measurements import (
     Measurements,
     PieceTime,
     RankMeasurements,
+    Round,
 )
 
 
@@ -45,26 +46,33 @@ def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
         sharing=slower,
         products=products,
         attention=attention,
-        collectives=_collectives(ranks),
-        pieces=tuple(_piece(ranks, i) for i in range(len(first.pieces))),
-        round_seconds=(
-            statistics.median(rank.round_seconds for rank in ranks) if first.shares_cores else 0.0
-        ),
+        rounds=tuple(_round(ranks, one.ranks) for one in first.rounds),
     )
 
 
-def _piece(ranks: Sequence[RankMeasurements], index: int) -> PieceTime:
+def _round(ranks: Sequence[RankMeasurements], at_work: int) -> Round:
+    """Return the round on so many ranks: the first ranks are at work in all of them."""
+    rounds = [one for rank in ranks for one in rank.rounds if one.ranks == at_work]
+    return Round(
+        at_work,
+        tuple(_piece(rounds, i) for i in range(len(rounds[0].pieces))),
+        _collectives(rounds),
+        statistics.median(one.seconds for one in rounds) if ranks[0].shares_cores else 0.0,
+    )
+
+
+def _piece(rounds: Sequence[Round], index: int) -> PieceTime:
     """Return the median piece: all ranks measure the same ones."""
     return replace(
-        ranks[0].pieces[index],
-        seconds=statistics.median(rank.pieces[index].seconds for rank in ranks),
-        cpu_seconds=statistics.median(rank.pieces[index].cpu_seconds for rank in ranks),
+        rounds[0].pieces[index],
+        seconds=statistics.median(one.pieces[index].seconds for one in rounds),
+        cpu_seconds=statistics.median(one.pieces[index].cpu_seconds for one in rounds),
     )
 
 
-def _collectives(ranks: Sequence[RankMeasurements]) -> tuple[CollectiveTime, ...]:
+def _collectives(rounds: Sequence[Round]) -> tuple[CollectiveTime, ...]:
     rows: dict[tuple[str, int, int], list[CollectiveTime]] = defaultdict(list)
-    for rank in ranks:
+    for rank in rounds:
         for one in rank.collectives:
             rows[one.kind, one.ranks, one.size].append(one)
     return tuple(

@@ -40,7 +40,7 @@ def collective_terms(kind: str, ranks: int, size: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class CoreCosts:
-    """CPU seconds of a rank, fitted by `fit_core_costs`.
+    """CPU seconds of a rank while some ranks are at work.
 
     Attributes:
         pieces: piece ("language forward", "update", …) -> its law.
@@ -89,7 +89,7 @@ class CoreCosts:
         return below + (above - below) * (ranks - low) / (high - low)
 
     def message(self, size: float) -> float:
-        """Return the CPU seconds of sending a message; receiving it costs as much again.
+        """Return the CPU seconds of sending a message, or of receiving it: the mean of both.
 
         Raises:
             ConfigError: messages were not measured.
@@ -97,7 +97,51 @@ class CoreCosts:
         laws = self.collectives.get("send")
         if not laws:
             raise _unmeasured("collective 'send'")
-        return _seconds(laws[2], collective_terms("send", 2, size)) / 2
+        return _seconds(laws[2], collective_terms("send", 2, size))
+
+
+@dataclass(frozen=True)
+class SharedCosts:
+    """What pieces of a step cost, by how many ranks share the cores: from `fit_shared_costs`.
+
+    Attributes:
+        at_work: ranks that are at work -> CPU seconds of each of them.
+    """
+
+    at_work: Mapping[int, CoreCosts]
+
+    def at(self, ranks: int) -> CoreCosts:
+        """Return the costs while so many ranks are at work.
+
+        What was not measured lies on the line between the nearest that were; beyond them the
+        nearest holds.
+        """
+        low = max((n for n in self.at_work if n <= ranks), default=min(self.at_work))
+        high = min((n for n in self.at_work if n >= ranks), default=max(self.at_work))
+        if low == high:
+            return self.at_work[low]
+        share = (min(ranks, high) - low) / (high - low)
+        return _between(self.at_work[low], self.at_work[high], share)
+
+
+def _between(low: CoreCosts, high: CoreCosts, share: float) -> CoreCosts:
+    """Return the costs on the line from one to another; groups that one lacks are the other's."""
+    pieces = {
+        name: _law_between(low.pieces.get(name, law), law, share)
+        for name, law in high.pieces.items()
+    }
+    collectives = {
+        kind: {
+            ranks: _law_between(low.collectives.get(kind, {}).get(ranks, law), law, share)
+            for ranks, law in groups.items()
+        }
+        for kind, groups in high.collectives.items()
+    }
+    return CoreCosts(pieces, collectives, low.busy + share * (high.busy - low.busy))
+
+
+def _law_between(low: Law, high: Law, share: float) -> Law:
+    return {term: low[term] + share * (seconds - low[term]) for term, seconds in high.items()}
 
 
 def _seconds(law: Law, terms: Mapping[str, float]) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mimokit.config import ExperimentConfig
 from mimokit.plan.layout import plan as make_plan
 from mimokit.plan.shared_cores.apart import programs_apart
-from mimokit.plan.shared_cores.costs import CoreCosts
+from mimokit.plan.shared_cores.costs import SharedCosts
 from mimokit.plan.shared_cores.programs import step_costs
 from mimokit.plan.shared_cores.sharing import Program, Span, run_shared
 from mimokit.plan.shared_cores.together import programs_together
@@ -67,7 +67,7 @@ def _phase(label: str) -> tuple[str, str]:
 
 def predict_shared(
     config: ExperimentConfig,
-    costs: CoreCosts,
+    costs: SharedCosts,
     cores: float,
     items_per_sample: Mapping[str, float] | None = None,
 ) -> SharedPrediction:
@@ -84,10 +84,11 @@ def predict_shared(
         ValueError: no cores.
     """
     plan = make_plan(config)
-    step = step_costs(config, plan, costs, items_per_sample)
+    at_work = costs.at(plan.world_size)
+    step = step_costs(config, plan, at_work, items_per_sample)
     apart = plan.deployment_mode == "heterogeneous"
     programs = programs_apart(step) if apart else programs_together(step)
-    run = run_shared(programs, cores * costs.busy)
+    run = run_shared(programs, cores * at_work.busy)
     return SharedPrediction(
         name=config.name,
         seconds=run.seconds,

@@ -15,7 +15,7 @@ from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.shared_cores import ring
 from mimokit.plan.shared_cores.amounts import NUMBER_BYTES
 from mimokit.plan.shared_cores.costs import CoreCosts
-from mimokit.plan.shared_cores.held import rank_holdings
+from mimokit.plan.shared_cores.held import Holding, rank_holdings
 from mimokit.plan.shared_cores.modules import ModuleCosts, Way
 from mimokit.plan.shared_cores.sharing import Meet, Operation, Work
 from mimokit.plan.tokens import tokens_per_item
@@ -93,8 +93,9 @@ class StepCosts:
         for name, part in held.items():
             members = self.plan.modules[name].group_of(rank, "cp", "dp")
             reduce += self.all_reduce("grad-sync", members, part.numbers, rank)
-            terms = {"module": 1, "tensor": part.tensors, "number": part.numbers}
-            work += self.costs.piece("update", terms)
+        whole = sum(held.values(), Holding(0, 0))
+        terms = {"step": 1, "module": len(held), "tensor": whole.tensors, "number": whole.numbers}
+        work += self.costs.piece("update", terms)
         norm = self.all_reduce("grad-sync", world, 1, rank)
         report = self.all_reduce("report", world, 3 + len(self.plan.modules), rank)
         return [*reduce, *norm, Work("optimizer", work), *report]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mimokit.plan.calibration.measurements import (
     CollectiveKind,
@@ -10,6 +10,7 @@ from mimokit.plan.calibration.measurements import (
     Measurements,
     PieceTime,
     ProductTime,
+    Round,
 )
 
 KINDS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-scatter")
@@ -32,6 +33,7 @@ class Machine:
     ends: float = 2e-3
     element: float = 3e-9
     operation: float = 4e-11
+    crowding: float = 0.05
 
     def product(self, rows: int, width: int, precision: str = "fp32") -> ProductTime:
         flops = 2.0 * rows * width**2
@@ -55,15 +57,7 @@ class Machine:
 
     def measurements(self, hosts: tuple[str, ...] = ("here",) * 8) -> Measurements:
         """Return what `calibrate` would see; groups of 8 span hosts if there are several."""
-        sizes = (512, 16_384, 131_072, 524_288)
         spans = len(set(hosts)) > 1
-        collectives = [
-            self.collective(kind, ranks, size, spans and ranks == 8)
-            for kind in KINDS
-            for ranks in (2, 4, 8)
-            for size in sizes
-        ]
-        collectives += [self.collective("send", 2, size, False) for size in sizes]
         return Measurements(
             device="a made-up machine",
             hosts=hosts,
@@ -73,13 +67,31 @@ class Machine:
             sharing=4.0,
             products=tuple(self.product(r, w) for r in (64, 1024) for w in (64, 128, 512)),
             attention={"fp32": 5e9},
-            collectives=tuple(collectives),
-            pieces=tuple(
-                self.piece(f"{module} {way}", layers, elements, operations)
-                for module in ("language", "encoder")
-                for way in ("forward", "backward")
-                for layers in (1, 3)
-                for elements, operations in ((1e5, 1e6), (1e6, 2e7), (4e6, 3e8))
-            ),
-            round_seconds=0.0,
+            rounds=tuple(self.round(ranks, spans) for ranks in (2, 4, 8)),
+        )
+
+    def round(self, at_work: int, spans: bool = False) -> Round:
+        """Return a round: everything costs more the more ranks are at work beside a rank."""
+        sizes = (512, 16_384, 131_072, 524_288)
+        dearer = 1 + self.crowding * (at_work - 8)
+        collectives = [
+            self.collective(kind, ranks, size, spans and ranks == 8)
+            for kind in KINDS
+            for ranks in (2, 4, 8)
+            if ranks <= at_work
+            for size in sizes
+        ]
+        collectives += [self.collective("send", 2, size, False) for size in sizes]
+        pieces = [
+            self.piece(f"{module} {way}", layers, elements, operations)
+            for module in ("language", "encoder")
+            for way in ("forward", "backward")
+            for layers in (1, 3)
+            for elements, operations in ((1e5, 1e6), (1e6, 2e7), (4e6, 3e8))
+        ]
+        return Round(
+            at_work,
+            tuple(replace(p, cpu_seconds=dearer * p.cpu_seconds) for p in pieces),
+            tuple(replace(c, cpu_seconds=dearer * c.cpu_seconds) for c in collectives),
+            seconds=0.0,
         )

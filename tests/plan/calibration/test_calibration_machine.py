@@ -13,7 +13,7 @@ from mimokit.config import ConfigError
 from mimokit.plan.architecture import load_model
 from mimokit.plan.calibration import fit_calibration, load_calibration, merge, save_calibration
 from mimokit.plan.calibration.handover import busy_share
-from mimokit.plan.calibration.measurements import RankMeasurements
+from mimokit.plan.calibration.measurements import RankMeasurements, Round
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.prediction import Layout, Workload, predict
 from mimokit.plan.sizes import ParallelSizes
@@ -46,7 +46,7 @@ def test_links_between_hosts_are_told_from_links_within() -> None:
 
 
 def test_planted_cpu_seconds_are_recovered() -> None:
-    costs = fit_calibration(MACHINE.measurements()).costs
+    costs = fit_calibration(MACHINE.measurements()).costs.at(8)
     law = costs.pieces["language forward"]
     assert law["layer"] == pytest.approx(MACHINE.layer, rel=1e-6)
     assert law["ends"] == pytest.approx(MACHINE.ends, rel=1e-6)
@@ -58,7 +58,20 @@ def test_planted_cpu_seconds_are_recovered() -> None:
     between = costs.collective("all-gather", 6, 1000)
     ends = [costs.collective("all-gather", ranks, 1000) for ranks in (4, 8)]
     assert ends[0] < between < ends[1]
-    assert 2 * costs.message(512) == pytest.approx(MACHINE.call * 2 + MACHINE.byte * 512, rel=1e-6)
+    assert costs.message(512) == pytest.approx(MACHINE.call * 2 + MACHINE.byte * 512, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "dearer"), [(1, 0.7), (2, 0.7), (3, 0.75), (4, 0.8), (6, 0.9), (8, 1.0), (16, 1.0)]
+)
+def test_what_ranks_at_work_take_from_each_other_is_found_again(ranks: int, dearer: float) -> None:
+    """Between the numbers that were measured lies a line; beyond them the nearest holds."""
+    costs = fit_calibration(MACHINE.measurements()).costs
+    at_work = costs.at(ranks)
+    assert at_work.pieces["encoder backward"]["layer"] == pytest.approx(dearer * MACHINE.layer)
+    assert at_work.collective("all-gather", 2, 512) == pytest.approx(
+        dearer * costs.at(8).collective("all-gather", 2, 512)
+    )
 
 
 def test_a_stray_measurement_is_named_and_moves_nothing() -> None:
@@ -95,7 +108,7 @@ def test_predict_takes_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"format": 2}, "it has format 2, and this version of mimokit reads format 1"),
+        ({"format": 1}, "it has format 1, and this version of mimokit reads format 2"),
         ({"format": None}, "it has no format"),
         ({"costs": {}}, "what calibrate wrote has been changed"),
         ({"software": {"speed": 1}}, "what calibrate wrote has been changed"),
@@ -125,6 +138,8 @@ def test_a_missing_file_beside_is_named(tmp_path: Path) -> None:
 
 def test_ranks_are_merged_by_their_medians_and_slowed_by_sharing() -> None:
     measured = MACHINE.measurements()
+    timed = tuple(replace(one, seconds=2.5) for one in measured.rounds)
+    measured = replace(measured, rounds=timed)
     ranks = [
         RankMeasurements(
             device="core",
@@ -135,19 +150,22 @@ def test_ranks_are_merged_by_their_medians_and_slowed_by_sharing() -> None:
             cores=0.25,
             products=tuple(replace(p, seconds=p.seconds * factor) for p in measured.products),
             attention={"fp32": 8e9},
-            collectives=measured.collectives,
-            pieces=tuple(replace(p, cpu_seconds=p.cpu_seconds * factor) for p in measured.pieces),
-            round_seconds=2.5 * factor,
+            rounds=tuple(_slowed(one, factor) for one in measured.rounds[first:]),
         )
-        for factor in (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 50.0)
+        for factor, first in ((1.0, 0), (1.0, 0), (1.0, 1), (1.0, 1), *[(1.0, 2)] * 3, (50.0, 2))
     ]
     merged = merge(ranks)
     assert (merged.cores, merged.sharing) == (2.0, 4.0)
     assert merged.products[0].seconds == pytest.approx(4 * measured.products[0].seconds)
     assert merged.attention["fp32"] == pytest.approx(2e9)
     assert merged.memory_bandwidth == pytest.approx(1e9)
-    assert merged.pieces == measured.pieces
-    assert merged.round_seconds == 2.5
+    assert merged.rounds == measured.rounds
+
+
+def _slowed(one: Round, factor: float) -> Round:
+    """Return a round whose pieces a rank found slower; what collectives cost it did not change."""
+    pieces = tuple(replace(p, cpu_seconds=p.cpu_seconds * factor) for p in one.pieces)
+    return replace(one, pieces=pieces, seconds=one.seconds * factor)
 
 
 def test_collectives_cost_the_mean_over_ranks() -> None:
@@ -156,23 +174,40 @@ def test_collectives_cost_the_mean_over_ranks() -> None:
     ranks = [
         RankMeasurements(
             *("core", "here", True, 2.0**31, 4e9, 1.0, (), {}),
-            (replace(one, cpu_seconds=seconds),),
-            *((), 0.0),
+            (Round(4, (), (replace(one, cpu_seconds=seconds),), 1.0),),
         )
         for seconds in (1e-3, 1e-3, 1e-3, 5e-3)
     ]
-    assert merge(ranks).collectives[0].cpu_seconds == pytest.approx(2e-3)
+    assert merge(ranks).all_at_work.collectives[0].cpu_seconds == pytest.approx(2e-3)
 
 
-def test_a_planted_loss_at_handovers_is_found_again() -> None:
+def test_planted_losses_at_handovers_are_found_again() -> None:
+    """Fewer ranks leave cores idle more often."""
     measured = MACHINE.measurements()
-    assert busy_share(measured) == 1.0
-    # Every rank does the same: two cores take four times what one rank costs.
-    ideal = 4 * sum(p.cpu_seconds for p in measured.pieces)
-    ideal += 4 * sum(c.cpu_seconds for c in measured.collectives)
-    slowed = replace(measured, round_seconds=ideal / 0.8)
-    assert busy_share(slowed) == pytest.approx(0.8)
-    found = fit_calibration(slowed)
-    assert found.costs.busy == pytest.approx(0.8)
-    assert "80% of them busy" in str(found)
-    assert busy_share(replace(measured, round_seconds=ideal / 2)) == 1.0
+    planted = {2: 0.6, 4: 0.7, 8: 0.8}
+    rounds = tuple(
+        replace(one, seconds=_ideal(one) / planted[one.ranks]) for one in measured.rounds
+    )
+    found = fit_calibration(replace(measured, rounds=rounds))
+    assert {n: costs.busy for n, costs in found.costs.at_work.items()} == pytest.approx(planted)
+    assert found.costs.at(6).busy == pytest.approx(0.75)
+    assert "60%, 70%, 80% of them busy on 2, 4, 8 ranks" in str(found)
+
+
+def test_no_loss_is_found_where_a_round_was_quicker_or_ranks_share_no_cores() -> None:
+    measured = MACHINE.measurements()
+    quicker, slower = (
+        replace(one, seconds=_ideal(one) * factor)
+        for factor in (0.5, 2.0)
+        for one in (measured.all_at_work,)
+    )
+    assert busy_share(measured, quicker) == 1.0
+    assert busy_share(measured, slower) == pytest.approx(0.5)
+    assert busy_share(measured, replace(slower, seconds=0.0)) == 1.0
+
+
+def _ideal(one: Round) -> float:
+    """Return what a round takes on two cores that never rest: every rank does the same."""
+    spent = sum(p.cpu_seconds for p in one.pieces)
+    spent += sum(c.cpu_seconds * c.in_a_row for c in one.collectives)
+    return spent * one.ranks / 2

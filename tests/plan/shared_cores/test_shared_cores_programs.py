@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.config import ConfigError
-from mimokit.plan.shared_cores.costs import CoreCosts
+from mimokit.plan.shared_cores.costs import CoreCosts, SharedCosts
 from mimokit.plan.shared_cores.prediction import predict_shared
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -17,7 +17,7 @@ from tests.layouts_apart import apart_config
 PIECES = {
     "load": ("batch", "sample"),
     "step": ("step",),
-    "update": ("module", "tensor", "number"),
+    "update": ("step", "module", "tensor", "number"),
     **{
         f"{module} {way}": ("ends", "layer", "element", "operation")
         for module in ("language", "encoder")
@@ -29,8 +29,8 @@ KINDS = ("all-reduce", "all-gather", "broadcast", "send")
 
 def planted(
     piece: str = "", term: str = "", collective: str = "", ranks: int = 0, everything: float = 0.0
-) -> CoreCosts:
-    """Return costs that are zero but for one constant of 1."""
+) -> SharedCosts:
+    """Return costs that are zero but for one constant of 1, however many ranks are at work."""
     pieces = {
         name: {one: 1.0 if (name, one) == (piece, term) else everything for one in terms}
         for name, terms in PIECES.items()
@@ -42,7 +42,7 @@ def planted(
         }
         for kind in KINDS
     }
-    return CoreCosts(pieces, groups)
+    return SharedCosts({8: CoreCosts(pieces, groups)})
 
 
 TOGETHER = digits_config((1, 8), (4, 2), num_microbatches=3)
@@ -59,6 +59,8 @@ APART = apart_config((2, 1, 2), (1, 2, 2), 4)
         (TOGETHER, planted("encoder backward", "layer"), 8 * 3 * 1),
         (TOGETHER, planted("language backward", "ends"), 8 * 3),
         (TOGETHER, planted("step", "step"), 8),
+        # One optimizer for all modules of a rank.
+        (TOGETHER, planted("update", "step"), 8),
         (TOGETHER, planted("update", "module"), 8 * 2),
         # Count of tokens, norm and report over the world; the encoder's gradients too.
         (TOGETHER, planted(collective="all-reduce", ranks=8), 8 * (3 + 1)),
@@ -74,14 +76,14 @@ APART = apart_config((2, 1, 2), (1, 2, 2), 4)
         (APART, planted("language forward", "ends"), 4 * 4),
         # Encoder and first and last stage read; every rank of them for itself.
         (APART, planted("load", "batch"), 8 * 4),
-        # Between stages 2 messages each way; over the bridge 2 forward and 2 back.
-        (APART, planted(collective="send", ranks=2), 4 * (2 + 2 + 2 + 2)),
+        # Between stages 2 messages each way; over the bridge 2 forward, 2 back: both ends pay.
+        (APART, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 2 + 2)),
         # The two tensor-parallel ranks of an encoder: what the leader was told, then the rows.
         (APART, planted(collective="broadcast", ranks=2), 4 * 4 * 2),
         (APART, planted("update", "module"), 8),
     ],
 )
-def test_planted_costs_are_counted(config, costs: CoreCosts, total: float) -> None:
+def test_planted_costs_are_counted(config, costs: SharedCosts, total: float) -> None:
     found = predict_shared(config, costs, cores=8)
     assert sum(found.cpu_seconds) == pytest.approx(total)
     assert sum(found.parts.values()) == pytest.approx(total)
@@ -141,9 +143,18 @@ def test_few_numbers_are_fewer_segments_to_send() -> None:
     assert found == [1.5, 3.5, 9.0, 9.0]
 
 
+def test_a_layout_costs_what_so_many_ranks_at_work_do() -> None:
+    few, many = planted(everything=1e-3).at(8), planted(everything=3e-3).at(8)
+    costs = SharedCosts({4: few, 8: many})
+    on_four, on_eight = digits_config((1, 4), (2, 2)), digits_config((1, 8), (4, 2))
+    for config, alone in ((on_four, few), (on_eight, many)):
+        found = predict_shared(config, costs, 2).seconds
+        assert found == pytest.approx(predict_shared(config, SharedCosts({8: alone}), 2).seconds)
+
+
 def test_cores_that_rest_at_handovers_make_a_step_longer() -> None:
     costs = planted(everything=1e-3)
-    rested = replace(costs, busy=0.5)
+    rested = SharedCosts({8: replace(costs.at(8), busy=0.5)})
     assert predict_shared(TOGETHER, rested, 2).seconds == pytest.approx(
         predict_shared(TOGETHER, costs, 1).seconds
     )
@@ -155,6 +166,6 @@ def test_what_was_not_calibrated_is_refused() -> None:
     with pytest.raises(ConfigError, match="Module 'images' is frozen, whose CPU time") as refused:
         predict_shared(config, planted(), 2)
     assert len(str(refused.value).splitlines()) == 1
-    without = CoreCosts({}, {})
+    without = SharedCosts({8: CoreCosts({}, {})})
     with pytest.raises(ConfigError, match=r"it has no piece 'load'; run mimokit\.calibrate"):
         predict_shared(digits_config((1, 4), (2, 2)), without, 2)
