@@ -69,13 +69,15 @@ def memory_lines(
     *,
     samples: float | None = None,
     frozen: bool = False,
+    passes_gradient: bool = False,
     held_for: float | None = None,
     storage: Storage = IN_HALF,
 ) -> tuple[MemoryLine, ...]:
     """Return every number of `stage_memory` with its formula; the arguments are the same."""
     parts = stage_memory(
         module, sizes, seq, micro_batches, stage,
-        samples=samples, frozen=frozen, held_for=held_for, storage=storage,
+        samples=samples, frozen=frozen, passes_gradient=passes_gradient, held_for=held_for,
+        storage=storage,
     )  # fmt: skip
     found = {name: float(np.asarray(value)) for name, value in parts.items()}
     held = held_parameters(module, sizes, stage)

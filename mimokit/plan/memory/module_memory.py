@@ -27,6 +27,7 @@ def stage_memory(
     *,
     samples: Numbers | None = None,
     frozen: bool = False,
+    passes_gradient: bool = False,
     held_for: Numbers | None = None,
     storage: Storage = IN_HALF,
 ) -> Mapping[str, Numbers]:
@@ -41,6 +42,9 @@ def stage_memory(
         samples: sequences of `seq` tokens per micro-batch on a rank, by default
             `sizes.micro_batch`; an encoder sees several images per sample.
         frozen: the module is not trained: no gradients, no optimizer, no activations kept.
+        passes_gradient: something before a frozen module is trained, for which it keeps what its
+            input's gradient takes: not the inputs of matrix products (Megatron's
+            `LinearWithFrozenWeight`).
         held_for: micro-batches whose activations are held at once, where no pipeline schedule
             decides it: a colocated encoder runs all of a step's before the first backward.
         storage: bytes per number that depend on precision and training stack.
@@ -50,18 +54,19 @@ def stage_memory(
     tokens = count * seq / sizes.context
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
     layers = layers_of(module, sizes, stage)
+    product_input = 0.0 if frozen else storage.product_input
     kept: Numbers = 0.0
     for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
         if moe is not None or count is layers.dense:
             kept = kept + count * layer_activations(
-                net, moe, sizes, tokens, seq, product_input=storage.product_input
+                net, moe, sizes, tokens, seq, product_input=product_input
             )
-    trained = 0.0 if frozen else 1.0
+    backward = 0.0 if frozen and not passes_gradient else 1.0
     held = held_parameters(module, sizes, stage)
     parts = dict(state_bytes(held, sizes, frozen=frozen, storage=storage))
-    parts["activations"] = trained * alive * kept
+    parts["activations"] = backward * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage)
-    parts["buffers"] = _buffers(module, sizes, tokens, trained)
+    parts["buffers"] = _buffers(module, sizes, tokens, backward)
     return parts
 
 
@@ -78,7 +83,7 @@ def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Number
     return np.equal(stage, sizes.pipeline - 1) * LOGIT * tokens * rows
 
 
-def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, trained: float) -> Numbers:
+def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, backward: float) -> Numbers:
     """Return bytes that live inside one layer only.
 
     Full recompute rebuilds one layer at a time; sequence parallelism gathers one layer's input.
@@ -86,4 +91,4 @@ def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, trained: flo
     net = net_of(module)
     rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * whole_layer(net, net.moe, sizes, tokens)
     gathered = np.where(np.greater(sizes.sequence_shards, 1), HALF * net.hidden * tokens, 0)
-    return trained * (rebuilt + gathered)
+    return backward * (rebuilt + gathered)

@@ -48,7 +48,8 @@ def memory_table(
         workload.seq_length,
         float(language.micro_batches),
         _fullest_stage(layout, language, encoder_bytes),
-        frozen=module.name in workload.frozen and not trained,
+        frozen=module.name in workload.frozen,
+        passes_gradient=trained,
         storage=setting.storage,
     )
     return found

@@ -106,7 +106,8 @@ def language_terms(
             workload.seq_length,
             micro_batches,
             stage,
-            frozen=frozen and not encoders_trained,
+            frozen=frozen,
+            passes_gradient=encoders_trained,
             storage=setting.storage,
         )
 

@@ -286,6 +286,45 @@ def test_a_frozen_encoder_holds_its_weights() -> None:
     assert float(total_bytes(parts)) == 2 * branch.parameters
 
 
+def test_a_frozen_language_model_passes_gradients_to_its_encoder() -> None:
+    """Neither gradients nor optimizer; of activations what the gradient of its input takes."""
+    model = load_model("llava-1.5-7b")
+    assert isinstance(model, MultimodalModel)
+    sizes, name = ParallelSizes(data=8), model.language.name
+    layout = Layout("colocated", {"images": sizes, name: sizes})
+    frozen = Workload(2048, 64, frozen=frozenset({name}))
+    found = predict(model, layout, frozen)
+    assert not {"gradients", "optimizer"} & set(found.memory[name])
+    net = model.language.net
+    inputs = 2 * (2 * net.hidden + net.ffn) * 2048 * net.layers
+    whole = predict(model, layout, Workload(2048, 64)).memory[name]
+    assert whole["activations"] - found.memory[name]["activations"] == pytest.approx(inputs)
+    nothing = Workload(2048, 64, frozen=frozenset({name, "images"}))
+    assert set(predict(model, layout, nothing).memory[name]) == {"weights", "logits"}
+    total = sum(sum(parts.values()) for parts in found.memory.values())
+    assert found.peak_memory == pytest.approx(total)
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+@pytest.mark.parametrize("context", [1, 4])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_all_rows_of_korthikantis_table_2(
+    tensor: int, context: int, sequence_parallel: bool
+) -> None:
+    """arXiv 2205.05198, table 2: s b h times what follows; s / c with context parallelism."""
+    net, b, s = gpt(1, 1024, 16), 2, 2048
+    h, a, t = net.hidden, net.heads, tensor
+    scores = 5 * a * s / (h * t)
+    ends = 10 / t if sequence_parallel else 10
+    rows = (ends + 24 / t + scores, ends + 24 / t, 2 / t if sequence_parallel else 2)
+    for recompute, row in enumerate(rows):
+        sizes = ParallelSizes(
+            t, context=context, recompute=recompute, sequence_parallel=sequence_parallel
+        )
+        kept = layer_activations(net, None, sizes, b * s / context, s, flash=False, dropout=True)
+        assert float(kept) == pytest.approx(s / context * b * h * row)
+
+
 def test_a_colocated_encoder_holds_every_micro_batch() -> None:
     model = load_model("llava-1.5-7b")
     assert isinstance(model, MultimodalModel)
