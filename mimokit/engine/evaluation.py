@@ -89,7 +89,8 @@ def count_right(
         tensor_group: the ranks that hold the other parts of the vocabulary.
 
     Returns:
-        [samples exactly right, samples, tokens right, tokens, summed loss].
+        [samples exactly right, samples, tokens right, tokens, summed loss]; samples without an
+        answer do not count.
     """
     losses = vocab_parallel_cross_entropy(logits, labels, tensor_group)
     parts = [torch.empty_like(logits) for _ in range(tensor_group.size())]
@@ -97,7 +98,8 @@ def count_right(
     predicted = torch.cat(parts, dim=-1).argmax(dim=-1)
     expected = loss_mask > 0
     right = (predicted == labels) & expected
-    exact = (right.sum(dim=1) == expected.sum(dim=1)).sum()
-    samples = torch.tensor(len(labels), device=logits.device)
+    answered = expected.any(dim=1)
+    exact = (answered & (right.sum(dim=1) == expected.sum(dim=1))).sum()
+    samples = answered.sum()
     counts = [exact, samples, right.sum(), expected.sum(), (losses * loss_mask).sum()]
     return torch.stack([count.to(torch.float64) for count in counts])

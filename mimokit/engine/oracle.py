@@ -16,7 +16,7 @@ import torch
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.engine.data.batch import ITEMS, Batch, to_device
 from mimokit.engine.data.iterators import get_data_iterator_colocated
-from mimokit.engine.data.sources import DataSource
+from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.data.targets import targets_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel, ProcessGroupCollection
@@ -88,7 +88,7 @@ def run_oracle(
         decoders: the modules behind the language model.
     """
     model = _build(plan, config, decoders or {})
-    data = source(config)
+    data = data_of(source, config)
     iterator = get_data_iterator_colocated(
         plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
     )

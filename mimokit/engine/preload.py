@@ -7,6 +7,10 @@ from mimokit.engine.data.digits import load_scans
 import_module("mimokit.engine.training")
 import_module("mimokit.engine.verification")
 
+# torch imports it when the first optimizer is made. A rank that is called back in the middle of
+# that, as the others failed, would be left with half of it.
+import_module("torch._dynamo")
+
 # 0.2 s and some memory that forked engines share.
 load_scans("train")
 load_scans("test")

@@ -21,6 +21,7 @@ from mimokit.engine.data.batch import (
     slice_text,
     to_device,
 )
+from mimokit.engine.data.check import check_words
 from mimokit.engine.device import rank_device
 from mimokit.engine.gradients import get_module_to_grid_tuple, multimodule_no_sync
 from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
@@ -213,6 +214,11 @@ def _language_forward(
     model: LaidOutModel, text: Batch, embeddings: dict[str, torch.Tensor]
 ) -> torch.Tensor:
     mimo = model.model
+    check_words(
+        text["input_ids"],
+        list(mimo.special_token_ids.values()),
+        mimo.language_model.module.vocab_size,
+    )
     with random_state_of(model.language_module_name):
         positions = text["position_ids"] if text["position_ids"].dim() == 3 else None
         words = mimo.get_text_embeddings(text["input_ids"], None, mimo.special_token_ids)

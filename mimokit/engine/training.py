@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.sources import DataSource, TrainingData, default_data
+from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import rank_device
 from mimokit.engine.evaluation import Evaluation, evaluate
 from mimokit.engine.evaluations import Evaluations
@@ -37,6 +38,10 @@ from mimokit.plan.types import LayoutPlan
 
 Emit = Callable[[dict[str, Any]], None]
 ShouldStop = Callable[[], bool]
+
+
+class DivergedError(ArithmeticError):
+    """Training came to gradients that are not finite."""
 
 
 @dataclass
@@ -95,7 +100,7 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
         eps=runtime.adam_epsilon,
         fused=True,
     )
-    data = source(config)
+    data = data_of(source, config)
     iterator = mode_of(plan).read(layout, config.data, data.train, data.collate_fn, runtime.seed)
     return TrainingState(layout, modules, optimizer, data, iterator, config)
 
@@ -130,6 +135,7 @@ def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResu
     yield Step("grad-sync")
     finalize_model_grads(state.modules, _counted_once(layout, losses))
     norm = global_gradient_norm(state.modules)
+    _check_finite(norm, state)
     yield Step("optimizer")
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
     set_learning_rate(state.optimizer, learning_rate_at(state.config.runtime, state.iteration))
@@ -137,6 +143,21 @@ def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResu
     state.iteration += 1
     yield Step("report")
     return _reduce(layout, losses, norm, stop)
+
+
+def _check_finite(norm: float, state: TrainingState) -> None:
+    """Refuse to step on gradients that would make every weight none; the same on all ranks.
+
+    Raises:
+        DivergedError: the gradient norm is not finite.
+    """
+    if math.isfinite(norm):
+        return
+    raise DivergedError(
+        f"The gradient norm of iteration {state.iteration} is {norm}, and its weights are left as "
+        "they were; lower runtime.learning_rate (it is "
+        f"{state.config.runtime.learning_rate:g}), or look at the samples of that iteration."
+    )
 
 
 def _counted_once(layout: Layout, losses: list[MicrobatchLoss]) -> int:

@@ -44,11 +44,11 @@ def oracle_rank(
     decoders: Mapping[str, ModuleArchitecture],
 ) -> tuple[str, list[OracleStep]]:
     """Run the oracle; return the name of the data and the steps."""
-    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.data.sources import data_of, default_data
     from mimokit.engine.oracle import run_oracle
 
     data = source or default_data
-    return data(config).name, run_oracle(plan, config, data, steps, decoders)
+    return data_of(data, config).name, run_oracle(plan, config, data, steps, decoders)
 
 
 def compare_rank(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
@@ -62,7 +63,7 @@ class VerificationReport:
     def loss_differences(self) -> tuple[float, ...]:
         """Per step, relative to the oracle's loss."""
         pairs = zip(self.losses, self.oracle_losses, strict=True)
-        return tuple(abs(mine - theirs) / abs(theirs) for mine, theirs in pairs)
+        return tuple(_relative(mine, theirs) for mine, theirs in pairs)
 
     @property
     def max_loss_difference(self) -> float:
@@ -268,6 +269,13 @@ def _thawed(config: ExperimentConfig) -> ExperimentConfig:
 def _sizes(module: ModuleParallelismConfig) -> str:
     stages = f" PP{module.pipeline_parallel}" if module.pipeline_parallel > 1 else ""
     return f"TP{module.tensor_parallel}{stages} DP{module.data_parallel}"
+
+
+def _relative(mine: float, theirs: float) -> float:
+    """Return a difference relative to the oracle's loss, which is 0 where no token counts."""
+    if mine == theirs:
+        return 0.0
+    return abs(mine - theirs) / abs(theirs) if theirs else math.inf
 
 
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:

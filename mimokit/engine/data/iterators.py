@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from mimokit.config import DataConfig
 from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.check import checked
 from mimokit.plan.types import LayoutPlan, SampleRange
 
 Collate = Callable[[list[Any]], Batch]
@@ -155,7 +156,12 @@ def _iterate(
     seed: int,
 ) -> Iterator[Batch]:
     workers = data_config.num_workers
-    size = min(len(dataset), data_config.dataset_size)  # type: ignore[arg-type]
+    if not isinstance(dataset, Sized):
+        raise ValueError(
+            f"The data set is a {type(dataset).__name__} without a length; give one with __len__ "
+            "and __getitem__, so that every rank can read its own samples."
+        )
+    size = min(len(dataset), data_config.dataset_size)
     loader = DataLoader(
         dataset,
         batch_sampler=PlannedBatches(
@@ -170,4 +176,4 @@ def _iterate(
         prefetch_factor=data_config.prefetch_factor if workers else None,
         persistent_workers=bool(workers),
     )
-    return iter(loader)
+    return checked(iter(loader), taken[1] - taken[0], data_config.vocab_size)

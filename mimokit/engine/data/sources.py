@@ -6,7 +6,7 @@ rank, so the data itself never travels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,29 @@ class TrainingData:
 
 
 DataSource = Callable[[ExperimentConfig], TrainingData]
+
+
+def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
+    """Call a source.
+
+    Raises:
+        TypeError: it gave something else than `TrainingData`.
+        ValueError: its test set is smaller than one global batch, which would only show at the end.
+    """
+    data = source(config)
+    if not isinstance(data, TrainingData):
+        raise TypeError(
+            f"The data function gave a {type(data).__name__}; it must give a TrainingData "
+            "(mimokit.engine.data.sources)."
+        )
+    language = config.model.get_parallelism(config.model.llm_module_name)
+    batch = config.data.base_batch_size * (language.data_parallel or 1)
+    if isinstance(data.test, Sized) and len(data.test) < batch:
+        raise ValueError(
+            f"The test set has {len(data.test)} samples but one global batch takes {batch}; "
+            "enlarge it, lower data.base_batch_size, or give no test set."
+        )
+    return data
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, rows_per_sample
+from mimokit.engine.data.check import check_words
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
@@ -314,6 +315,7 @@ class LanguageStage(ModuleStage):
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Join words and the rows of all modules that have any in this micro-batch."""
         ids, special = batch["input_ids"], self._model.special_token_ids
+        check_words(ids, list(special.values()), self.wrapped.module.vocab_size)
         branches, grids = {}, {}
         for edge, modality in self._modalities.items():
             if edge not in given.hidden:

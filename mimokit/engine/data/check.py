@@ -1,0 +1,130 @@
+"""Refuses what a data set or collate function gives wrong, before a model is run on it.
+
+Much of it would not fail on its own: a label beyond the vocabulary has some loss, a pixel that is
+no number makes every weight none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from mimokit.engine.data.batch import ITEMS, Batch
+
+TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
+
+
+def checked(batches: Iterator[Any], samples: int, vocab_size: int) -> Iterator[Batch]:
+    """Yield batches, each checked by `check_batch`."""
+    for batch in batches:
+        check_batch(batch, samples, vocab_size)
+        yield batch
+
+
+def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
+    """Refuse a batch that has not the form which `mimokit.engine.data.batch` describes.
+
+    Args:
+        batch: what the collate function gave.
+        samples: how many samples it was given.
+        vocab_size: labels are less, where they count.
+
+    Raises:
+        ValueError: saying what of it is wrong.
+    """
+    if not isinstance(batch, dict):
+        raise ValueError(
+            f"The collate function gave a {type(batch).__name__}; a batch is a dictionary with "
+            f"{_listed(TEXT)}."
+        )
+    for key in TEXT:
+        if not isinstance(batch.get(key), torch.Tensor):
+            what = f"as a {type(batch[key]).__name__}" if key in batch else "not at all"
+            raise ValueError(
+                f"The batch has {key} {what}; a collate function gives {_listed(TEXT)} as tensors."
+            )
+    _check_shapes(batch, samples)
+    _check_labels(batch, vocab_size)
+    for module, inputs in (batch.get("modality_inputs") or {}).items():
+        _check_inputs(module, inputs, samples)
+
+
+def check_words(input_ids: torch.Tensor, special: Sequence[int], vocab_size: int) -> None:
+    """Refuse token ids that the language model has no embedding for.
+
+    Args:
+        input_ids: [samples, tokens].
+        special: the placeholders, which are never embedded.
+        vocab_size: rows of the embedding.
+
+    Raises:
+        ValueError: naming the first of them and its sample.
+    """
+    strange = (input_ids < 0) | (input_ids >= vocab_size)
+    for token in special:
+        strange &= input_ids != token
+    if not bool(strange.any()):
+        return
+    sample, place = strange.nonzero()[0].tolist()
+    raise ValueError(
+        f"Sample {sample} of the batch has the token id {int(input_ids[sample, place])}, but the "
+        f"language model has {vocab_size} (vocab_size), and the placeholders are "
+        f"{_listed(list(map(str, special)))}."
+    )
+
+
+def _check_shapes(batch: Batch, samples: int) -> None:
+    shape = tuple(batch["input_ids"].shape)
+    if len(shape) != 2 or shape[0] != samples:
+        raise ValueError(
+            f"The batch has input_ids of shape {shape}, but it was made of {samples} samples; they "
+            "must be [samples, tokens]."
+        )
+    for key in TEXT[1:]:
+        own = tuple(batch[key].shape)
+        if own != shape and not (key == "position_ids" and own == (3, *shape)):
+            raise ValueError(
+                f"The batch has {key} of shape {own}, but input_ids of {shape}; both must be "
+                "[samples, tokens]."
+            )
+
+
+def _check_labels(batch: Batch, vocab_size: int) -> None:
+    labels, loss_mask = batch["labels"], batch["loss_mask"]
+    if not bool(((loss_mask == 0) | (loss_mask == 1)).all()):
+        raise ValueError(
+            "The batch has a loss_mask with values other than 0 and 1; a label counts or does not."
+        )
+    strange = ((labels < 0) | (labels >= vocab_size)) & (loss_mask != 0)
+    if bool(strange.any()):
+        sample, place = strange.nonzero()[0].tolist()
+        raise ValueError(
+            f"Sample {sample} of the batch has the label {int(labels[sample, place])}, but "
+            f"data.vocab_size is {vocab_size}; set loss_mask to 0 where a label does not count."
+        )
+
+
+def _check_inputs(module: str, inputs: Any, samples: int) -> None:
+    items = inputs.get(ITEMS) if isinstance(inputs, Mapping) else None
+    if items is None or len(items) != samples:
+        has = "none" if items is None else str(len(items))
+        raise ValueError(
+            f"The inputs of module {module!r} in the batch need {ITEMS} with {samples} entries, "
+            f"one for every sample; there are {has}."
+        )
+    for encoder, tensors in inputs.items():
+        if encoder == ITEMS:
+            continue
+        for name, tensor in tensors.items():
+            floating = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+            if floating and not bool(tensor.isfinite().all()):
+                raise ValueError(
+                    f"The {name} of module {module!r} in the batch hold values that are not "
+                    "finite; look at how they are read and scaled."
+                )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)

@@ -1,0 +1,223 @@
+"""What a user's own data can do to a run: each is refused in a sentence, or works."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+import torch
+
+from mimokit.cluster import RankError
+from mimokit.engine.data.check import check_batch, check_words
+from mimokit.engine.data.sources import data_of, default_data
+from mimokit.engine.evaluation import count_right
+from mimokit.experiment import Evaluations, train, verify
+from tests.layouts_apart import apart_config, apart_multimodal_config
+from tests.layouts_multimodal import LANGUAGE
+
+VOCABULARY = 16
+
+
+def _source(change=lambda batch: None, **parts):
+    """Return the digits with every batch changed, and other parts of the data replaced."""
+
+    def source(config):
+        data = default_data(config)
+
+        def collate(samples):
+            batch = data.collate_fn(samples)
+            change(batch)
+            return batch
+
+        return dataclasses.replace(data, collate_fn=collate, **parts)
+
+    return source
+
+
+def _batch():
+    data = default_data(apart_config((1, 1, 1), (1, 1, 1)))
+    return data.collate_fn([data.train[number] for number in range(4)])
+
+
+def _inputs(batch):
+    return batch["modality_inputs"]["images"]
+
+
+WRONG = {
+    "a batch of other samples": (
+        lambda b: b.update(input_ids=b["input_ids"][:3]),
+        r"input_ids of shape \(3, 42\), but it was made of 4 samples; they must be",
+    ),
+    "no mask": (lambda b: b.pop("loss_mask"), "has loss_mask not at all; a collate function gives"),
+    "a list": (lambda b: b.update(labels=[1]), "has labels as a list; a collate function gives"),
+    "labels that are shorter": (
+        lambda b: b.update(labels=b["labels"][:, 1:]),
+        r"labels of shape \(4, 41\), but input_ids of \(4, 42\); both must be",
+    ),
+    "a label that nobody can write": (
+        lambda b: b["labels"].masked_fill_(b["loss_mask"] > 0, 99),
+        r"Sample 0 of the batch has the label 99, but data.vocab_size is 16; set loss_mask to 0",
+    ),
+    "items of other samples": (
+        lambda b: _inputs(b).update(items_per_sample=torch.ones(3, dtype=torch.int64)),
+        "'images' in the batch need items_per_sample with 4 entries, .* there are 3",
+    ),
+    "a weight in the mask": (
+        lambda b: b["loss_mask"].mul_(0.5),
+        "has a loss_mask with values other than 0 and 1; a label counts or does not",
+    ),
+    "no items": (lambda b: _inputs(b).pop("items_per_sample"), "there are none"),
+    "a pixel that is no number": (
+        lambda b: _inputs(b)["vit_encoder"]["pixel_values"][0].fill_(float("nan")),
+        "pixel_values of module 'images' in the batch hold values that are not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), WRONG.values(), ids=WRONG)
+def test_a_batch_that_is_none(change, told):
+    batch = _batch()
+    check_batch(batch, 4, VOCABULARY)
+    change(batch)
+    with pytest.raises(ValueError, match=told):
+        check_batch(batch, 4, VOCABULARY)
+
+
+def test_no_batch_at_all():
+    with pytest.raises(ValueError, match="gave a NoneType; a batch is a dictionary with input_ids"):
+        check_batch(None, 4, VOCABULARY)
+
+
+def test_labels_that_do_not_count_may_be_anything():
+    batch = _batch()
+    batch["labels"][batch["loss_mask"] == 0] = -100
+    check_batch(batch, 4, VOCABULARY)
+
+
+def test_words_without_an_embedding():
+    ids = torch.tensor([[3, 15], [16, 17]])
+    check_words(ids, [16, 17], VOCABULARY)
+    with pytest.raises(ValueError, match=r"Sample 1 .* token id 17, but .* has 16 .* are 16\."):
+        check_words(ids, [16], VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (lambda config: None, "The data function gave a NoneType; it must give a TrainingData"),
+        (_source(test=range(3)), "test set has 3 samples but one global batch takes 8; enlarge"),
+    ],
+)
+def test_a_data_function_that_gives_something_else(source, told):
+    with pytest.raises((TypeError, ValueError), match=told):
+        data_of(source, apart_config((1, 1, 1), (1, 1, 1)))
+
+
+def test_a_sample_without_an_answer_is_not_exactly_right(one_rank):
+    logits = torch.eye(4)[torch.tensor([[1, 2], [1, 2]])]
+    labels, asked = torch.tensor([[1, 2], [3, 3]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    exact, samples, right, tokens, _ = count_right(logits, labels, asked, one_rank).tolist()
+    assert (exact, samples, right, tokens) == (1, 1, 2, 2)
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    yield torch.distributed.group.WORLD
+    torch.distributed.destroy_process_group()
+
+
+class Failing:
+    """A data set of which one sample of the global batch cannot be read."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        if index.sample == 5:
+            raise OSError("the disk is gone")
+        return self.data[index]
+
+
+def _failing(config):
+    data = default_data(config)
+    return dataclasses.replace(data, train=Failing(data.train))
+
+
+def _unknown_word(batch):
+    batch["input_ids"][0, -1] = 99
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (_failing, "rank [13] raised OSError: the disk is gone"),
+        (_source(_unknown_word), "Sample 0 of the batch has the token id 99, but the language"),
+        (_source(train=iter([1])), "list_iterator without a length; give one with __len__"),
+    ],
+    ids=["a disk", "a word", "no length"],
+)
+def test_all_ranks_come_back_with_a_sentence(cluster, tmp_path, source, told):
+    config = apart_config((1, 1, 2), (1, 2, 1), 2, num_iterations=2)
+    begun = time.monotonic()
+    with pytest.raises(RankError, match=told):
+        train(cluster, config, source, directory=tmp_path).result()
+    assert time.monotonic() - begun < 15
+
+
+def test_training_that_diverges_ends_before_it_spoils_the_weights(cluster, tmp_path):
+    config = apart_config((1, 1, 1), (1, 1, 1), num_iterations=9, learning_rate=1e30)
+    told = (
+        r"DivergedError: The gradient norm of iteration \d is (nan|inf), and its weights are left"
+    )
+    run = train(cluster, config, directory=tmp_path)
+    with pytest.raises(RankError, match=told):
+        run.result()
+    assert run.samples
+    assert verify(cluster, apart_config((1, 1, 1), (1, 1, 1)), steps=1).passed
+
+
+def _no_images(batch):
+    """Leave the words alone, as a global batch without a picture has them."""
+    for inputs in batch["modality_inputs"].values():
+        inputs["items_per_sample"] = torch.zeros_like(inputs["items_per_sample"])
+        for name, tensors in inputs.items():
+            if name != "items_per_sample":
+                inputs[name] = {key: tensor[:0] for key, tensor in tensors.items()}
+    ids = batch["input_ids"]
+    ids[ids >= VOCABULARY] = 0
+
+
+def _nothing_to_learn(batch):
+    batch["loss_mask"].zero_()
+
+
+EMPTY = {
+    "no image": (apart_config((2, 1, 1), (1, 2, 2), 2), _no_images),
+    "no image, recording or grid": (
+        apart_multimodal_config({"qwen": (1, 2, 1), "audio": (1, 1, 2), LANGUAGE: (1, 1, 2)}, 2),
+        _no_images,
+    ),
+    "nothing to learn": (apart_config((1, 1, 2), (1, 2, 1), 2), _nothing_to_learn),
+}
+
+
+@pytest.mark.parametrize(("config", "change"), EMPTY.values(), ids=EMPTY)
+def test_whole_global_batches_without(cluster, config, change):
+    report = verify(cluster, config, _source(change), steps=2)
+    assert report.passed, report.verdict
+
+
+def test_a_run_that_learns_nothing_is_tested(cluster, tmp_path):
+    config = apart_config((1, 1, 1), (1, 1, 1), num_iterations=1)
+    told = Evaluations(final_samples=8)
+    source = _source(_nothing_to_learn)
+    result = train(cluster, config, source, evaluations=told, directory=tmp_path).result()
+    assert result.steps["loss"].tolist() == [0.0, 0.0]
+    assert result.evaluations["exact_match"].tolist() == [0.0]
