@@ -172,6 +172,19 @@ def test_the_pipeline_tab_is_absent_where_there_is_none(notebook: NotebookPage) 
     expect(planner.root.get_by_role("tab", name="Pipeline")).to_be_visible()
 
 
+def test_a_colocated_pipeline_is_planned_with_one_click(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook)
+    planner.type("TP of language_module", "4")
+    planner.type("PP of language_module", "2")
+    planner.button("pipeline schedule colocated → three_phase").click()
+    planner.expect_valid()
+    planner.open_tab("Pipeline")
+    expect(planner.root.locator(".pipeline h4")).to_contain_text("images run forward before it")
+    planner.open_tab("Memory and time")
+    expect(planner.root.locator(".lanes .lane")).to_have_count(2)
+    planner.screenshot("three phases")
+
+
 def test_gpu_and_price_are_loaded_saved_and_undone(notebook: NotebookPage) -> None:
     planner = show_planner(notebook)
     supposed = "\nprediction:\n  gpu: b200\n  price_per_gpu_hour: 4.25\n"
@@ -248,6 +261,10 @@ def test_two_planners_in_one_notebook_know_nothing_of_each_other(
     roots = notebook.page.locator(".mimokit-planner")
     expect(roots.nth(1).locator("canvas.ranks[data-drawn]")).to_be_visible()
     one, other = (PlannerPage(notebook, roots.nth(place)) for place in range(2))
+    for each in (one, other):  # the radio buttons of both are groups of their own
+        expect(each.root.get_by_role("radio", name="heterogeneous")).to_be_checked()
+    ids = notebook.page.locator("[id^='mimokit-']").evaluate_all("all => all.map((e) => e.id)")
+    assert len(ids) == len(set(ids))
     one.type("DP of language_module", "4")
     one.expect_map("40 ranks")
     other.type("TP of images", "0")

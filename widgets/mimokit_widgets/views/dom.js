@@ -1,5 +1,7 @@
 // Elements, in as few words as possible.
 
+// Each widget on a page has this module to itself, so numbers alone would come twice.
+const OWN = Math.random().toString(36).slice(2, 10);
 let lastNumber = 0;
 
 /** Make an element; attributes that are functions are listeners, null leaves one out. */
@@ -18,7 +20,7 @@ export function element(tag, attributes = {}, ...children) {
 /** An id that no other element of the page has. */
 export function freshId(stem) {
   lastNumber += 1;
-  return `mimokit-${stem}-${lastNumber}`;
+  return `mimokit-${stem}-${OWN}-${lastNumber}`;
 }
 
 export function button(text, click, attributes = {}) {
