@@ -47,7 +47,7 @@ def rows() -> list[dict[str, Any]]:
         for mode in MODES
     ]
     one = Layout(
-        "colocated", {"images": ParallelSizes(data=64), "language": ParallelSizes(8, 2, data=4)}
+        "colocated", {"images": ParallelSizes(data=64), "language": ParallelSizes(4, 2, data=8)}
     )
     return [*found, _row("one layout, simulated", lambda: predict(model, one, WORKLOAD), 0.05)]
 
