@@ -22,9 +22,14 @@ FUSED_KERNELS, UNFUSED_KERNELS = 12, 25
 SHARDED_BYTES = 16
 """Bytes through memory per parameter and micro-batch where weights are sharded too: cast after
 either of two gatherings (4 each), gradient written, read to be sent, its sum written and added."""
-SCORE_BYTES = 13
-"""Bytes moved per score without fusion: written, read and written by softmax and by dropout with
-its mask, read by the product with the values."""
+SCORE_BYTES, SCORE_BYTES_BACKWARD = 13, 19
+"""Bytes moved per score without fusion. Forward: written, read and written by softmax and by
+dropout with its mask, read by the product with the values. Backward: the gradient is written, read
+and written by dropout with its mask and by softmax with its result, and read by two products; what
+dropout left is read by a third."""
+SCORES_PER_BLOCK = 4
+"""Heads times samples that Megatron's fused softmax takes at once; of another number it takes none
+and several kernels run in its place (`megatron/model/fused_softmax.py`, `is_kernel_available`)."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +66,13 @@ def layer_time(
         visible: tokens that a token attends to on average.
         setting: what it runs on.
     """
-    software = setting.software
-    attention = _attention(net, sizes, tokens, visible, setting)
+    attention, backward_attention = _attention(net, sizes, tokens, visible, setting)
     ring = _context(net, sizes, tokens, setting)
     edges = setting.hardware.efficiency.kernel * _kernels(moe, sizes, setting)
     matrix = product_seconds(net, moe, sizes, tokens, setting)
     memory = setting.memory_seconds(_elementwise_bytes(net, moe, sizes, tokens, setting)) + edges
     sent = _dispatch(net, moe, sizes, tokens, setting)
     ahead, behind = tensor_seconds(net, moe, sizes, tokens, matrix, setting)
-    backward_attention = attention * (FLASH_BACKWARD if software.fused_attention else 2.0)
     forward = Parts(
         matrix,
         attention,
@@ -86,9 +89,11 @@ def layer_time(
         np.maximum(0.0, 2 * ring - backward_attention),
         _exposed_dispatch(sent, 2 * (matrix + memory) + backward_attention, sizes, setting),
     )
-    launch = _launch(moe, sizes, setting)
+    launch = _launch(net, moe, sizes, setting)
     return LayerTime(
-        forward.at_least(launch), backward.at_least(launch), _gradients(net, moe, sizes, setting)
+        _launched(forward, launch, setting),
+        _launched(backward, launch, setting),
+        _gradients(net, moe, sizes, setting),
     )
 
 
@@ -101,7 +106,9 @@ def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Settin
     return own + software.expert_kernels * moe.experts / sizes.expert
 
 
-def _launch(moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting) -> Numbers:
+def _launch(
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting
+) -> Numbers:
     """Return the seconds that the host takes for one pass of a layer.
 
     It waits with each gather and scatter, of which all-reduces are two in one.
@@ -109,7 +116,19 @@ def _launch(moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting
     software = setting.software
     waits = np.where(sizes.sequence_parallel, 4, 2) * np.greater(sizes.tensor, 1)
     own = software.host_layer if moe is None else software.host_expert_layer
-    return own + waits * software.host_collective
+    own = own + waits * software.host_collective
+    if not software.host_softmax:
+        return own
+    scores = net.heads / sizes.tensor * sizes.micro_batch
+    return own + software.host_softmax * np.not_equal(scores % SCORES_PER_BLOCK, 0)
+
+
+def _launched(parts: Parts, launch: Numbers, setting: Setting) -> Parts:
+    """Return a pass that takes at least what launching it takes."""
+    if setting.software.launches_ahead:
+        return parts.at_least(launch)
+    others = Parts(**{**vars(parts), "tensor": 0.0})
+    return others.at_least(launch) + Parts(tensor=parts.tensor)
 
 
 def _gradients(
@@ -131,16 +150,22 @@ def core_flops(
 
 def _attention(
     net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers, setting: Setting
-) -> Numbers:
-    """Return the seconds of the attention core; without fusion masked scores are computed too."""
+) -> tuple[Numbers, Numbers]:
+    """Return the seconds of the attention core, forward and backward.
+
+    Without fusion masked scores are computed too.
+    """
     flops = core_flops(net, sizes, tokens, visible)
     hardware, half = setting.hardware, setting.half
     if setting.software.fused_attention:
-        return flops / (hardware.peak_flops[half] * hardware.efficiency.attention)
+        seconds = flops / (hardware.peak_flops[half] * hardware.efficiency.attention)
+        return seconds, FLASH_BACKWARD * seconds
     unmasked = 2 if net.causal else 1
     scores = net.heads / sizes.tensor * tokens * visible * unmasked
-    return setting.matrix_seconds(flops * unmasked, half) + setting.memory_seconds(
-        SCORE_BYTES * scores
+    products = setting.matrix_seconds(flops * unmasked, half)
+    return (
+        products + setting.memory_seconds(SCORE_BYTES * scores),
+        2 * products + setting.memory_seconds(SCORE_BYTES_BACKWARD * scores),
     )
 
 
@@ -158,12 +183,13 @@ def _elementwise_bytes(
     """
     query, key = net.heads * net.qk_dim, net.kv_heads * net.qk_dim
     outside = HALF * 2 * (2 + 3) * net.hidden / sizes.sequence_shards
-    inside: Numbers = HALF * 2 * (query + key)
+    turned = HALF * 2 * (query + key) * setting.software.rotates
+    inside: Numbers = turned
     ffn = net.ffn if moe is None else moe.shared_ffn
     activation = HALF * (3 if net.gated else 2)
     inside = inside + activation * ffn
     if not setting.software.fused_elementwise:
-        inside = inside + 2 * HALF * 2 * (query + key)
+        inside = inside + 2 * turned
         outside = outside * 1.5
     casts = setting.cast_bytes
     inside = inside + casts * (query + ffn)

@@ -72,7 +72,8 @@ def stage_time(
     forward, backward = _layers(net, sizes, tokens, work, setting, layers.dense, layers.expert)
     ends = _ends(module, sizes, tokens, setting, stage)
     factor = _backward_factor(work)
-    return StageTime(forward + ends, backward + ends.times(factor))
+    begin = Parts(host=setting.software.host_micro_batch)
+    return StageTime(begin + forward + ends, backward + ends.times(factor))
 
 
 def _layers(

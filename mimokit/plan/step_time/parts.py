@@ -21,7 +21,8 @@ class Parts:
         tensor: tensor-parallel collectives that nothing hides.
         context: context-parallel exchange of keys and values that nothing hides.
         expert: dispatch to experts and back.
-        host: what the host takes longer to launch than the GPU to compute.
+        host: what the host takes longer to launch than the GPU to compute, and to begin a
+            micro-batch.
     """
 
     matrix: Numbers = 0.0

@@ -21,11 +21,18 @@ class Software:
         name: what it is called.
         fused_attention: flash attention: scores never reach memory.
         fused_elementwise: norms, rotary positions and activations are one kernel each.
+        rotates: positions turn queries and keys in every layer; learned ones are added once.
         host_layer: seconds the host takes to launch one layer's forward or backward.
         host_expert_layer: the same for a layer with experts: routing, permutation, and one matrix
             product and cast per expert.
         host_collective: seconds that the host of a tensor-parallel rank waits for the others at one
             gather, scatter or all-reduce.
+        host_micro_batch: seconds in which the host of a stage begins a micro-batch while its GPU
+            waits: reads the samples and shares them among tensor-parallel ranks.
+        host_softmax: seconds more that a pass of a layer takes to launch where the fused softmax
+            does not take its number of scores (`layer.SCORES_PER_BLOCK`).
+        launches_ahead: the host launches what follows while a tensor-parallel collective runs;
+            otherwise collectives come on top of what launching takes.
         matrix_share: of the rate that large matrix products sustain on the GPU, the share that this
             stack's products reach (kernels tuned for a model's shapes reach all).
         tensor_overlap: how tensor-parallel communication runs beside matrix products:
@@ -45,9 +52,13 @@ class Software:
     name: str
     fused_attention: bool = True
     fused_elementwise: bool = True
+    rotates: bool = True
     host_layer: float = 0.0
     host_expert_layer: float = 0.0
     host_collective: float = 0.0
+    host_micro_batch: float = 0.0
+    host_softmax: float = 0.0
+    launches_ahead: bool = True
     matrix_share: float = 1.0
     tensor_overlap: TensorOverlap = "none"
     overlaps_data: bool = True
@@ -108,13 +119,16 @@ so that the time of launching a layer shows: it is fitted to the gains of that p
 MEGATRON_2021 = Software(
     "megatron-2021",
     fused_attention=False,
-    fused_elementwise=False,
-    host_layer=0.00111,
-    host_collective=3.96e-05,
+    rotates=False,
+    host_layer=0.000993,
+    host_micro_batch=0.00215,
+    host_softmax=0.000471,
+    launches_ahead=False,
     overlaps_data=False,
     gradient_bytes=2,
 )
-"""Megatron-LM of 2021 and 2022 (arXiv 2104.04473, 2205.05198)."""
+"""Megatron-LM of 2021 and 2022 (arXiv 2104.04473, 2205.05198): learned positions; bias and GELU,
+bias, dropout and residual are one kernel each (2104.04473, sec. 4.2), attention is not."""
 
 _ALL = {
     one.name: one

@@ -36,7 +36,8 @@ A100: Mapping[str, Bounds] = {
     "links a100": (0.67, 0.2, 1.0),
     "network a100": (0.9, 0.2, 1.0),
     "host_layer 2021": (1e-3, 1e-4, 3e-3),
-    "host_collective 2021": (5e-5, 1e-6, 1e-3),
+    "host_micro_batch 2021": (2e-3, 1e-4, 8e-3),
+    "host_softmax 2021": (3e-4, 1e-5, 1e-3),
 }
 LATER: Mapping[str, Bounds] = {
     "matrix h100": (0.65, 0.3, 0.95),
@@ -111,7 +112,8 @@ def _with(hardware: Hardware, chip: str, constants: Constants) -> Hardware:
 IN_STACKS: Mapping[str, Mapping[str, str]] = {
     "megatron-2021": {
         "host_layer": "host_layer 2021",
-        "host_collective": "host_collective 2021",
+        "host_micro_batch": "host_micro_batch 2021",
+        "host_softmax": "host_softmax 2021",
     },
     "megatron-bridge": {
         "host_collective": "host_collective",

@@ -13,7 +13,7 @@ from mimokit.plan.hardware import load_hardware
 from mimokit.plan.sizes import ParallelSizes
 from mimokit.plan.step_time import Setting, Work, load_software, module_step
 from mimokit.plan.step_time.collectives import gather
-from mimokit.plan.step_time.layer import layer_time
+from mimokit.plan.step_time.layer import LayerTime, layer_time
 from mimokit.plan.step_time.products import products
 from mimokit.plan.step_time.setting import HALF
 from mimokit.plan.step_time.tensor import tensor_seconds
@@ -40,6 +40,48 @@ def one_gather(t: int) -> float:
 @pytest.mark.parametrize("overlap", ["none", "async", "pipelined"])
 def test_one_rank_has_no_collectives(overlap: str) -> None:
     assert exposed(overlap, 1, 1.0) == (0, 0)
+
+
+def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -> LayerTime:
+    """Return a layer of GPT on A100 with the stack of 2021, changed."""
+    net = Transformer(1, 64 * heads, heads, heads, 64, 256 * heads, gated=False, norm="layer")
+    sizes = ParallelSizes(t, micro_batch=micro_batch, sequence_parallel=False)
+    software = replace(load_software("megatron-2021"), **changes)  # type: ignore[arg-type]
+    setting = Setting(load_hardware("a100"), software, "fp16")
+    return layer_time(net, None, sizes, 1024.0 * micro_batch, 512.0, setting)
+
+
+@pytest.mark.parametrize(("heads", "micro_batch", "t"), [(16, 1, 8), (6, 1, 1), (16, 1, 16)])
+def test_a_softmax_that_does_not_fit_its_blocks_takes_longer_to_launch(
+    heads: int, micro_batch: int, t: int
+) -> None:
+    launch = 1.0  # long enough that nothing else counts
+    uneven = plain(heads, micro_batch, t, host_layer=launch, host_softmax=0.5).forward
+    assert float(uneven.total - uneven.tensor) == pytest.approx(1.5)
+    even = plain(heads, 4 * micro_batch, t, host_layer=launch, host_softmax=0.5).forward
+    assert float(even.total - even.tensor) == pytest.approx(1.0)
+
+
+def test_collectives_come_on_top_where_the_host_does_not_launch_ahead() -> None:
+    waiting = plain(t=4, host_layer=1.0, launches_ahead=False).forward
+    ahead = plain(t=4, host_layer=1.0, launches_ahead=True).forward
+    assert float(waiting.tensor) > 0
+    assert float(waiting.total) == pytest.approx(float(ahead.total + waiting.tensor))
+    assert float(ahead.total) == pytest.approx(1.0)
+
+
+def test_unfused_scores_move_more_bytes_backward() -> None:
+    layer = plain()
+    memory = load_hardware("a100").memory_bandwidth * load_hardware("a100").efficiency.memory
+    scores = 16 * 1024 * 1024
+    more = float(layer.backward.attention - 2 * layer.forward.attention)
+    assert more == pytest.approx((19 - 2 * 13) * scores / memory)
+
+
+def test_learned_positions_turn_nothing() -> None:
+    turned = plain(rotates=True).forward.memory - plain(rotates=False).forward.memory
+    memory = load_hardware("a100").memory_bandwidth * load_hardware("a100").efficiency.memory
+    assert float(turned) == pytest.approx(2 * HALF * 2 * 1024 * 1024 / memory)
 
 
 def test_in_pieces_beside_long_products_one_piece_stays() -> None:

@@ -90,6 +90,17 @@ def test_recomputing_costs_another_forward_pass() -> None:
     assert 0.8 < longer < 1  # of the forward pass, logits are not computed again
 
 
+def test_each_micro_batch_on_its_way_is_begun_once() -> None:
+    model, sizes = language("llama-2-7b"), ParallelSizes(pipeline=4, data=2)
+    at_once = replace(BRIDGE, host_micro_batch=0.0)
+    begun = replace(BRIDGE, host_micro_batch=0.01)
+    plain, longer = (
+        module_step(model, sizes, Work(4096, 1), Setting(H100, one), 16).passes
+        for one in (at_once, begun)
+    )
+    assert float(longer - plain) == pytest.approx((16 + 3) * 0.01)
+
+
 def test_equal_stages_wait_as_narayanan_says() -> None:
     """(p - 1) / m of the ideal time, a v-th of it with v chunks (arXiv 2104.04473, sec. 2.2)."""
     model = replace(language("llama-2-7b"), vocab=128)
