@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.problems import ConfigError, Problem, refuse_if_any
 from mimokit.config.worlds import resolve
 from mimokit.plan.exchange.placement import in_first_stage
 from mimokit.plan.exchange.size_words import sizes_of
@@ -19,9 +19,11 @@ def layout_of_config(config: ExperimentConfig) -> Layout:
     """Return the layout of an experiment, the language module last.
 
     Raises:
-        ConfigError: a data_parallel is left open.
+        ConfigError: a data_parallel is left open, or a module comes behind the language module,
+            which predictions do not know.
     """
     model = config.model
+    refuse_if_any(_behind(name) for name in model.decoder_module_names)
     sizes = {name: _sizes(config, name) for name in model.encoder_module_names}
     language = _sizes(config, model.llm_module_name)
     if model.deployment_mode == "homogeneous":
@@ -29,13 +31,23 @@ def layout_of_config(config: ExperimentConfig) -> Layout:
     return Layout(model.deployment_mode, {**sizes, model.llm_module_name: language})
 
 
+def _behind(name: str) -> Problem:
+    sentence = (
+        f"Module '{name}': it comes behind the language module, which runs and is planned but not "
+        "predicted or searched yet; leave it out of what is predicted."
+    )
+    return Problem(name, "topology", None, sentence)
+
+
 def workload_of_config(config: ExperimentConfig) -> Workload:
     """Return what one step of an experiment computes.
 
     Raises:
-        ConfigError: a data_parallel is left open, so the samples of a step are not known.
+        ConfigError: a data_parallel is left open, so the samples of a step are not known, or a
+            module comes behind the language module.
     """
     data, model = config.data, config.model
+    refuse_if_any(_behind(name) for name in model.decoder_module_names)
     inputs = {
         name: _input(config, name, model.get_architecture(name))
         for name in model.encoder_module_names

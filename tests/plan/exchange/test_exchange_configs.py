@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,12 @@ from mimokit.plan.exchange import (
     workload_of_config,
 )
 from mimokit.plan.prediction import Layout, Workload, predict
+from mimokit.plan.search import search
 from mimokit.plan.sizes import ParallelSizes
 
 CONFIGS = sorted(Path(__file__).parents[3].glob("configs/digits_*.yaml"))
+DECODER = Path(__file__).parents[3] / "configs/digits_decoder.yaml"
+CONFIGS.remove(DECODER)  # see test_a_module_behind_the_language_model_is_not_predicted
 SOURCES = [*(f"preset:{name}" for name in preset_names()), *map(str, CONFIGS)]
 
 
@@ -62,6 +66,13 @@ def test_the_prediction_of_an_experiment() -> None:
     assert workload.inputs["images"].count == 1.0
     found = predict(load_model("llava-1.5-7b"), layout_of_config(config), workload, "h100")
     assert found.layout.gpus == 24
+
+
+def test_a_module_behind_the_language_model_is_not_predicted() -> None:
+    config = load_experiment_config(DECODER)
+    for asked in (layout_of_config, workload_of_config, partial(search, gpus=8)):
+        with pytest.raises(ConfigError, match="Module 'writer': it comes behind the language"):
+            asked(config)
 
 
 def test_what_the_modes_forbid_is_refused() -> None:
