@@ -88,7 +88,7 @@ def test_an_interrupted_run_ends_keeps_its_rows_and_the_next_one_trains(cluster,
     config = digits_config((1, 2), (2, 1), num_iterations=100_000)
     run = train(cluster, config, evaluations=QUICK, directory=tmp_path)
     _wait_until(lambda: len(run.samples) > 4, 60)
-    interrupt = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
         run.result(timeout=60)
