@@ -8,6 +8,7 @@ from mimokit.analysis.phases import (
     module_names,
     phase_times,
 )
+from mimokit.analysis.predicted_times import predicted_steps
 from mimokit.analysis.samples import samples_to_evaluations, samples_to_steps
 from mimokit.analysis.summary import per_iteration, summarize, without_warmup
 from mimokit.analysis.trace_file import (
@@ -35,6 +36,7 @@ __all__ = [
     "per_iteration",
     "phase_times",
     "planned_steps",
+    "predicted_steps",
     "read_run",
     "read_trace",
     "samples_to_evaluations",

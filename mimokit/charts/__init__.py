@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mimokit.charts.speed import throughput
     from mimokit.charts.stage_bars import pipeline_timeline
     from mimokit.charts.step_heat import step_times
-    from mimokit.charts.trace_bars import trace_timeline
+    from mimokit.charts.trace_bars import trace_over_prediction, trace_timeline
 
 __all__ = [
     "accuracy",
@@ -38,6 +38,7 @@ __all__ = [
     "step_parts",
     "step_times",
     "throughput",
+    "trace_over_prediction",
     "trace_timeline",
     "training",
 ]
@@ -55,6 +56,7 @@ _HOMES = {
     "step_parts": "predicted_step",
     "step_times": "step_heat",
     "throughput": "speed",
+    "trace_over_prediction": "trace_bars",
     "trace_timeline": "trace_bars",
     "training": "run_picture",
 }

@@ -1,8 +1,8 @@
-"""Measured against planned: what every rank did when, and when the plan has it work."""
+"""What every rank did when; below it, when the plan has it work, or what was predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import altair as alt
@@ -12,7 +12,7 @@ from mimokit.charts import axes, palette
 from mimokit.charts.table import inline, layered, need, records
 
 _MILLISECONDS = 1e3
-MEASURED, PLANNED = "measured", "planned"
+MEASURED, PLANNED, PREDICTED = "measured", "planned", "predicted"
 WAITING = "messages, reduction and waiting"
 _WORK = ("forward", "backward")
 _OTHERS = {
@@ -36,9 +36,39 @@ def trace_timeline(
         title: above the chart.
     """
     need(measured, "trace_timeline", "rank", "name", "module", "start", "stop")
-    kinds = {MEASURED: measured} if planned is None else {MEASURED: measured, PLANNED: planned}
+    if planned is None:
+        return _bars({MEASURED: measured}, title, f"{_length(measured):,.1f} ms, measured")
+    span, plan = _length(measured[measured["name"].isin(_WORK)]), _length(planned)
+    subtitle = (
+        f"of two bars the upper is measured, the lower planned with the measured medians: the "
+        f"pipeline takes {span:,.1f} ms, planned {plan:,.1f} ms"
+    )
+    return _bars({MEASURED: measured, PLANNED: planned}, title, subtitle)
+
+
+def trace_over_prediction(
+    measured: pd.DataFrame, predicted: pd.DataFrame, title: str = "One iteration"
+) -> alt.LayerChart:
+    """Return the steps of every rank as measured and, below each, as predicted, on one axis.
+
+    Args:
+        measured: one iteration, from `mimokit.analysis.traced_iteration`.
+        predicted: from `mimokit.analysis.predicted_steps`.
+        title: above the chart.
+    """
+    for table in (measured, predicted):
+        need(table, "trace_over_prediction", "rank", "name", "module", "start", "stop")
+    subtitle = (
+        f"of two bars the upper is measured, {_length(measured):,.1f} ms, the lower predicted, "
+        f"{_length(predicted):,.1f} ms"
+    )
+    return _bars({MEASURED: measured, PREDICTED: predicted}, title, subtitle)
+
+
+def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.LayerChart:
+    """Return a bar per rank and table, in the order of the tables; the first in full colour."""
     rows = [row for kind, table in kinds.items() for row in _rows(table, kind)]
-    colors = _colors(_modules(measured))
+    colors = _colors(_modules(kinds[MEASURED]))
     shown = [key for key in colors if any(row["key"] == key for row in rows)]
     base = alt.Chart(inline(rows)).encode(
         x=alt.X(
@@ -64,14 +94,14 @@ def trace_timeline(
         ],
     )
     color = axes.parts("key", shown, colors, columns=5)
-    opacity = alt.Opacity(
-        "kind:N", legend=None, scale=alt.Scale(domain=[MEASURED, PLANNED], range=[1.0, 0.55])
-    )
+    shades = alt.Scale(domain=list(kinds), range=[1.0, 0.55][: len(kinds)])
     bars = base.mark_bar(stroke=palette.PAPER, strokeWidth=0.4)
-    chart: alt.LayerChart = layered(bars.encode(color=color, opacity=opacity)).properties(
-        height=alt.Step(14 if planned is None else 11),
-        title=alt.TitleParams(title, subtitle=_subtitle(measured, planned)),
-        description=f"Timeline of {measured['rank'].nunique()} ranks, {', '.join(kinds)}",
+    chart: alt.LayerChart = layered(
+        bars.encode(color=color, opacity=alt.Opacity("kind:N", legend=None, scale=shades))
+    ).properties(
+        height=alt.Step(14 if len(kinds) == 1 else 11),
+        title=alt.TitleParams(title, subtitle=subtitle),
+        description=f"Timeline of {kinds[MEASURED]['rank'].nunique()} ranks, {', '.join(kinds)}",
     )
     return chart
 
@@ -112,14 +142,6 @@ def _colors(modules: list[str]) -> dict[str, str]:
     return {**colors, WAITING: waiting, **palette.PHASE_COLORS}
 
 
-def _subtitle(measured: pd.DataFrame, planned: pd.DataFrame | None) -> str:
-    whole = (measured["stop"].max() - measured["start"].min()) * _MILLISECONDS
-    if planned is None:
-        return f"{whole:,.1f} ms, measured"
-    work = measured[measured["name"].isin(_WORK)]
-    span = (work["stop"].max() - work["start"].min()) * _MILLISECONDS
-    plan = (planned["stop"].max() - planned["start"].min()) * _MILLISECONDS
-    return (
-        f"of two bars the upper is measured, the lower planned with the measured medians: the "
-        f"pipeline takes {span:,.1f} ms, planned {plan:,.1f} ms"
-    )
+def _length(steps: pd.DataFrame) -> float:
+    """Return milliseconds from the first to the last of all steps."""
+    return float(steps["stop"].max() - steps["start"].min()) * _MILLISECONDS

@@ -12,6 +12,7 @@ from mimokit.analysis import (
     TraceFileError,
     bubbles,
     planned_steps,
+    predicted_steps,
     read_trace,
     samples_to_trace,
     simulate_as_measured,
@@ -20,6 +21,7 @@ from mimokit.analysis import (
 )
 from mimokit.charts import palette
 from mimokit.plan.schedule import simulate
+from mimokit.plan.shared_cores import SharedPrediction, Span
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 
@@ -152,6 +154,27 @@ def test_the_chart_has_both_timelines_on_one_axis():
     assert colors["range"][1] == palette.MODULE_HUES[0]
     alone = charts.trace_timeline(traced_iteration(trace))
     assert {row["kind"] for row in alone.data.values} == {"measured"}
+
+
+def test_the_trace_lies_over_the_prediction_on_one_axis():
+    spans = [
+        *(Span(rank, "load", 0.0, 0.1) for rank in range(4)),
+        Span(0, "images forward", 0.1, 0.6),
+        *(Span(rank, "language_module backward", 0.6, 0.9) for rank in range(1, 4)),
+        Span(3, "report", 0.9, 1.0),
+    ]
+    prediction = SharedPrediction("made up", 1.0, 2.0, (0.5,) * 4, 1.0, {}, tuple(spans))
+    trace = traced_iteration(samples_to_trace(_samples()))
+    chart = charts.trace_over_prediction(trace, predicted_steps(prediction))
+    lower = [row for row in chart.data.values if row["kind"] == "predicted"]
+    assert len(lower) == len(spans)
+    assert len(chart.data.values) == len(trace) + len(spans)
+    assert {row["key"] for row in lower} == {
+        *("data", "images forward", "language_module backward"),
+        "messages, reduction and waiting",
+    }
+    assert max(row["stop"] for row in lower) == 1000
+    assert "the lower predicted, 1,000.0 ms" in chart.to_dict()["title"]["subtitle"]
 
 
 def test_without_a_pipeline_no_timeline_is_planned():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mimokit import charts
-from mimokit.analysis import samples_to_steps
+from mimokit.analysis import predicted_steps, samples_to_steps
 from mimokit.charts import renderer
 from mimokit.plan.shared_cores import SharedPrediction, Span
 from tests.charts.fakes import samples
@@ -52,3 +52,20 @@ def test_bars_of_both_sides_add_up() -> None:
 def test_no_run_is_refused() -> None:
     with pytest.raises(ValueError, match="needs at least one run"):
         charts.predicted_phases({})
+
+
+def test_the_steps_of_a_prediction_are_those_of_a_trace() -> None:
+    spans = (
+        *(Span(0, "images forward", 0.2, 0.3), Span(0, "images backward", 0.3, 0.5)),
+        *(Span(0, "images forward", 0.0, 0.1), Span(0, "recv-backward", 0.1, 0.2)),
+        Span(1, "images forward", 0.0, 0.4),
+    )
+    table = predicted_steps(SharedPrediction("made up", 0.5, 2.0, (0.4, 0.4), 0.5, {}, spans))
+    rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
+    assert rows == [
+        [0, "forward", "images", 0, 0.0, 0.1],
+        [0, "recv-backward", None, None, 0.1, 0.2],
+        [0, "forward", "images", 1, 0.2, 0.3],
+        [0, "backward", "images", 0, 0.3, 0.5],
+        [1, "forward", "images", 0, 0.0, 0.4],
+    ]
