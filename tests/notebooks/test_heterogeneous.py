@@ -40,3 +40,19 @@ def test_three_modes_train_alike_and_leave_traces(tmp_path):
     assert len(aligned) == 3
     assert len(re.findall(r"trace\.json \(\d+ kB\)", printed(notebook, "stat().st_size"))) == 3
     assert "computes what one process computes" in page
+    _predicted(notebook)
+
+
+def _predicted(notebook: Any) -> None:
+    """All three steps are predicted, and drawn over what was measured."""
+    (table,) = [c for c in notebook.cells if c.source.startswith("def median_step")]
+    rows = table.outputs[0].data["text/plain"].splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["homogeneous", "colocated", "heterogeneous"]
+    assert all(float(row.split()[1]) > 0 for row in rows)
+    drawn = [
+        cell.source
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "image/svg+xml" in output.get("data", {})
+    ]
+    assert sum("predicted" in source for source in drawn) == 2

@@ -14,6 +14,7 @@ import pytest
 from mimokit.plan.architecture import Transformer
 from mimokit.plan.memory import layer_activations
 from mimokit.plan.sizes import ParallelSizes
+from tests.plan.prediction.model_parallel import model_parallel
 
 SEQ, SAMPLES = 16, 2
 STATISTICS = 2 * 2 * 4
@@ -49,11 +50,8 @@ def _saved_bytes(nets: dict[str, Transformer]) -> dict[str, int]:
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.megatron import parallel_state
-
-    parallel_state.initialize_model_parallel(dist.get_world_size())
-    try:
-        found = {}
+    found = {}
+    with model_parallel(dist.get_world_size()):
         for name, net in nets.items():
             block = _block(net, dist.get_world_size())
             weights = {weight.data_ptr() for weight in block.parameters()}
@@ -69,9 +67,7 @@ def _saved_bytes(nets: dict[str, Transformer]) -> dict[str, int]:
                 out = block(given, None)
             found[name] = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
             del out
-        return found
-    finally:
-        parallel_state.destroy_model_parallel()
+    return found
 
 
 def _block(net: Transformer, tensor: int) -> Any:

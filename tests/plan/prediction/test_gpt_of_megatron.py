@@ -16,6 +16,7 @@ from mimokit.plan.architecture import (
 )
 from mimokit.plan.memory.held import held_parameters
 from mimokit.plan.sizes import ParallelSizes
+from tests.plan.prediction.model_parallel import model_parallel
 
 NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="layer")
 BIASED = replace(NET, qkv_bias=True, output_bias=True, ffn_bias=True)
@@ -98,21 +99,16 @@ def _held(
     models: dict[str, LanguageModel], sizes: dict[str, ParallelSizes]
 ) -> tuple[int, dict[str, float]]:
     """Build models on a rank; return its stage, and the parameters that it holds of each."""
-    from megatron.core import parallel_state
-
     stage, counts = 0, {}
     for own in dict.fromkeys(sizes.values()):
-        parallel_state.initialize_model_parallel(
+        with model_parallel(
             own.tensor, own.pipeline, expert_model_parallel_size=own.expert,
             expert_tensor_parallel_size=1,
-        )  # fmt: skip
-        try:
-            stage = parallel_state.get_pipeline_model_parallel_rank()
+        ) as state:  # fmt: skip
+            stage = state.get_pipeline_model_parallel_rank()
             for name, model in models.items():
                 if sizes[name] == own:
                     counts[name] = _count(_build(model, own, stage), int(own.tensor))
-        finally:
-            parallel_state.destroy_model_parallel()
     return stage, counts
 
 
