@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from mimokit.cluster import ClusterError, EngineCluster, RankDied
+from mimokit.cluster.local import commands
+from mimokit.cluster.local.server import EngineServer
 from tests.cluster.functions import all_reduce_forever, describe_rank, process_id
 
 CLOSE_SECONDS = 2.0
@@ -30,6 +32,26 @@ def test_close_leaves_no_process() -> None:
     assert not alive(started)
     small.close()
     assert "closed" in repr(small)
+
+
+@pytest.mark.parametrize("half", [None, "", '{"key": "5e'])
+def test_engines_wait_for_a_controller_that_is_still_writing(
+    half: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = commands.connection_file(tmp_path, commands.ENGINE_FILE)
+    file.parent.mkdir(parents=True)
+    if half is not None:
+        file.write_text(half)
+    started: list[int] = []
+    server = EngineServer(tmp_path, fork=False, preload=[])
+    monkeypatch.setattr(server, "_start_engine", started.append)
+    server._obey({"command": "start", "engine_id": 7})
+    server._start_wanted()
+    assert started == []
+    file.write_text('{"key": "5e"}')
+    server._start_wanted()
+    server._start_wanted()
+    assert started == [7]
 
 
 def test_a_forgotten_cluster_is_closed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 CONTROLLER_MODULE = "ipyparallel.controller"
@@ -18,6 +19,18 @@ def profile_directory(directory: Path) -> Path:
 def connection_file(directory: Path, name: str = CLIENT_FILE) -> Path:
     """The file with the addresses and the key of the controller."""
     return profile_directory(directory) / "security" / name
+
+
+def controller_can_be_found(directory: Path) -> bool:
+    """Whether the controller has written, to its end, the file that engines read.
+
+    An engine that finds the file waits for nothing more, and ends if it is still empty.
+    """
+    try:
+        json.loads(connection_file(directory, ENGINE_FILE).read_text())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def controller_arguments(directory: Path) -> list[str]:

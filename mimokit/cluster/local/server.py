@@ -26,6 +26,7 @@ from mimokit.cluster.local import commands
 from mimokit.cluster.local.processes import execute_process, fork_process, kill_group
 
 ORPHAN_CHECK_SECONDS = 0.5
+CONTROLLER_CHECK_SECONDS = 0.01
 
 
 class EngineServer:
@@ -39,6 +40,7 @@ class EngineServer:
         self._pid = os.getpid()
         self._controller: int | None = None
         self._engines: dict[int, int] = {}
+        self._wanted: list[int] = []
         self._ended = False
         self._buffer = b""
 
@@ -109,12 +111,14 @@ class EngineServer:
             selector.register(0, selectors.EVENT_READ)
             selector.register(wake_read, selectors.EVENT_READ)
             while not self._ended and os.getppid() == self._client:
-                for key, _ in selector.select(ORPHAN_CHECK_SECONDS):
+                patience = CONTROLLER_CHECK_SECONDS if self._wanted else ORPHAN_CHECK_SECONDS
+                for key, _ in selector.select(patience):
                     if key.fd == 0:
                         self._read_commands()
                     else:
                         os.read(wake_read, 4096)
                 self._reap()
+                self._start_wanted()
 
     def _read_commands(self) -> None:
         chunk = os.read(0, 65536)
@@ -129,11 +133,18 @@ class EngineServer:
         if command["command"] == "close":
             self._ended = True
         elif command["command"] == "start":
-            self._start_engine(command["engine_id"])
+            self._wanted.append(command["engine_id"])
         elif command["command"] == "kill":
             pid = self._engines.get(command["engine_id"])
             if pid is not None:
                 kill_group(pid)
+
+    def _start_wanted(self) -> None:
+        """Start the engines that were asked for, once there is a controller to register with."""
+        if self._wanted and commands.controller_can_be_found(self._directory):
+            for engine_id in self._wanted:
+                self._start_engine(engine_id)
+            self._wanted.clear()
 
     def _start_engine(self, engine_id: int) -> None:
         arguments = commands.engine_arguments(self._directory, engine_id)
