@@ -60,7 +60,7 @@ def test_constants_are_those_of_a_machine(calibrated: tuple[Calibration, list[st
 
 def test_one_engine_is_refused(tmp_path: Path) -> None:
     with (
-        EngineCluster(n=1, progress=False) as alone,
+        EngineCluster(n=1, preload=(), progress=False) as alone,
         pytest.raises(ConfigError, match="the cluster has 1 engine") as refused,
     ):
         mimokit.calibrate(alone, tmp_path / "here.json")
@@ -68,7 +68,7 @@ def test_one_engine_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_closed_cluster_is_refused(tmp_path: Path) -> None:
-    with EngineCluster(n=2, progress=False) as closed:
+    with EngineCluster(n=2, preload=(), progress=False) as closed:
         pass
     with pytest.raises(ClusterError, match="this cluster is closed"):
         mimokit.calibrate(closed, tmp_path / "here.json")
