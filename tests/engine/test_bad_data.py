@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 
+import mimokit
 from mimokit.cluster import RankError
 from mimokit.engine.data.check import check_batch, check_words
 from mimokit.engine.data.sources import data_of, default_data
@@ -130,6 +131,23 @@ def one_rank(tmp_path):
     torch.distributed.destroy_process_group()
 
 
+UNREADABLE = 5
+
+
+def _apart(**runtime):
+    return apart_config((1, 1, 2), (1, 2, 1), 2, **runtime)
+
+
+def _readers(sample):
+    """Return the ranks that read a sample: any of them may be the first to say so."""
+    batches = mimokit.plan(_apart()).batch.modules.values()
+    found = {rank: batch.loaded[rank] for batch in batches for rank in batch.loads}
+    return [rank for rank, (start, stop) in sorted(found.items()) if start <= sample < stop]
+
+
+READERS = "".join(map(str, _readers(UNREADABLE)))
+
+
 class Failing:
     """A data set of which one sample of the global batch cannot be read."""
 
@@ -140,7 +158,7 @@ class Failing:
         return len(self.data)
 
     def __getitem__(self, index):
-        if index.sample == 5:
+        if index.sample == UNREADABLE:
             raise OSError("the disk is gone")
         return self.data[index]
 
@@ -154,17 +172,21 @@ def _unknown_word(batch):
     batch["input_ids"][0, -1] = 99
 
 
+def test_half_of_the_encoder_reads_other_samples():
+    assert READERS == "123"
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        (_failing, "rank [13] raised OSError: the disk is gone"),
+        (_failing, f"rank [{READERS}] raised OSError: the disk is gone"),
         (_source(_unknown_word), "Sample 0 of the batch has the token id 99, but the language"),
         (_source(train=iter([1])), "list_iterator without a length; give one with __len__"),
     ],
     ids=["a disk", "a word", "no length"],
 )
 def test_all_ranks_come_back_with_a_sentence(cluster, tmp_path, source, told):
-    config = apart_config((1, 1, 2), (1, 2, 1), 2, num_iterations=2)
+    config = _apart(num_iterations=2)
     begun = time.monotonic()
     with pytest.raises(RankError, match=told):
         train(cluster, config, source, directory=tmp_path).result()
