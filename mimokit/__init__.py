@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mimokit.architecture import from_hf, load_model
+    from mimokit.architecture.parallel_sizes import ParallelSizes
     from mimokit.config import (
         ConfigError,
         DataConfig,
@@ -23,38 +25,34 @@ if TYPE_CHECKING:
         preset_names,
     )
     from mimokit.experiment.calibration import calibrate
-    from mimokit.plan.architecture import from_hf, load_model
     from mimokit.plan.hardware import load_hardware
     from mimokit.plan.layout import plan as plan
     from mimokit.plan.prediction import EncoderInput, Layout, Workload, predict
     from mimokit.plan.search import Constraints, search
-    from mimokit.plan.sizes import ParallelSizes
 
-_CONFIG_NAMES = (
-    "ConfigError",
-    "DataConfig",
-    "ExperimentConfig",
-    "MimoParallelismConfig",
-    "ModuleArchitecture",
-    "ModuleParallelismConfig",
-    "RuntimeConfig",
-    "check_runnable",
-    "load_experiment_config",
-    "load_preset",
-    "preset_names",
-)
-
-_PLAN_NAMES = {
-    "Constraints": "search",
-    "EncoderInput": "prediction",
-    "Layout": "prediction",
-    "ParallelSizes": "sizes",
-    "Workload": "prediction",
-    "from_hf": "architecture",
-    "load_hardware": "hardware",
-    "load_model": "architecture",
-    "predict": "prediction",
-    "search": "search",
+_HOMES = {
+    "ConfigError": "mimokit.config",
+    "Constraints": "mimokit.plan.search",
+    "DataConfig": "mimokit.config",
+    "EncoderInput": "mimokit.plan.prediction",
+    "ExperimentConfig": "mimokit.config",
+    "Layout": "mimokit.plan.prediction",
+    "MimoParallelismConfig": "mimokit.config",
+    "ModuleArchitecture": "mimokit.config",
+    "ModuleParallelismConfig": "mimokit.config",
+    "ParallelSizes": "mimokit.architecture.parallel_sizes",
+    "RuntimeConfig": "mimokit.config",
+    "Workload": "mimokit.plan.prediction",
+    "calibrate": "mimokit.experiment.calibration",
+    "check_runnable": "mimokit.config",
+    "from_hf": "mimokit.architecture",
+    "load_experiment_config": "mimokit.config",
+    "load_hardware": "mimokit.plan.hardware",
+    "load_model": "mimokit.architecture",
+    "load_preset": "mimokit.config",
+    "predict": "mimokit.plan.prediction",
+    "preset_names": "mimokit.config",
+    "search": "mimokit.plan.search",
 }
 
 __all__ = [
@@ -83,16 +81,12 @@ __all__ = [
     "search",
 ]
 
-_ROOMS = ("analysis", "charts", "cluster", "config", "engine", "experiment", "plan")
+_ROOMS = ("analysis", "architecture", "charts", "cluster", "config", "engine", "experiment", "plan")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CONFIG_NAMES:
-        return getattr(import_module("mimokit.config"), name)
-    if name == "calibrate":
-        return import_module("mimokit.experiment.calibration").calibrate
-    if name in _PLAN_NAMES:
-        return getattr(import_module(f"mimokit.plan.{_PLAN_NAMES[name]}"), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     if name in _ROOMS:
         return import_module(f"mimokit.{name}")
     raise AttributeError(f"module 'mimokit' has no attribute '{name}'")

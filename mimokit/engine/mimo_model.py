@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.data_parallel import ModuleDataParallel
@@ -14,7 +15,6 @@ from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.modality import encoder_submodule_spec
 from mimokit.engine.provider import MimoModelProvider
 from mimokit.engine.rng import module_seed
-from mimokit.plan.tokens import tokens_per_item
 from mimokit.plan.types import LayoutPlan
 
 

@@ -15,9 +15,9 @@ import typer
 from mimokit.experiment.refusals import refusals
 
 if TYPE_CHECKING:
+    from mimokit.architecture import Model
     from mimokit.config import ConfigError
     from mimokit.experiment.layout_files import LayoutFile, Searched
-    from mimokit.plan.architecture import Model
     from mimokit.plan.exchange import Imported
     from mimokit.plan.search import SearchProgress, SearchResult
 
@@ -246,8 +246,8 @@ def _lacking(file: str, read: LayoutFile, found: Imported) -> str:
 def _format(form: str) -> Any:
     from typing import get_args
 
+    from mimokit.config.problems import unknown_name
     from mimokit.experiment.layout_files import Format
-    from mimokit.plan.names import unknown_name
 
     if form not in get_args(Format):
         raise unknown_name("Format", form, get_args(Format))

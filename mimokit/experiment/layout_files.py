@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from mimokit.architecture import Model
+from mimokit.architecture.from_config import model_of_config
 from mimokit.config import (
     ConfigError,
     ExperimentConfig,
@@ -14,8 +16,6 @@ from mimokit.config import (
     load_experiment_config,
 )
 from mimokit.config.inheritance import PRESET_PREFIX
-from mimokit.plan.architecture import Model
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange import (
     Imported,
     from_bridge,

@@ -26,22 +26,16 @@ from mimokit.plan.types import (
 )
 
 if TYPE_CHECKING:
-    from mimokit.plan.architecture import from_hf, load_model, model_names
     from mimokit.plan.hardware import hardware_names, load_hardware, save_hardware
     from mimokit.plan.prediction import EncoderInput, Layout, Prediction, Workload, predict
-    from mimokit.plan.sizes import ParallelSizes
 
 _HOMES = {
     "EncoderInput": "prediction",
     "Layout": "prediction",
-    "ParallelSizes": "sizes",
     "Prediction": "prediction",
     "Workload": "prediction",
-    "from_hf": "architecture",
     "hardware_names": "hardware",
     "load_hardware": "hardware",
-    "load_model": "architecture",
-    "model_names": "architecture",
     "predict": "prediction",
     "save_hardware": "hardware",
 }
@@ -55,7 +49,6 @@ __all__ = [
     "Layout",
     "LayoutPlan",
     "ModuleBatch",
-    "ParallelSizes",
     "PipelinePlan",
     "Prediction",
     "RankGrid",
@@ -63,11 +56,8 @@ __all__ = [
     "SampleRange",
     "Transfer",
     "Workload",
-    "from_hf",
     "hardware_names",
     "load_hardware",
-    "load_model",
-    "model_names",
     "plan",
     "plan_disjoint_bridge",
     "predict",

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module, held_parameters
 from mimokit.config import ExperimentConfig
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.bridge import BYTES_PER_NUMBER
 from mimokit.plan.disjoint_bridge_routes import Route
-from mimokit.plan.memory.held import Module, held_parameters
 from mimokit.plan.rank_map import RankMap
-from mimokit.plan.sizes import ParallelSizes
 from mimokit.plan.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
 KINDS = ("bridge", "pipeline", "tensor", "context", "data")

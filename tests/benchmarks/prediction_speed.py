@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.architecture import load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.architecture import load_model
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.prediction import Layout, Workload, outcome_of, predict, terms_of
-from mimokit.plan.sizes import ParallelSizes
 from mimokit.plan.step_time import load_software
 from tests.benchmarks.table import show
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from mimokit import charts
+from mimokit.architecture import MultimodalModel, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.charts import palette, renderer
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.architecture import MultimodalModel, load_model
 from mimokit.plan.prediction import Layout, Prediction, Workload, predict
-from mimokit.plan.sizes import ParallelSizes
 
 GIB = 2**30
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from config_sections import load, put, sections
 
 from mimokit.config import (
     ConfigError,
@@ -13,6 +12,7 @@ from mimokit.config import (
     RuntimeConfig,
     check_runnable,
 )
+from tests.config.config_sections import load, put, sections
 
 
 def model(mode: str = "colocated", **modules: ModuleParallelismConfig) -> MimoParallelismConfig:

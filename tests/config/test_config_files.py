@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_sections import sections
 from ruamel.yaml import YAML
 
 from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
+from tests.config.config_sections import sections
 
 
 def text_of(content: dict[str, Any]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from config_sections import load, network, only, problems, put, sections
 
 from mimokit.config import ModalityPresence
+from tests.config.config_sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from config_sections import load, network, only, problems, put, sections
 
 from mimokit.config import ConfigError, check_runnable
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import PlannedArchitecture
+from tests.config.config_sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
 SIZES = "model.module_parallelisms"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from config_sections import load, network, put, sections
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from tests.config.config_sections import load, network, put, sections
 
 APART = {"data_parallel": 1, "rank_offset": 1}
 
@@ -68,7 +68,7 @@ def test_slots() -> None:
 
 
 def test_predictions_know_no_tags() -> None:
-    from mimokit.plan.architecture.from_config import model_of_config
+    from mimokit.architecture.from_config import model_of_config
     from mimokit.plan.exchange import layout_of_config, workload_of_config
     from mimokit.plan.prediction import predict
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from config_sections import load, network, only, problems, put, sections
+
+from tests.config.config_sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
 

@@ -74,8 +74,8 @@ def test_an_image_becomes_its_own_rows_whatever_is_beside_it(cluster):
 
 
 def test_a_largest_image_is_one_of_an_encoder_that_takes_one_size(cluster):
+    from mimokit.architecture.tokens import image_geometry
     from mimokit.engine.models.patches import cut_patches
-    from mimokit.plan.tokens import image_geometry
 
     config, _, _ = _batch(1)
     geometry = image_geometry(config.model.get_architecture("qwen"))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import mimokit
+from mimokit.architecture.from_config import model_of_config
 from mimokit.cluster import RankError
-from mimokit.plan.architecture.from_config import model_of_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
 ALONE = {"clip": (1, 1), "dino": (1, 1), "audio": (1, 1), LANGUAGE: (1, 1)}

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mimokit
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import DataConfig
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.digits import END_TOKEN, READ_TOKEN
@@ -29,7 +30,6 @@ from mimokit.engine.data.speech import (
     padded,
     speak,
 )
-from mimokit.plan.tokens import tokens_per_item
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, SPECIAL_TOKENS, multimodal_config
 
 MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}

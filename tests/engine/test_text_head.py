@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import mimokit
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import MultimodalDigitData, default_data, synthetic_data
 from mimokit.engine.pipeline.multimodality import modal_type
-from mimokit.plan.architecture.from_config import model_of_config
-from mimokit.plan.tokens import tokens_per_item
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, SPECIAL_TOKENS, multimodal_config

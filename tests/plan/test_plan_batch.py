@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_layouts import layout, sizes
 
 import mimokit
 from mimokit.config import ConfigError
 from mimokit.plan import validate_heterogeneous_batch_config
+from tests.plan.plan_layouts import layout, sizes
 
 DIVISORS_OF_12 = st.sampled_from([1, 2, 3, 4, 6, 12])
 

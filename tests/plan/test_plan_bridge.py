@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_layouts import Sizes, layout, sizes
 
 import mimokit
 from mimokit.plan import ColocatedBridge, RankMap
 from mimokit.plan.bridge import plan_colocated_bridge
+from tests.plan.plan_layouts import Sizes, layout, sizes
 
 
 def bridge(images: Sizes, language: Sizes, base_batch_size: int) -> ColocatedBridge:

@@ -6,12 +6,12 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_layouts import layout, sizes
 
 import mimokit
 from mimokit.plan import DisjointBridge, RankGrid, plan_disjoint_bridge
 from mimokit.plan.disjoint_bridge_routes import LEAST_SHARD_BYTES, Route
 from mimokit.plan.disjoint_bridge_rows import row_range, row_ranges
+from tests.plan.plan_layouts import layout, sizes
 
 ORDERS = [
     ("tp", "cp", "dp", "pp"),

@@ -6,7 +6,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from plan_layouts import layout, sizes
 
 import mimokit
 import mimokit.plan.rank_map
@@ -14,6 +13,7 @@ from mimokit.config import ConfigError, ExperimentConfig, load_preset, preset_na
 from mimokit.plan import LayoutPlan
 from mimokit.plan import plan as plan_function
 from mimokit.plan.summary import bytes_text, samples_text, span_text
+from tests.plan.plan_layouts import layout, sizes
 
 
 def colocated() -> ExperimentConfig:

@@ -5,11 +5,11 @@ import pickle
 from collections import defaultdict
 
 import pytest
-from plan_layouts import layout, sizes
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, config_from_mapping
 from mimokit.plan.routes import edge_transfers, rank_transfers
+from tests.plan.plan_layouts import layout, sizes
 
 WIDE = {"tp": 4, "dp": 2, "pp": 2, "offset": 8}
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_layouts import Sizes, layout, sizes
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable, config_from_mapping
@@ -16,6 +15,7 @@ from mimokit.plan.disjoint_bridge import plan_first_stage_bridge
 from mimokit.plan.disjoint_bridge_routes import Route
 from mimokit.plan.rank_ranges import SampleRange
 from mimokit.plan.traffic import traffic
+from tests.plan.plan_layouts import Sizes, layout, sizes
 
 
 def three_phase(language: Sizes, base: int, count: int = 2, **encoders: Sizes) -> ExperimentConfig:

@@ -6,11 +6,11 @@ import json
 import re
 from pathlib import Path
 
+from mimokit.architecture import load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import config_from_mapping, load_experiment_config
-from mimokit.plan.architecture import load_model
 from mimokit.plan.exchange import to_yaml
 from mimokit.plan.prediction import EncoderInput, Layout, Workload
-from mimokit.plan.sizes import ParallelSizes
 from mimokit_widgets.planner.code import as_python
 from mimokit_widgets.planner.draft import Draft, content_of
 from tests.widgets.planner_sessions import Driver

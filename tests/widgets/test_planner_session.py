@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import mimokit
+from mimokit.architecture import load_model
+from mimokit.architecture.from_config import model_of_config
 from mimokit.config import load_experiment_config, load_preset, preset_names
-from mimokit.plan.architecture import load_model
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange import layout_of_config, workload_of_config
 from mimokit.plan.prediction import predict
 from mimokit_widgets import BatchSplit

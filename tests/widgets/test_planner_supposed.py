@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import mimokit
+from mimokit.architecture.from_config import model_of_config
 from mimokit.config import PredictionConfig, load_experiment_config, load_preset
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange import layout_of_config, workload_of_config
 from mimokit.plan.hardware import load_hardware, save_hardware
 from mimokit.plan.prediction import predict

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
 from mimokit.engine.data_parallel import wrap_data_parallel
 from mimokit.engine.device import group_timeout, rank_device
@@ -21,7 +22,6 @@ from mimokit.engine.models.modality import encoder_kind, encoder_submodule_spec
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
 from mimokit.engine.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.rng import seed_modules
-from mimokit.plan.tokens import tokens_per_item
 
 LANGUAGE, IMAGES = "language_module", "images"
 IMAGE_TOKEN = 16

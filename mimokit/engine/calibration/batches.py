@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import (
     DataConfig,
     ExperimentConfig,
@@ -16,7 +17,6 @@ from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
 from mimokit.engine.data.iterators import get_data_iterator_colocated
 from mimokit.plan.layout import plan
-from mimokit.plan.tokens import tokens_per_item
 
 STRIPS = 4096
 

@@ -9,18 +9,18 @@ from typing import TypedDict
 import numpy as np
 import torch
 
-from mimokit.config import ExperimentConfig
-from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS
-from mimokit.engine.data.positions import merged_grid, three_axis_positions
-from mimokit.engine.models.modality import encoder_kind
-from mimokit.engine.models.patches import GRID, cut_patches
-from mimokit.plan.tokens import (
+from mimokit.architecture.tokens import (
     AudioGeometry,
     Geometry,
     ImageGeometry,
     TextGeometry,
     geometry_of,
 )
+from mimokit.config import ExperimentConfig
+from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS
+from mimokit.engine.data.positions import merged_grid, three_axis_positions
+from mimokit.engine.models.modality import encoder_kind
+from mimokit.engine.models.patches import GRID, cut_patches
 
 Presence = Callable[[str, int, int], bool]
 """(module, micro-batch, sample of the global micro-batch) -> whether there may be inputs."""

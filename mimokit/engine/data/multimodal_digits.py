@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from mimokit.architecture.tokens import AudioGeometry, ImageGeometry
 from mimokit.engine.data.digits import END_TOKEN, MAX_DIGITS, READ_TOKEN, Split, load_scans
 from mimokit.engine.data.iterators import place_of
 from mimokit.engine.data.multimodal import (
@@ -26,7 +27,6 @@ from mimokit.engine.data.multimodal import (
 )
 from mimokit.engine.data.speech import log_mel, padded, speak
 from mimokit.engine.models.patches import tokens_of_grid
-from mimokit.plan.tokens import AudioGeometry, ImageGeometry
 
 MAX_WRITTEN = 2
 

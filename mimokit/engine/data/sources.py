@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from mimokit.architecture.tokens import AudioGeometry, ImageGeometry, image_geometry
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.engine.data import multimodal_digits
 from mimokit.engine.data.digits import (
@@ -29,7 +30,6 @@ from mimokit.engine.data.multimodal import EncoderInputs, MultimodalCollate, enc
 from mimokit.engine.data.multimodal_digits import MAX_WRITTEN, MultimodalDigits, most_digits
 from mimokit.engine.data.speech import longest_frames
 from mimokit.engine.data.synthetic import SyntheticSamples
-from mimokit.plan.tokens import AudioGeometry, ImageGeometry, image_geometry
 
 
 @dataclass(frozen=True)

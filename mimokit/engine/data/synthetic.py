@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from mimokit.architecture.tokens import AudioGeometry
 from mimokit.engine.data.iterators import place_of
 from mimokit.engine.data.multimodal import (
     EncoderInputs,
@@ -20,7 +21,6 @@ from mimokit.engine.data.multimodal import (
     drawn_grids,
 )
 from mimokit.engine.models.patches import tokens_of_grid
-from mimokit.plan.tokens import AudioGeometry
 
 
 class SyntheticSamples(Dataset[MultimodalSample]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from mimokit.plan.tokens import ImageGeometry
+from mimokit.architecture.tokens import ImageGeometry
 
 GRID = "grid_thw"
 

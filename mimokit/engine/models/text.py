@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from mimokit.architecture.tokens import TextGeometry
 from mimokit.engine.megatron import (
     AttnMaskType,
     AudioModalitySubmodules,
@@ -18,7 +19,6 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.transformer import StagePart
-from mimokit.plan.tokens import TextGeometry
 
 
 class TextTransformer(Encoder):

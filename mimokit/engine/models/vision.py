@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from mimokit.architecture.tokens import ImageGeometry, image_geometry
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
@@ -17,7 +18,6 @@ from mimokit.engine.megatron import (
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.patches import cut_patches
 from mimokit.engine.models.transformer import StagePart
-from mimokit.plan.tokens import ImageGeometry, image_geometry
 
 
 class VisionTransformer(Encoder):

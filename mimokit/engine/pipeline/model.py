@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.data_parallel import ModuleDataParallel, wrap_data_parallel
 from mimokit.engine.device import rank_device
@@ -29,7 +30,6 @@ from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage, ModuleStage
 from mimokit.engine.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.rng import module_seed, seed_modules
-from mimokit.plan.tokens import tokens_per_item
 from mimokit.plan.types import LayoutPlan, PipelinePlan
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.exchange.configs import PRECISION
 from mimokit.plan.exchange.placement import LANGUAGE, beyond_ranks, check_sizes, rank_offsets
 from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.prediction.layout import sizes_text
-from mimokit.plan.sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
 
 FIELDS = {
     "tensor_model_parallel_size": "tensor",

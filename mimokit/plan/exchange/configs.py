@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.size_words import sizes_of
+from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.problems import ConfigError, Problem, refuse_if_any
 from mimokit.config.worlds import resolve
 from mimokit.plan.exchange.placement import in_first_stage
-from mimokit.plan.exchange.size_words import sizes_of
 from mimokit.plan.prediction import EncoderInput, Layout, Workload
-from mimokit.plan.sizes import ParallelSizes
-from mimokit.plan.tokens import geometry_of
 
 PRECISION = "bf16"
 """Of matrix products, where an experiment does not say."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mimokit.architecture import LanguageModel
 from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.architecture import LanguageModel
 from mimokit.plan.prediction import Layout, Workload
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from mimokit.architecture import EncoderBranch, LanguageModel, Model, VisionEncoder
+from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ExperimentConfig
 from mimokit.config.problems import Problem
-from mimokit.plan.architecture import EncoderBranch, LanguageModel, Model, VisionEncoder
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange.configs import layout_of_config, workload_of_config
 from mimokit.plan.exchange.placement import plain_name
 from mimokit.plan.prediction import Layout, Workload

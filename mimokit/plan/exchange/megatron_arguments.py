@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from mimokit.config.problems import ConfigError, Problem, refuse_if_any
-from mimokit.plan.exchange.imported import Imported, refused
-from mimokit.plan.exchange.megatron_model import model_of
-from mimokit.plan.exchange.megatron_options import WHERE, Options, number, options_of, word
-from mimokit.plan.exchange.placement import LANGUAGE, check_sizes
-from mimokit.plan.prediction import Layout, Workload
-from mimokit.plan.sizes import (
+from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NAMES,
     RECOMPUTE_NONE,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
+from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.plan.exchange.imported import Imported, refused
+from mimokit.plan.exchange.megatron_model import model_of
+from mimokit.plan.exchange.megatron_options import WHERE, Options, number, options_of, word
+from mimokit.plan.exchange.placement import LANGUAGE, check_sizes
+from mimokit.plan.prediction import Layout, Workload
 
 _SIZES = {
     "tensor-model-parallel-size": "tensor",

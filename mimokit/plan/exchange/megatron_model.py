@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     LanguageModel,
     LatentAttention,
     MixtureOfExperts,
     Transformer,
 )
-from mimokit.plan.architecture.models import VOCABULARY_MULTIPLE
+from mimokit.architecture.modules import VOCABULARY_MULTIPLE
 from mimokit.plan.exchange.imported import refused
 from mimokit.plan.exchange.megatron_options import WHERE, Options, number, word
 from mimokit.plan.exchange.placement import LANGUAGE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     AudioEncoder,
     EncoderBranch,
     LanguageModel,
@@ -17,9 +17,9 @@ from mimokit.plan.architecture import (
     Transformer,
     VisionEncoder,
 )
-from mimokit.plan.architecture.from_config import MEGATRON_TOP_K
-from mimokit.plan.architecture.models import VOCABULARY_MULTIPLE, Encoder, Projector
-from mimokit.plan.architecture.transformer import Norm
+from mimokit.architecture.from_config import MEGATRON_TOP_K
+from mimokit.architecture.modules import VOCABULARY_MULTIPLE, Encoder, Projector
+from mimokit.architecture.transformer import Norm
 
 _NORMALIZATION: dict[Norm, str] = {"rms": "RMSNorm", "layer": "LayerNorm"}
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.prediction import Layout, Workload
-from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
 
 COUNTS = ("tensor", "pipeline", "virtual", "context", "expert", "data", "micro_batch", "instances")
 """Fields of `ParallelSizes` that are counts."""

@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mimokit.architecture import EncoderBranch, Model, VisionEncoder
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.size_words import other_fields, rank_fields
 from mimokit.config import ExperimentConfig, config_from_mapping
 from mimokit.config.problems import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import THREE_PHASE
-from mimokit.plan.architecture import EncoderBranch, Model, VisionEncoder
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange.configs import PRECISION, workload_of_config
 from mimokit.plan.exchange.lost import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.plan.exchange.networks import encoder_network, language_network
@@ -21,8 +23,6 @@ from mimokit.plan.exchange.placement import (
     plain_name,
     rank_offsets,
 )
-from mimokit.plan.exchange.size_words import other_fields, rank_fields
-from mimokit.plan.memory.held import Module, net_of
 from mimokit.plan.prediction import EncoderInput, Layout, Workload
 from mimokit.plan.prediction.workload import branches_of, language_of
 

@@ -16,10 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.problems import Problem, refuse_if_any, unknown_name
 from mimokit.config.yaml_file import read_yaml
 from mimokit.plan.hardware.hardware import Efficiency, Hardware, Link
-from mimokit.plan.names import unknown_name
 
 _FOLDER = Path(__file__).parent / "gpus"
 _SUFFIXES = (".json", ".yaml", ".yml")

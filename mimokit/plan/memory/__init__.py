@@ -1,10 +1,11 @@
 """Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
 
+from mimokit.architecture.parameters_on_rank import Held
 from mimokit.plan.memory.activations import layer_activations
 from mimokit.plan.memory.formulas import MemoryLine, memory_lines
 from mimokit.plan.memory.in_flight import micro_batches_in_flight, micro_batches_through
 from mimokit.plan.memory.module_memory import PARTS, stage_memory, total_bytes
-from mimokit.plan.memory.states import Held, Storage, state_bytes
+from mimokit.plan.memory.states import Storage, state_bytes
 
 __all__ = [
     "PARTS",

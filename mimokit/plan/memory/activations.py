@@ -12,8 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.plan.architecture.transformer import MixtureOfExperts, Transformer
-from mimokit.plan.sizes import RECOMPUTE_FULL, RECOMPUTE_NONE, Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NONE,
+    Numbers,
+    ParallelSizes,
+)
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 
 HALF = 2
 """Bytes of a bf16 or fp16 number."""

@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.plan.architecture.models import LanguageModel
-from mimokit.plan.memory.held import Module, held_parameters, layers_of, padded_vocab
+from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.parameters_on_rank import (
+    Held,
+    Module,
+    held_parameters,
+    layers_of,
+    padded_vocab,
+)
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
 from mimokit.plan.memory.module_memory import LOGIT, stage_memory
-from mimokit.plan.memory.states import IN_HALF, OPTIMIZER, WEIGHT, Held, Storage
-from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.plan.memory.states import IN_HALF, OPTIMIZER, WEIGHT, Storage
 
 SOURCES: Mapping[str, str] = {
     "weights": "Megatron-LM theoretical_memory_usage.py: bf16 or fp16; matrices of 8-bit training "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mimokit.plan.sizes import Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 
 
 def micro_batches_in_flight(

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mimokit.plan.architecture.models import LanguageModel
+from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
+from mimokit.architecture.parameters_on_rank import (
+    Module,
+    held_parameters,
+    layers_of,
+    net_of,
+    padded_vocab,
+)
 from mimokit.plan.memory.activations import HALF, layer_activations, whole_layer
-from mimokit.plan.memory.held import Module, held_parameters, layers_of, net_of, padded_vocab
 from mimokit.plan.memory.in_flight import micro_batches_in_flight
 from mimokit.plan.memory.states import IN_HALF, Storage, state_bytes
-from mimokit.plan.sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 
 LOGIT = HALF + 4
 """Bytes of a logit: 16 bits, and 32 of the cross entropy."""

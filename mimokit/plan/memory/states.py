@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.plan.sizes import Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters_on_rank import Held
 
 WEIGHT, GRADIENT, OPTIMIZER = 2, 4, 12
 """bf16 weight, fp32 gradient, fp32 master weight with both moments of Adam: 18 bytes together
@@ -32,27 +33,6 @@ class Storage:
 
 IN_HALF = Storage()
 """16-bit training with gradients in 32 bits."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """Parameters that one rank computes with.
-
-    Attributes:
-        ordinary: outside routed experts.
-        expert: of routed experts.
-        matrices: of `ordinary`, those in the layers of a dense model that tensor parallelism cuts:
-            what may be kept in 8 bits.
-    """
-
-    ordinary: Numbers
-    expert: Numbers = 0
-    matrices: Numbers = 0
-
-    @property
-    def total(self) -> Numbers:
-        """Both."""
-        return self.ordinary + self.expert
 
 
 def state_bytes(

@@ -7,11 +7,10 @@ from typing import get_args
 
 import numpy as np
 
-from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.architecture.modules import Model
+from mimokit.config.problems import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.architecture.models import Model
 from mimokit.plan.hardware import Hardware
-from mimokit.plan.names import unknown_name
 from mimokit.plan.prediction.divisions import indivisible
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.workload import Workload, branches_of, language_of

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mimokit.architecture.modules import LanguageModel, Model
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.transformer import Transformer
 from mimokit.config.problems import Problem
-from mimokit.plan.architecture.models import LanguageModel, Model
-from mimokit.plan.architecture.transformer import Transformer
-from mimokit.plan.memory.held import Module, net_of
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.workload import Workload, branches_of, language_of
-from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
 
 DIVISOR, OTHER = "choose a divisor", "one must divide the other"
 

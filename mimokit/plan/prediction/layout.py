@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
 
 
 @dataclass(frozen=True)

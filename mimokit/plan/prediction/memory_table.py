@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mimokit.plan.architecture.models import Model
+from mimokit.architecture.modules import Model
 from mimokit.plan.memory import MemoryLine, memory_lines, total_bytes
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.modes import encoder_alive

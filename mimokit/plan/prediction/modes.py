@@ -8,11 +8,11 @@ from functools import reduce
 
 import numpy as np
 
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.plan.hardware import Hardware
 from mimokit.plan.memory import micro_batches_through, total_bytes
 from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms, bridge_seconds
 from mimokit.plan.prediction.workload import Workload
-from mimokit.plan.sizes import Numbers
 from mimokit.plan.step_time.collectives import send
 from mimokit.plan.step_time.pipeline import slowest_and_once
 

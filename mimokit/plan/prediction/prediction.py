@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mimokit.architecture.modules import Model
 from mimokit.config.problems import refuse_if_any
-from mimokit.plan.architecture.models import Model
 from mimokit.plan.hardware import Hardware, load_hardware
 from mimokit.plan.memory import MemoryLine
 from mimokit.plan.prediction.checks import check_layout, check_precision, check_price, misplaced

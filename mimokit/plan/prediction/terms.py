@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mimokit.plan.architecture import LanguageModel
-from mimokit.plan.architecture.models import EncoderBranch
+from mimokit.architecture import LanguageModel
+from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.plan.hardware import Hardware
 from mimokit.plan.memory import stage_memory, total_bytes
 from mimokit.plan.prediction.workload import Workload
-from mimokit.plan.sizes import Numbers, ParallelSizes
 from mimokit.plan.step_time import ModuleStep, Setting, Software, Work, module_step
 from mimokit.plan.step_time.collectives import gather
 

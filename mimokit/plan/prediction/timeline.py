@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mimokit.plan.architecture.models import Model
+from mimokit.architecture.modules import Model
 from mimokit.plan.hardware import Hardware, load_hardware
 from mimokit.plan.prediction.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.plan.prediction.layout import Layout

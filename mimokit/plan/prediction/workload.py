@@ -8,8 +8,7 @@ from math import inf
 
 import numpy as np
 
-from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     AudioEncoder,
     LanguageModel,
     Model,
@@ -17,9 +16,10 @@ from mimokit.plan.architecture import (
     TextEncoder,
     VisionEncoder,
 )
-from mimokit.plan.architecture.models import EncoderBranch
-from mimokit.plan.architecture.parameters import active_stack_parameters
-from mimokit.plan.memory.held import Module, net_of
+from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.parameters import active_stack_parameters
+from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.step_time.module_time import visible_tokens
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.plan.search.constraints import DIMENSIONS
 from mimokit.plan.search.facts import ModuleFacts
 from mimokit.plan.search.rules import RULES
 from mimokit.plan.search.space import Axes
-from mimokit.plan.sizes import ParallelSizes
 
 
 @dataclass(frozen=True)

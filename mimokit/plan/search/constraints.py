@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, Numbers
+from mimokit.config.problems import Problem, refuse_if_any, unknown_name
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.names import unknown_name
-from mimokit.plan.sizes import RECOMPUTE_NAMES, Numbers
 
 Objective = Literal["step_time", "cost", "memory"]
 

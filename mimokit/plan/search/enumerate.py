@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.architecture.models import EncoderBranch, LanguageModel
 from mimokit.plan.search.bounds import bounded
 from mimokit.plan.search.candidates import Candidates, candidates
 from mimokit.plan.search.facts import facts_of

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NAMES,
+    RECOMPUTE_NONE,
+    ParallelSizes,
+)
 from mimokit.plan.exchange.placement import in_first_stage
 from mimokit.plan.prediction import Layout, Prediction
 from mimokit.plan.search.task import SearchTask
 from mimokit.plan.search.why_not import broken_sentences
 from mimokit.plan.search.words import GIB, PART_WORDS, differences_text, seconds_text
-from mimokit.plan.sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, RECOMPUTE_NONE, ParallelSizes
 
 STEPS_SHOWN = 4
 

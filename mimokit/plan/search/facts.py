@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mimokit.plan.architecture.models import LanguageModel
-from mimokit.plan.memory.held import Module, net_of
+from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.plan.prediction import Workload
 from mimokit.plan.search.task import SearchTask
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.plan.prediction import Prediction
 from mimokit.plan.search.constraints import DIMENSIONS
 from mimokit.plan.search.task import SearchTask
 from mimokit.plan.search.words import GIB, seconds_text
-from mimokit.plan.sizes import RECOMPUTE_NAMES
 
 
 def broken_limits(task: SearchTask, found: Prediction) -> Iterator[str]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, Numbers, ParallelSizes
 from mimokit.plan.search.facts import ModuleFacts
-from mimokit.plan.sizes import RECOMPUTE_SELECTIVE, Numbers, ParallelSizes
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.problems import Problem, refuse_if_any, unknown_name
 from mimokit.plan.hardware import Hardware, load_hardware
-from mimokit.plan.names import unknown_name
 from mimokit.plan.prediction import Prediction, Workload
 from mimokit.plan.search.constraints import (
     EVERY_MODULE,

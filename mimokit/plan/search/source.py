@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mimokit.config import ExperimentConfig, load_experiment_config
-from mimokit.config.inheritance import PRESET_PREFIX
-from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     Model,
     from_hf,
     load_model,
     model_names,
 )
-from mimokit.plan.architecture.from_config import model_of_config
+from mimokit.architecture.from_config import model_of_config
+from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config.inheritance import PRESET_PREFIX
+from mimokit.config.problems import ConfigError, Problem, unknown_name
 from mimokit.plan.exchange.configs import workload_of_config
-from mimokit.plan.names import unknown_name
 from mimokit.plan.prediction import Workload
 
 ModelSource = Model | ExperimentConfig | str | os.PathLike[str]

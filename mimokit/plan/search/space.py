@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.plan.search.constraints import DIMENSIONS, Constraints
 from mimokit.plan.search.facts import ModuleFacts
-from mimokit.plan.sizes import RECOMPUTE_NAMES
 
 Axes = Mapping[str, tuple[int, ...]]
 """Dimension -> values to try, in the order of `DIMENSIONS`."""

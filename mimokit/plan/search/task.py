@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mimokit.plan.architecture import Model
-from mimokit.plan.architecture.models import EncoderBranch, LanguageModel
+from mimokit.architecture import Model
+from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.plan.hardware import Hardware
 from mimokit.plan.prediction import Layout, Prediction, Workload, predict
 from mimokit.plan.prediction.workload import branches_of, language_of

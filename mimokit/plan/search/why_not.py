@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.exchange.placement import check_sizes
-from mimokit.plan.memory.held import Module
 from mimokit.plan.prediction import Layout, Prediction
 from mimokit.plan.search.constraints import score
 from mimokit.plan.search.facts import facts_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mimokit.architecture.tokens import image_geometry, tokens_per_item
 from mimokit.config import ModuleArchitecture
-from mimokit.plan.tokens import image_geometry, tokens_per_item
 
 WHOLE_PASSES = 8
 """Numbers written per token and hidden unit by norms, residuals and biases of a layer's forward."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mimokit.architecture.tokens import image_geometry
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.plan.shared_cores.amounts import NUMBER_BYTES
-from mimokit.plan.tokens import image_geometry
 from mimokit.plan.types import LayoutPlan
 
 MOMENTS = 2

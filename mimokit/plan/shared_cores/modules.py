@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mimokit.architecture.tokens import image_geometry, tokens_per_item
 from mimokit.config import ExperimentConfig
 from mimokit.plan.rank_map import RankMap
 from mimokit.plan.shared_cores.amounts import (
@@ -15,7 +16,6 @@ from mimokit.plan.shared_cores.amounts import (
     vision_ends,
 )
 from mimokit.plan.shared_cores.costs import CoreCosts
-from mimokit.plan.tokens import image_geometry, tokens_per_item
 
 Way = Literal["forward", "backward"]
 LAYER_COLLECTIVES = 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import ExperimentConfig
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.plan.shared_cores import ring
@@ -18,7 +19,6 @@ from mimokit.plan.shared_cores.costs import CoreCosts
 from mimokit.plan.shared_cores.held import Holding, rank_holdings
 from mimokit.plan.shared_cores.modules import ModuleCosts, Way
 from mimokit.plan.shared_cores.sharing import Meet, Operation, Work
-from mimokit.plan.tokens import tokens_per_item
 from mimokit.plan.types import LayoutPlan
 
 SCALAR_BYTES = 8

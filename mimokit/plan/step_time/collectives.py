@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.plan.hardware import Hardware
-from mimokit.plan.sizes import Numbers
 
 
 def members_in_domain(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:

@@ -6,15 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.plan.architecture.models import EncoderBranch, LanguageModel, VisionEncoder
-from mimokit.plan.architecture.transformer import Transformer
-from mimokit.plan.memory.held import Module, held_parameters, layers_of, net_of, padded_vocab
-from mimokit.plan.sizes import (
+from mimokit.architecture.modules import EncoderBranch, LanguageModel, VisionEncoder
+from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
     Numbers,
     ParallelSizes,
 )
+from mimokit.architecture.parameters_on_rank import (
+    Module,
+    held_parameters,
+    layers_of,
+    net_of,
+    padded_vocab,
+)
+from mimokit.architecture.transformer import Transformer
 from mimokit.plan.step_time.collectives import gather, send
 from mimokit.plan.step_time.layer import LayerTime, layer_time
 from mimokit.plan.step_time.parts import Parts

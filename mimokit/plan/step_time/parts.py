@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from mimokit.plan.sizes import Numbers
+from mimokit.architecture.parallel_sizes import Numbers
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.plan.memory.held import Module
-from mimokit.plan.sizes import Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module
 from mimokit.plan.step_time.module_time import (
     StageTime,
     Work,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.plan.architecture.parameters import dense_layer, expert_layer
-from mimokit.plan.architecture.transformer import MixtureOfExperts, Transformer
-from mimokit.plan.sizes import Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters import dense_layer, expert_layer
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.plan.step_time.setting import HALF, Setting
 
 

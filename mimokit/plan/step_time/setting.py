@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.plan.hardware import Hardware
 from mimokit.plan.memory.states import Storage
-from mimokit.plan.sizes import Numbers
 from mimokit.plan.step_time.software import Software
 
 HALF = 2

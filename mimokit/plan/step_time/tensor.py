@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mimokit.plan.architecture.transformer import MixtureOfExperts, Transformer
-from mimokit.plan.sizes import Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.plan.step_time.collectives import gather
 from mimokit.plan.step_time.setting import HALF, Setting
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     EncoderBranch,
     LanguageModel,
     MultimodalModel,
@@ -21,11 +20,12 @@ from mimokit.plan.architecture import (
     VisionEncoder,
     load_model,
 )
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.config.runtime import DeploymentMode
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.prediction import EncoderInput, Workload, outcome_of, terms_of
 from mimokit.plan.prediction.layout import Layout
 from mimokit.plan.prediction.modes import Outcome
-from mimokit.plan.sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.plan.step_time import load_software
 from tests.benchmarks.prediction.tables import Row, names, number, table, whole
 

@@ -9,8 +9,8 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.plan.hardware import Hardware, load_hardware
-from mimokit.plan.sizes import ParallelSizes
 from mimokit.plan.step_time import (
     ModuleStep,
     Setting,

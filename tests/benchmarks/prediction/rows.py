@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     LanguageModel,
     MixtureOfExperts,
     Transformer,
     load_model,
 )
-from mimokit.plan.architecture.parameters import active_stack_parameters
-from mimokit.plan.hardware import hardware_names, load_hardware
-from mimokit.plan.memory.held import padded_vocab
-from mimokit.plan.sizes import (
+from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_NONE,
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
+from mimokit.architecture.parameters import active_stack_parameters
+from mimokit.architecture.parameters_on_rank import padded_vocab
+from mimokit.plan.hardware import hardware_names, load_hardware
 from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
 
 PRECISIONS = {

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_machine import Machine
 
+from mimokit.architecture import load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.architecture import load_model
 from mimokit.plan.calibration import fit_calibration, load_calibration, merge, save_calibration
 from mimokit.plan.calibration.handover import busy_share
 from mimokit.plan.calibration.measurements import RankMeasurements, Round
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.prediction import Layout, Workload, predict
-from mimokit.plan.sizes import ParallelSizes
+from tests.plan.calibration.synthetic_machine import Machine
 
 MACHINE = Machine()
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.plan.exchange import from_bridge, to_bridge
 from mimokit.plan.prediction import Layout, Workload
-from mimokit.plan.sizes import ParallelSizes
 from tests.plan.exchange.bridge_stand_in import built, finalized
 
 POWER = st.sampled_from([1, 2, 4, 8])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import mimokit
+from mimokit.architecture import load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
-from mimokit.plan.architecture import load_model
 from mimokit.plan.exchange import (
     config_of_layout,
     layout_of_config,
@@ -20,7 +21,6 @@ from mimokit.plan.exchange import (
 )
 from mimokit.plan.prediction import Layout, Workload, predict
 from mimokit.plan.search import search
-from mimokit.plan.sizes import ParallelSizes
 
 CONFIGS = sorted(Path(__file__).parents[3].glob("configs/digits_*.yaml"))
 DECODER = Path(__file__).parents[3] / "configs/digits_decoder.yaml"

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mimokit.architecture import LanguageModel, load_model
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.architecture import LanguageModel, load_model
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange import (
     config_of_layout,
     from_megatron_arguments,
@@ -18,7 +19,6 @@ from mimokit.plan.exchange import (
     to_megatron_arguments,
 )
 from mimokit.plan.prediction import Layout, Workload
-from mimokit.plan.sizes import ParallelSizes
 
 SIZE = st.integers(1, 8)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mimokit.plan.architecture import Transformer
+from mimokit.architecture import Transformer
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.plan.memory import layer_activations
-from mimokit.plan.sizes import ParallelSizes
-from tests.plan.prediction.model_parallel import model_parallel
+from tests.architecture.model_parallel import model_parallel
 
 SEQ, SAMPLES = 16, 2
 STATISTICS = 2 * 2 * 4

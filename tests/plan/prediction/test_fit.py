@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_judge import measured
 
 from tests.benchmarks.prediction.fit import FOLDS, Job, fit, hardware_with, jobs
 from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import Measured
+from tests.plan.prediction.test_judge import measured
 
 START = {"matrix h100": (0.6, 0.3, 0.95)}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimokit.plan.architecture import LanguageModel, load_model
-from mimokit.plan.sizes import ParallelSizes
+from mimokit.architecture import LanguageModel, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from tests.benchmarks.prediction.fit import FOLDS, constants_for
 from tests.benchmarks.prediction.judge import LEAST_ORDER, Judgement, judge
 from tests.benchmarks.prediction.predicted import predict_seconds

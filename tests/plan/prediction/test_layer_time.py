@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mimokit.plan.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
-from mimokit.plan.architecture.parameters import dense_layer, expert_layer
+from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.plan.hardware import load_hardware
-from mimokit.plan.sizes import ParallelSizes
 from mimokit.plan.step_time import Setting, Work, load_software, module_step
 from mimokit.plan.step_time.collectives import gather
 from mimokit.plan.step_time.layer import LayerTime, layer_time

@@ -11,8 +11,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mimokit.plan.architecture import LanguageModel, MultimodalModel, Transformer, load_model
-from mimokit.plan.architecture.parameters import dense_layer
+from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_SELECTIVE,
+    ParallelSizes,
+)
+from mimokit.architecture.parameters import dense_layer
+from mimokit.architecture.parameters_on_rank import held_parameters
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.memory import (
     Held,
@@ -25,14 +31,8 @@ from mimokit.plan.memory import (
     state_bytes,
     total_bytes,
 )
-from mimokit.plan.memory.held import held_parameters
 from mimokit.plan.prediction import Layout, Workload, predict
 from mimokit.plan.schedule import one_forward_one_backward, plan_schedule, stage_graph
-from mimokit.plan.sizes import (
-    RECOMPUTE_FULL,
-    RECOMPUTE_SELECTIVE,
-    ParallelSizes,
-)
 from mimokit.plan.step_time import Setting, load_software
 
 GIB = 2**30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from test_judge import measured
 
 from tests.benchmarks.prediction.gains import Gain
 from tests.benchmarks.prediction.misses import (
@@ -13,6 +12,7 @@ from tests.benchmarks.prediction.misses import (
     step_misses,
 )
 from tests.benchmarks.prediction.score import Order, Score
+from tests.plan.prediction.test_judge import measured
 
 
 def score(errors: list[float]) -> Score:

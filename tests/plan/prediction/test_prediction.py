@@ -6,10 +6,10 @@ import math
 
 import pytest
 
+from mimokit.architecture import MultimodalModel, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.architecture import MultimodalModel, load_model
 from mimokit.plan.prediction import Layout, Workload, predict
-from mimokit.plan.sizes import ParallelSizes
 
 WORKLOAD = Workload(seq_length=2048, global_batch=64)
 

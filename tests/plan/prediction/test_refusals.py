@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from mimokit.architecture import MultimodalModel, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.architecture import MultimodalModel, load_model
 from mimokit.plan.prediction import EncoderInput, Layout, Workload, predict, step_flops
-from mimokit.plan.sizes import ParallelSizes
 
 DENSE, MIXTURE, IMAGES = "llama-3-8b", "qwen3-30b-a3b", "llava-1.5-7b"
 WORKLOAD = Workload(seq_length=2048, global_batch=64)

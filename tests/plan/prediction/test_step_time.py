@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mimokit.architecture import LanguageModel, MultimodalModel, load_model
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.architecture import LanguageModel, MultimodalModel, load_model
 from mimokit.plan.hardware import load_hardware
 from mimokit.plan.prediction import (
     EncoderInput,
@@ -19,7 +20,6 @@ from mimokit.plan.prediction import (
     step_flops,
     terms_of,
 )
-from mimokit.plan.sizes import RECOMPUTE_FULL, ParallelSizes
 from mimokit.plan.step_time import Setting, Work, load_software, module_step
 from mimokit.plan.step_time.collectives import gather, ring, send
 

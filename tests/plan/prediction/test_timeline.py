@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from mimokit.architecture import load_model
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import load_preset, preset_names
-from mimokit.plan.architecture import load_model
-from mimokit.plan.architecture.from_config import model_of_config
 from mimokit.plan.exchange import layout_of_config, workload_of_config
 from mimokit.plan.prediction import (
     Layout,
@@ -21,7 +22,6 @@ from mimokit.plan.prediction import (
     predict_timeline,
 )
 from mimokit.plan.prediction.interleaved import Branch, Interleaved, on_the_clock
-from mimokit.plan.sizes import ParallelSizes
 
 MODEL = load_model("llava-1.5-7b")
 STEP = Workload(4096, 64)

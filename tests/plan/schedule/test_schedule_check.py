@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_graphs import stage_graphs
 
 from mimokit.plan.schedule import (
     Action,
@@ -18,6 +17,7 @@ from mimokit.plan.schedule import (
     plan_schedule,
     stage_graph,
 )
+from tests.plan.schedule.schedule_graphs import stage_graphs
 
 Programs = list[list[Action]]
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_graphs import EventSimulation, stage_graphs
 
 from mimokit.plan.schedule import (
     gpipe,
@@ -16,6 +15,7 @@ from mimokit.plan.schedule import (
     simulate,
     stage_graph,
 )
+from tests.plan.schedule.schedule_graphs import EventSimulation, stage_graphs
 
 ORDERS = st.sampled_from([gpipe, one_forward_one_backward])
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     EncoderBranch,
     LanguageModel,
     MixtureOfExperts,
@@ -16,9 +16,9 @@ from mimokit.plan.architecture import (
     Transformer,
     VisionEncoder,
 )
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.plan.prediction import Layout, Prediction, predict
 from mimokit.plan.search import SearchTask
-from mimokit.plan.sizes import ParallelSizes
 
 Space = Mapping[str, Sequence[int]]
 

@@ -26,7 +26,7 @@ def prediction_bars(
         supposed: the GPU, its price and the software.
     """
     # The predictor takes its time to import; nobody should wait for it before it is asked for.
-    from mimokit.plan.architecture.from_config import model_of_config
+    from mimokit.architecture.from_config import model_of_config
     from mimokit.plan.exchange import layout_of_config, workload_of_config
     from mimokit.plan.prediction import predict, predict_timeline
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def same_task(config: ExperimentConfig, task: SearchTask) -> bool:
     """Return whether a config, every data_parallel known, has the model and step of a search."""
-    from mimokit.plan.architecture.from_config import model_of_config
+    from mimokit.architecture.from_config import model_of_config
     from mimokit.plan.exchange import workload_of_config
 
     try:

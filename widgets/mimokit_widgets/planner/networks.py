@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     AudioEncoder,
     LanguageModel,
     VisionEncoder,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
-from mimokit.plan.architecture.models import (
+from mimokit.architecture.modules import (
     VOCABULARY_MULTIPLE,
     AudioEncoder,
     Encoder,
@@ -16,13 +15,14 @@ from mimokit.plan.architecture.models import (
     TextEncoder,
     VisionEncoder,
 )
-from mimokit.plan.architecture.transformer import (
+from mimokit.architecture.tokens import audio_geometry, image_geometry
+from mimokit.architecture.transformer import (
     LatentAttention,
     MixtureOfExperts,
     Norm,
     Transformer,
 )
-from mimokit.plan.tokens import audio_geometry, image_geometry
+from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorArchitecture
 
 MEGATRON_TOP_K = 2
 """Experts that a token visits where nothing is said (`TransformerConfig.moe_router_topk`)."""

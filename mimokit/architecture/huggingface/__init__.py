@@ -8,27 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.architecture.huggingface.encoders import (
+from mimokit.architecture.huggingface.encoders import (
     VISION_DEFAULTS,
     qwen3_vision,
     qwen25_vision,
     vision_encoder,
     whisper_encoder,
 )
-from mimokit.plan.architecture.huggingface.fields import Fields
-from mimokit.plan.architecture.huggingface.language import (
+from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.huggingface.language import (
     LANGUAGE_TYPES,
     LLAMA_DEFAULTS,
     language_model,
 )
-from mimokit.plan.architecture.models import (
+from mimokit.architecture.modules import (
     EncoderBranch,
     Model,
     MultimodalModel,
     Projector,
 )
-from mimokit.plan.names import unknown_name
+from mimokit.config.problems import ConfigError, Problem, unknown_name
 
 __all__ = ["from_hf"]
 

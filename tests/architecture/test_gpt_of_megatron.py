@@ -8,15 +8,15 @@ from unittest import mock
 
 import pytest
 
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     LanguageModel,
     LatentAttention,
     MixtureOfExperts,
     Transformer,
 )
-from mimokit.plan.memory.held import held_parameters
-from mimokit.plan.sizes import ParallelSizes
-from tests.plan.prediction.model_parallel import model_parallel
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import held_parameters
+from tests.architecture.model_parallel import model_parallel
 
 NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="layer")
 BIASED = replace(NET, qkv_bias=True, output_bias=True, ffn_bias=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, Numbers, ParallelSizes
 from mimokit.config import ModuleParallelismConfig
-from mimokit.plan.sizes import RECOMPUTE_NAMES, Numbers, ParallelSizes
 
 _ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
@@ -54,7 +54,7 @@ def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
     Args:
         sizes: of a module.
         layers: that it has; where the chunks of its pipeline do not divide them, embedding and loss
-            count as layers (`mimokit.plan.stages`).
+            count as layers (`mimokit.architecture.layer_split`).
     """
     chunks = int(sizes.pipeline) * int(sizes.virtual)
     uneven = layers is not None and layers % chunks != 0

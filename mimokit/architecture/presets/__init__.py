@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mimokit.plan.architecture.huggingface import from_hf
-from mimokit.plan.architecture.models import Model
-from mimokit.plan.names import unknown_name
+from mimokit.architecture.huggingface import from_hf
+from mimokit.architecture.modules import Model
+from mimokit.config.problems import unknown_name
 
 _FOLDER = Path(__file__).parent
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mimokit.plan.architecture.transformer import (
+from mimokit.architecture.transformer import (
     LatentAttention,
     MixtureOfExperts,
     Transformer,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ModuleArchitecture
 from mimokit.plan import plan
-from mimokit.plan.architecture.from_config import model_of_config
 from tests.layouts import digits_config
 
 

@@ -1,7 +1,7 @@
 """What a model is made of, as far as its memory and its time depend on it."""
 
-from mimokit.plan.architecture.huggingface import from_hf
-from mimokit.plan.architecture.models import (
+from mimokit.architecture.huggingface import from_hf
+from mimokit.architecture.modules import (
     AudioEncoder,
     EncoderBranch,
     LanguageModel,
@@ -11,8 +11,8 @@ from mimokit.plan.architecture.models import (
     TextEncoder,
     VisionEncoder,
 )
-from mimokit.plan.architecture.presets import load_model, model_facts, model_names
-from mimokit.plan.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
+from mimokit.architecture.presets import load_model, model_facts, model_names
+from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
 
 __all__ = [
     "AudioEncoder",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.plan.sizes import Numbers, ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 
 
 @dataclass(frozen=True)

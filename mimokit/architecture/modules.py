@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from mimokit.plan.architecture.parameters import (
+from mimokit.architecture.parameters import (
     active_stack_parameters,
     feed_forward,
     stack_parameters,
 )
-from mimokit.plan.architecture.transformer import Norm, Transformer, norm_parameters
+from mimokit.architecture.transformer import Norm, Transformer, norm_parameters
 
 VOCABULARY_MULTIPLE = 128
 """Megatron's `make_vocab_size_divisible_by`; times the tensor parallel size."""

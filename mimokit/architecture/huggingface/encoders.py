@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mimokit.plan.architecture.huggingface.fields import Fields
-from mimokit.plan.architecture.models import AudioEncoder, Projector, VisionEncoder
-from mimokit.plan.architecture.transformer import Transformer
+from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.modules import AudioEncoder, Projector, VisionEncoder
+from mimokit.architecture.transformer import Transformer
 
 _VIT_BASE = {
     "hidden_size": 768,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mimokit.architecture.tokens import audio_geometry, image_geometry, tokens_per_item
 from mimokit.config import ModuleArchitecture
-from mimokit.plan.tokens import audio_geometry, image_geometry, tokens_per_item
 
 
 def architecture(**fields: Any) -> ModuleArchitecture:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mimokit.plan.architecture.huggingface.fields import Fields
-from mimokit.plan.architecture.models import LanguageModel
-from mimokit.plan.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
+from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "hidden_size": 4096,

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from mimokit.plan.architecture.models import EncoderBranch, LanguageModel
-from mimokit.plan.architecture.parameters import LayerParameters, dense_layer, expert_layer
-from mimokit.plan.architecture.transformer import Transformer
-from mimokit.plan.memory.states import Held
-from mimokit.plan.sizes import Numbers, ParallelSizes
-from mimokit.plan.stages import StageLayers, stage_layers
+from mimokit.architecture.layer_split import StageLayers, stage_layers
+from mimokit.architecture.modules import EncoderBranch, LanguageModel
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters import LayerParameters, dense_layer, expert_layer
+from mimokit.architecture.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Held:
+    """Parameters that one rank computes with.
+
+    Attributes:
+        ordinary: outside routed experts.
+        expert: of routed experts.
+        matrices: of `ordinary`, those in the layers of a dense model that tensor parallelism cuts:
+            what may be kept in 8 bits.
+    """
+
+    ordinary: Numbers
+    expert: Numbers = 0
+    matrices: Numbers = 0
+
+    @property
+    def total(self) -> Numbers:
+        """Both."""
+        return self.ordinary + self.expert
+
 
 Module = LanguageModel | EncoderBranch
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mimokit.config import ConfigError, load_preset
-from mimokit.plan.architecture import (
+from mimokit.architecture import (
     AudioEncoder,
     LanguageModel,
     MultimodalModel,
@@ -18,8 +17,9 @@ from mimokit.plan.architecture import (
     model_facts,
     model_names,
 )
-from mimokit.plan.architecture.from_config import model_of_config
-from mimokit.plan.architecture.models import Model
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.modules import Model
+from mimokit.config import ConfigError, load_preset
 
 PUBLISHED = [name for name in model_names() if "parameters" in model_facts(name)]
 
