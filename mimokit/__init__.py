@@ -25,32 +25,32 @@ if TYPE_CHECKING:
         preset_names,
     )
     from mimokit.experiment.calibration import calibrate
-    from mimokit.plan.hardware import load_hardware
     from mimokit.plan.layout import plan as plan
-    from mimokit.plan.prediction import EncoderInput, Layout, Workload, predict
     from mimokit.plan.search import Constraints, search
+    from mimokit.prediction import EncoderInput, Layout, Workload, predict
+    from mimokit.prediction.hardware import load_hardware
 
 _HOMES = {
     "ConfigError": "mimokit.config",
     "Constraints": "mimokit.plan.search",
     "DataConfig": "mimokit.config",
-    "EncoderInput": "mimokit.plan.prediction",
+    "EncoderInput": "mimokit.prediction",
     "ExperimentConfig": "mimokit.config",
-    "Layout": "mimokit.plan.prediction",
+    "Layout": "mimokit.prediction",
     "MimoParallelismConfig": "mimokit.config",
     "ModuleArchitecture": "mimokit.config",
     "ModuleParallelismConfig": "mimokit.config",
     "ParallelSizes": "mimokit.architecture.parallel_sizes",
     "RuntimeConfig": "mimokit.config",
-    "Workload": "mimokit.plan.prediction",
+    "Workload": "mimokit.prediction",
     "calibrate": "mimokit.experiment.calibration",
     "check_runnable": "mimokit.config",
     "from_hf": "mimokit.architecture",
     "load_experiment_config": "mimokit.config",
-    "load_hardware": "mimokit.plan.hardware",
+    "load_hardware": "mimokit.prediction.hardware",
     "load_model": "mimokit.architecture",
     "load_preset": "mimokit.config",
-    "predict": "mimokit.plan.prediction",
+    "predict": "mimokit.prediction",
     "preset_names": "mimokit.config",
     "search": "mimokit.plan.search",
 }
@@ -81,7 +81,17 @@ __all__ = [
     "search",
 ]
 
-_ROOMS = ("analysis", "architecture", "charts", "cluster", "config", "engine", "experiment", "plan")
+_ROOMS = (
+    "prediction",
+    "analysis",
+    "architecture",
+    "charts",
+    "cluster",
+    "config",
+    "engine",
+    "experiment",
+    "plan",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pandas as pd
 
-from mimokit.plan.shared_cores import SharedPrediction
+from mimokit.prediction.local_cpu import SharedPrediction
 
 COLUMNS = ("rank", "name", "module", "microbatch", "start", "stop")
 

@@ -8,8 +8,8 @@ import altair as alt
 
 from mimokit.charts import axes, palette
 from mimokit.charts.table import inline, layered
-from mimokit.plan.prediction import Prediction
 from mimokit.plan.search import SearchResult
+from mimokit.prediction import Prediction
 
 PICK = "picked"
 """Name of the selection that holds the `index` of the point that was clicked."""

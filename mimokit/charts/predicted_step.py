@@ -9,7 +9,7 @@ import altair as alt
 
 from mimokit.charts import axes, palette
 from mimokit.charts.table import inline, layered
-from mimokit.plan.prediction import Prediction
+from mimokit.prediction import Prediction
 
 PART_TITLES = {
     "matrix": "matrix products",

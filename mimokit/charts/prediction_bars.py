@@ -12,7 +12,7 @@ from mimokit.analysis import module_names, phase_times
 from mimokit.charts import axes
 from mimokit.charts.phase_bars import phase_colors
 from mimokit.charts.table import inline, need, records
-from mimokit.plan.shared_cores import SharedPrediction
+from mimokit.prediction.local_cpu import SharedPrediction
 
 SIDES = ("predicted", "measured")
 

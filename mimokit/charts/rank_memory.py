@@ -8,7 +8,7 @@ import altair as alt
 
 from mimokit.charts import axes, palette
 from mimokit.charts.table import inline, layered
-from mimokit.plan.prediction import Prediction
+from mimokit.prediction import Prediction
 
 GIB = 2**30
 LIMIT = "what the GPU has"

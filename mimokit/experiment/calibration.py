@@ -9,7 +9,7 @@ from typing import Any
 from mimokit.cluster import EngineCluster
 from mimokit.config.problems import Problem, refuse_if_any
 from mimokit.experiment import ranks
-from mimokit.plan.calibration import Calibration, fit_calibration, merge, save_calibration
+from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
 
 DEFAULT_PATH = "this-machine.json"
 

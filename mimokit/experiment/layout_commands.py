@@ -143,7 +143,7 @@ def predict(
     """Predict step time and memory of a layout."""
     from mimokit.config import ConfigError, Problem
     from mimokit.experiment.layout_files import GPU, SOFTWARE, read_layout_file, with_samples
-    from mimokit.plan.prediction import predict as predict_layout
+    from mimokit.prediction import predict as predict_layout
 
     with refusals():
         read = read_layout_file(file, gpus=gpus, model=_model(model))
@@ -255,8 +255,8 @@ def _format(form: str) -> Any:
 
 
 def _model(name: str | None) -> Model | None:
-    from mimokit.plan.prediction import Workload
     from mimokit.plan.search import resolve_source
+    from mimokit.prediction import Workload
 
     return None if name is None else resolve_source(name, Workload(1, 1))[0]
 

@@ -28,8 +28,8 @@ from mimokit.plan.exchange import (
     to_yaml,
     workload_of_config,
 )
-from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.search import resolve_source
+from mimokit.prediction import Layout, Workload
 
 Format = Literal["yaml", "bridge", "megatron", "torchrun", "slurm"]
 

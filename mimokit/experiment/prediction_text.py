@@ -7,8 +7,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.plan.prediction import Prediction
 from mimokit.plan.search import PART_WORDS, seconds_text
+from mimokit.prediction import Prediction
 
 GIB = 2**30
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.engine.evaluations import Evaluations
-from mimokit.plan.calibration import RankMeasurements
 from mimokit.plan.types import LayoutPlan
+from mimokit.prediction.calibration import RankMeasurements
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource

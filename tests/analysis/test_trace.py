@@ -21,7 +21,7 @@ from mimokit.analysis import (
 )
 from mimokit.charts import palette
 from mimokit.plan.schedule import simulate
-from mimokit.plan.shared_cores import SharedPrediction, Span
+from mimokit.prediction.local_cpu import SharedPrediction, Span
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 

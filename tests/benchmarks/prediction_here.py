@@ -28,8 +28,8 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.engine.evaluations import Evaluations
 from mimokit.plan import plan as make_plan
-from mimokit.plan.calibration import Calibration
-from mimokit.plan.shared_cores import predict_shared
+from mimokit.prediction.calibration import Calibration
+from mimokit.prediction.local_cpu import predict_shared
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.hardware import load_hardware
-from mimokit.plan.prediction import Layout, Workload, outcome_of, predict, terms_of
-from mimokit.plan.step_time import load_software
+from mimokit.prediction import Layout, Workload, outcome_of, predict, terms_of
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.step_time import load_software
 from tests.benchmarks.table import show
 
 LAYOUTS = 20_000

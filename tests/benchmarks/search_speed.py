@@ -6,13 +6,13 @@ import statistics
 import time
 from typing import Any
 
-from mimokit.plan.hardware import load_hardware
-from mimokit.plan.prediction import Workload
 from mimokit.plan.search import SearchTask, resolve_source, search
 from mimokit.plan.search.enumerate import enumerate_modules
 from mimokit.plan.search.scan import Scan, batches
 from mimokit.plan.search.tables import make_tables
-from mimokit.plan.step_time import load_software
+from mimokit.prediction import Workload
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.step_time import load_software
 from tests.benchmarks.table import show
 
 REPEATS = 3

@@ -7,8 +7,8 @@ import pytest
 from mimokit import charts
 from mimokit.charts import renderer
 from mimokit.charts.pareto_points import PICK
-from mimokit.plan.prediction import Workload
 from mimokit.plan.search import SearchResult, search
+from mimokit.prediction import Workload
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from mimokit import charts
 from mimokit.analysis import predicted_steps, samples_to_steps
 from mimokit.charts import renderer
-from mimokit.plan.shared_cores import SharedPrediction, Span
+from mimokit.prediction.local_cpu import SharedPrediction, Span
 from tests.charts.fakes import samples
 
 SPANS = (

@@ -11,7 +11,7 @@ from mimokit.architecture import MultimodalModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.charts import palette, renderer
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.prediction import Layout, Prediction, Workload, predict
+from mimokit.prediction import Layout, Prediction, Workload, predict
 
 GIB = 2**30
 

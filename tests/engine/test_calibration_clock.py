@@ -9,7 +9,7 @@ import pytest
 from mimokit.engine.calibration import collectives
 from mimokit.engine.calibration.clock import Stopwatch, Timing
 from mimokit.engine.calibration.collectives import Collective, Ledger
-from mimokit.plan.calibration.measurements import IN_A_ROW
+from mimokit.prediction.calibration.measurements import IN_A_ROW
 
 
 def a_collective() -> Collective:

@@ -9,8 +9,8 @@ import pytest
 import mimokit
 from mimokit.cluster import ClusterError, EngineCluster, RankDied
 from mimokit.config import ConfigError
-from mimokit.plan.calibration import Calibration, load_calibration
-from mimokit.plan.hardware import load_hardware
+from mimokit.prediction.calibration import Calibration, load_calibration
+from mimokit.prediction.hardware import load_hardware
 
 
 @pytest.fixture(scope="module")

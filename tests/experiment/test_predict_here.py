@@ -8,7 +8,7 @@ import pytest
 
 from mimokit.cluster import EngineCluster
 from mimokit.plan import plan as make_plan
-from mimokit.plan.shared_cores.held import rank_holdings
+from mimokit.prediction.local_cpu.held import rank_holdings
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 

@@ -10,7 +10,7 @@ from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import config_from_mapping, load_experiment_config
 from mimokit.plan.exchange import to_yaml
-from mimokit.plan.prediction import EncoderInput, Layout, Workload
+from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit_widgets.planner.code import as_python
 from mimokit_widgets.planner.draft import Draft, content_of
 from tests.widgets.planner_sessions import Driver

@@ -16,7 +16,7 @@ from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.tags import Tag
-from mimokit.plan.calibration.measurements import (
+from mimokit.prediction.calibration.measurements import (
     CollectiveKind,
     CollectiveTime,
     calls_in_a_row,

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from mimokit.engine.calibration.clock import timed
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import CPU_ONLY
-from mimokit.plan.calibration.measurements import ProductTime
+from mimokit.prediction.calibration.measurements import ProductTime
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 CPU_WIDTHS, CUDA_WIDTHS = (64, 128, 256, 512), (512, 1024, 2048, 4096, 8192)

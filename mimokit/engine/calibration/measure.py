@@ -24,7 +24,7 @@ from mimokit.engine.calibration.rounds import measure_round, step_time
 from mimokit.engine.device import rank_device
 from mimokit.engine.groups import close_groups_since, open_groups
 from mimokit.engine.megatron import CPU_ONLY
-from mimokit.plan.calibration.measurements import RankMeasurements
+from mimokit.prediction.calibration.measurements import RankMeasurements
 
 
 def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:

@@ -36,8 +36,13 @@ from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.optimizer import MainGradAdamW
 from mimokit.engine.pipeline.stages import ModuleStage, StageInput
-from mimokit.plan.calibration.measurements import PieceTime
-from mimokit.plan.shared_cores.amounts import Amounts, language_ends, layer_amounts, vision_ends
+from mimokit.prediction.calibration.measurements import PieceTime
+from mimokit.prediction.local_cpu.operation_counts import (
+    Amounts,
+    language_ends,
+    layer_amounts,
+    vision_ends,
+)
 
 HIDDEN, LAYERS, SAMPLES, LOADED = (32, 96), (1, 3), (1, 8), (1, 2, 4, 8)
 HEAD_WIDTH, TOKENS, VOCABULARY = 8, 42, 16

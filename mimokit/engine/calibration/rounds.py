@@ -20,7 +20,7 @@ from mimokit.engine.calibration.collectives import Collective, Ledger
 from mimokit.engine.calibration.pieces import Piece
 from mimokit.engine.monitor import PerformanceMonitor
 from mimokit.engine.steps import Step
-from mimokit.plan.calibration.measurements import PieceTime, Round
+from mimokit.prediction.calibration.measurements import PieceTime, Round
 
 ROUNDS, UNCOUNTED = 7, 1
 """Rounds through all pieces, of which the first are not counted."""

@@ -7,10 +7,10 @@ from itertools import combinations
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.plan.exchange.configs import PRECISION
-from mimokit.plan.exchange.placement import LANGUAGE, beyond_ranks, check_sizes, rank_offsets
-from mimokit.plan.prediction import Layout, Workload
-from mimokit.plan.prediction.layout import sizes_text
+from mimokit.prediction import Layout, Workload
+from mimokit.prediction.from_config import PRECISION
+from mimokit.prediction.layout import sizes_text
+from mimokit.prediction.placement import LANGUAGE, beyond_ranks, check_sizes, rank_offsets
 
 FIELDS = {
     "tensor_model_parallel_size": "tensor",

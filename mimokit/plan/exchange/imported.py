@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mimokit.architecture import LanguageModel
 from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.prediction import Layout, Workload
+from mimokit.prediction import Layout, Workload
 
 
 @dataclass(frozen=True)

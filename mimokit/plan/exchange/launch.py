@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.plan.exchange.placement import check_sizes
-from mimokit.plan.prediction import Layout
+from mimokit.prediction import Layout
+from mimokit.prediction.placement import check_sizes
 
 PORT = 29500
 

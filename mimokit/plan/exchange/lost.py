@@ -14,10 +14,10 @@ from mimokit.architecture import EncoderBranch, LanguageModel, Model, VisionEnco
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ExperimentConfig
 from mimokit.config.problems import Problem
-from mimokit.plan.exchange.configs import layout_of_config, workload_of_config
-from mimokit.plan.exchange.placement import plain_name
-from mimokit.plan.prediction import Layout, Workload
-from mimokit.plan.prediction.workload import branches_of, language_of
+from mimokit.prediction import Layout, Workload
+from mimokit.prediction.from_config import layout_of_config, workload_of_config
+from mimokit.prediction.placement import plain_name
+from mimokit.prediction.workload import branches_of, language_of
 
 STEP = "step"
 

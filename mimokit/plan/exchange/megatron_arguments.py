@@ -16,8 +16,8 @@ from mimokit.config.problems import ConfigError, Problem, refuse_if_any
 from mimokit.plan.exchange.imported import Imported, refused
 from mimokit.plan.exchange.megatron_model import model_of
 from mimokit.plan.exchange.megatron_options import WHERE, Options, number, options_of, word
-from mimokit.plan.exchange.placement import LANGUAGE, check_sizes
-from mimokit.plan.prediction import Layout, Workload
+from mimokit.prediction import Layout, Workload
+from mimokit.prediction.placement import LANGUAGE, check_sizes
 
 _SIZES = {
     "tensor-model-parallel-size": "tensor",

@@ -13,7 +13,7 @@ from mimokit.architecture import (
 from mimokit.architecture.modules import VOCABULARY_MULTIPLE
 from mimokit.plan.exchange.imported import refused
 from mimokit.plan.exchange.megatron_options import WHERE, Options, number, word
-from mimokit.plan.exchange.placement import LANGUAGE
+from mimokit.prediction.placement import LANGUAGE
 
 _NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.plan.prediction import Workload
 from mimokit.plan.search.task import SearchTask
+from mimokit.prediction import Workload
 
 
 @dataclass(frozen=True)

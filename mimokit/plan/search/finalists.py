@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.exchange.placement import in_first_stage
-from mimokit.plan.prediction import Layout, Prediction
 from mimokit.plan.search.constraints import MODES
 from mimokit.plan.search.front import front
 from mimokit.plan.search.scan import Kept, Scan
 from mimokit.plan.search.space import spread
+from mimokit.prediction import Layout, Prediction
+from mimokit.prediction.placement import in_first_stage
 
 PARETO_POINTS = 40
 """Points of the front that are simulated; of a longer front an even choice."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
-from mimokit.plan.prediction import Prediction
 from mimokit.plan.search.constraints import DIMENSIONS
 from mimokit.plan.search.task import SearchTask
 from mimokit.plan.search.words import GIB, seconds_text
+from mimokit.prediction import Prediction
 
 
 def broken_limits(task: SearchTask, found: Prediction) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.exchange.placement import in_first_stage
-from mimokit.plan.prediction import Layout
+from mimokit.prediction import Layout
+from mimokit.prediction.placement import in_first_stage
 
 UNEQUAL_REPLICAS = "replicas of one module do not divide those of the other"
 TOO_FEW_SAMPLES = "a micro-batch has fewer samples than the encoder has replicas"

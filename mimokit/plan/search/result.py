@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mimokit.plan.prediction import Layout, Prediction
 from mimokit.plan.search.explain import explain
 from mimokit.plan.search.show import result_to_html, result_to_rich
 from mimokit.plan.search.task import SearchTask
 from mimokit.plan.search.why_not import WhyNot, why_not
+from mimokit.prediction import Layout, Prediction
 
 if TYPE_CHECKING:
     import pandas as pd

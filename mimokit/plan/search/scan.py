@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.exchange.placement import in_first_stage
-from mimokit.plan.prediction import outcome_of
 from mimokit.plan.search.constraints import MODES, score
 from mimokit.plan.search.front import lower_edges
 from mimokit.plan.search.pairs import (
@@ -24,6 +22,8 @@ from mimokit.plan.search.pairs import (
 from mimokit.plan.search.rules import RULES
 from mimokit.plan.search.tables import Tables
 from mimokit.plan.search.task import SearchTask
+from mimokit.prediction import outcome_of
+from mimokit.prediction.placement import in_first_stage
 
 Mask = NDArray[np.bool_]
 

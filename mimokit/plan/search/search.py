@@ -11,8 +11,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from mimokit.config.problems import Problem, refuse_if_any, unknown_name
-from mimokit.plan.hardware import Hardware, load_hardware
-from mimokit.plan.prediction import Prediction, Workload
 from mimokit.plan.search.constraints import (
     EVERY_MODULE,
     LANGUAGE,
@@ -30,7 +28,9 @@ from mimokit.plan.search.scan import Scan, batches
 from mimokit.plan.search.source import ModelSource, resolve_source
 from mimokit.plan.search.tables import make_tables
 from mimokit.plan.search.task import SearchTask
-from mimokit.plan.step_time import Software, load_software
+from mimokit.prediction import Prediction, Workload
+from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.prediction.step_time import Software, load_software
 
 FINALISTS = 32
 """Layouts whose pipelines are simulated, of those that the closed forms put first."""

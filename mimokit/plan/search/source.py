@@ -15,8 +15,8 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.config.inheritance import PRESET_PREFIX
 from mimokit.config.problems import ConfigError, Problem, unknown_name
-from mimokit.plan.exchange.configs import workload_of_config
-from mimokit.plan.prediction import Workload
+from mimokit.prediction import Workload
+from mimokit.prediction.from_config import workload_of_config
 
 ModelSource = Model | ExperimentConfig | str | os.PathLike[str]
 

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.exchange.placement import in_first_stage
-from mimokit.plan.memory import total_bytes
-from mimokit.plan.prediction import Layout, terms_of
-from mimokit.plan.prediction.terms import EncoderTerms, LanguageTerms
 from mimokit.plan.search.candidates import Candidates
 from mimokit.plan.search.pairs import ALONE_TOO_LARGE
 from mimokit.plan.search.task import SearchTask
-from mimokit.plan.step_time import Parts
-from mimokit.plan.step_time.module_time import StageTime
+from mimokit.prediction import Layout, terms_of
+from mimokit.prediction.memory import total_bytes
+from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms
+from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.step_time import Parts
+from mimokit.prediction.step_time.stage import StageTime
 
 Index = slice | NDArray[Any]
 

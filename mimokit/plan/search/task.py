@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from mimokit.architecture import Model
 from mimokit.architecture.modules import EncoderBranch, LanguageModel
-from mimokit.plan.hardware import Hardware
-from mimokit.plan.prediction import Layout, Prediction, Workload, predict
-from mimokit.plan.prediction.workload import branches_of, language_of
 from mimokit.plan.search.constraints import Constraints, Objective
-from mimokit.plan.step_time import Software
+from mimokit.prediction import Layout, Prediction, Workload, predict
+from mimokit.prediction.hardware import Hardware
+from mimokit.prediction.step_time import Software
+from mimokit.prediction.workload import branches_of, language_of
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.plan.exchange.placement import check_sizes
-from mimokit.plan.prediction import Layout, Prediction
 from mimokit.plan.search.constraints import score
 from mimokit.plan.search.facts import facts_of
 from mimokit.plan.search.limits import broken_limits
@@ -16,6 +14,8 @@ from mimokit.plan.search.pairs import broken_pairs
 from mimokit.plan.search.rules import broken_rules
 from mimokit.plan.search.task import SearchTask
 from mimokit.plan.search.words import GIB, differences, differences_text, seconds_text
+from mimokit.prediction import Layout, Prediction
+from mimokit.prediction.placement import check_sizes
 
 
 @dataclass(frozen=True)

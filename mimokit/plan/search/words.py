@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mimokit.plan.prediction import Prediction
+from mimokit.prediction import Prediction
 
 GIB = 2**30
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from mimokit.plan.hardware import Hardware, load_hardware
-from mimokit.plan.step_time import Software, load_software
+from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.prediction.step_time import Software, load_software
 from tests.benchmarks.prediction.predicted import predict_seconds
 from tests.benchmarks.prediction.rows import Measured, read
 

@@ -22,11 +22,11 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.hardware import load_hardware
-from mimokit.plan.prediction import EncoderInput, Workload, outcome_of, terms_of
-from mimokit.plan.prediction.layout import Layout
-from mimokit.plan.prediction.modes import Outcome
-from mimokit.plan.step_time import load_software
+from mimokit.prediction import EncoderInput, Workload, outcome_of, terms_of
+from mimokit.prediction.deployment_modes import Outcome
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.layout import Layout
+from mimokit.prediction.step_time import load_software
 from tests.benchmarks.prediction.tables import Row, names, number, table, whole
 
 FILE = "heterogeneous-parallelism-2605.27678.csv"

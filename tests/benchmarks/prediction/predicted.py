@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.hardware import Hardware, load_hardware
-from mimokit.plan.step_time import (
+from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.prediction.step_time import (
     ModuleStep,
     Setting,
     Software,

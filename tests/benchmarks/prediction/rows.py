@@ -20,7 +20,7 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.architecture.parameters import active_stack_parameters
 from mimokit.architecture.parameters_on_rank import padded_vocab
-from mimokit.plan.hardware import hardware_names, load_hardware
+from mimokit.prediction.hardware import hardware_names, load_hardware
 from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
 
 PRECISIONS = {

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from mimokit.plan.hardware import load_hardware
-from mimokit.plan.memory import stage_memory, total_bytes
-from mimokit.plan.step_time import Setting, load_software
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.memory import stage_memory, total_bytes
+from mimokit.prediction.step_time import Setting, load_software
 from tests.benchmarks.prediction.fit import (
     FITTED_MODELS,
     constants_for,

@@ -12,8 +12,8 @@ from itertools import combinations
 from types import ModuleType
 from typing import Any
 
-from mimokit.plan.exchange.placement import rank_offsets
-from mimokit.plan.prediction import Layout
+from mimokit.prediction import Layout
+from mimokit.prediction.placement import rank_offsets
 
 HOME = "megatron.bridge.models.megatron_mimo.megatron_mimo_config"
 

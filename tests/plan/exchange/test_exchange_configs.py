@@ -19,8 +19,8 @@ from mimokit.plan.exchange import (
     to_yaml,
     workload_of_config,
 )
-from mimokit.plan.prediction import Layout, Workload, predict
 from mimokit.plan.search import search
+from mimokit.prediction import Layout, Workload, predict
 
 CONFIGS = sorted(Path(__file__).parents[3].glob("configs/digits_*.yaml"))
 DECODER = Path(__file__).parents[3] / "configs/digits_decoder.yaml"

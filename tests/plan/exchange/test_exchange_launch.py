@@ -10,7 +10,7 @@ import pytest
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.plan.exchange import from_megatron_arguments, to_slurm, to_torchrun
-from mimokit.plan.prediction import Layout
+from mimokit.prediction import Layout
 
 SIXTEEN = Layout("homogeneous", {"language": ParallelSizes(4, 2, data=2)})
 

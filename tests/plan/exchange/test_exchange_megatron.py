@@ -18,7 +18,7 @@ from mimokit.plan.exchange import (
     layout_of_config,
     to_megatron_arguments,
 )
-from mimokit.plan.prediction import Layout, Workload
+from mimokit.prediction import Layout, Workload
 
 SIZE = st.integers(1, 8)
 

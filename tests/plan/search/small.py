@@ -17,8 +17,8 @@ from mimokit.architecture import (
     VisionEncoder,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.prediction import Layout, Prediction, predict
 from mimokit.plan.search import SearchTask
+from mimokit.prediction import Layout, Prediction, predict
 
 Space = Mapping[str, Sequence[int]]
 

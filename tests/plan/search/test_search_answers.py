@@ -13,11 +13,11 @@ import pytest
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.prediction import Layout, Workload
 from mimokit.plan.search import Constraints, SearchProgress, SearchResult, search
 from mimokit.plan.search import bounds as bounds_file
 from mimokit.plan.search import space as space_file
 from mimokit.plan.search.explain import neighbours
+from mimokit.prediction import Layout, Workload
 from tests.plan.search.small import language, model
 
 WORKLOAD = Workload(2048, 16)

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mimokit.plan.hardware import load_hardware
-from mimokit.plan.prediction import Workload, outcome_of, terms_of
 from mimokit.plan.search import DIMENSIONS, Constraints, SearchTask, search
 from mimokit.plan.search import candidates as candidates_file
 from mimokit.plan.search.enumerate import enumerate_modules
@@ -19,7 +17,9 @@ from mimokit.plan.search.finalists import layout_of
 from mimokit.plan.search.rules import RULES
 from mimokit.plan.search.scan import Scan, batches
 from mimokit.plan.search.tables import make_tables
-from mimokit.plan.step_time import load_software
+from mimokit.prediction import Workload, outcome_of, terms_of
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.step_time import load_software
 from tests.plan.search.small import Brute, brute_force, model, without_sizes
 
 EVERYTHING = 100_000
@@ -169,7 +169,7 @@ def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.Mon
     assert len(left) == len(RULES) - 1
     monkeypatch.setattr(candidates_file, "RULES", left)
     # Predictions refuse such sizes on their own; here the comparison has to find them.
-    monkeypatch.setattr("mimokit.plan.prediction.prediction.check_layout", lambda *_: None)
+    monkeypatch.setattr("mimokit.prediction.prediction.check_layout", lambda *_: None)
     assert compare(task, expected) != []
 
 

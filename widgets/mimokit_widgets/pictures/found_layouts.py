@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mimokit.charts.palette import module_colors
 
 if TYPE_CHECKING:
-    from mimokit.plan.prediction import Layout, Prediction
     from mimokit.plan.search import SearchResult
+    from mimokit.prediction import Layout, Prediction
 
 ROWS = 8
 """Layouts in the table."""
@@ -57,8 +57,8 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
 
 
 def _layout(one: Prediction, on_front: bool) -> dict[str, Any]:
-    from mimokit.plan.prediction.layout import sizes_text
     from mimokit.plan.search import seconds_text
+    from mimokit.prediction.layout import sizes_text
 
     seconds, memory = seconds_text(one.seconds), f"{one.peak_memory / GIB:.1f} GiB"
     gpus = f"{one.layout.gpus:,} GPU{'' if one.layout.gpus == 1 else 's'}"

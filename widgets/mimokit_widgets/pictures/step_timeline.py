@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit.charts.palette import STEP_COLORS, module_colors
 
 if TYPE_CHECKING:
-    from mimokit.plan.prediction import Block, PredictedTimeline
+    from mimokit.prediction import Block, PredictedTimeline
 
 MOST_BLOCKS = 1_200
 MOST_LANES = 32
@@ -21,7 +21,7 @@ def step_timeline(timeline: PredictedTimeline | None, modules: tuple[str, ...]) 
     """Return a line per stage with a block for whatever it does, from 0 to 1 of what is shown.
 
     Args:
-        timeline: from `mimokit.plan.prediction.predict_timeline`.
+        timeline: from `mimokit.prediction.predict_timeline`.
         modules: in the order in which they have colours elsewhere.
     """
     if timeline is None:

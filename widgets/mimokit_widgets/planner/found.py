@@ -10,8 +10,8 @@ from mimokit.config import ConfigError, ExperimentConfig
 from mimokit_widgets.planner.supposed import Supposed
 
 if TYPE_CHECKING:
-    from mimokit.plan.prediction import Layout
     from mimokit.plan.search import SearchTask
+    from mimokit.prediction import Layout
 
 
 def same_task(config: ExperimentConfig, task: SearchTask) -> bool:
@@ -57,8 +57,8 @@ def config_with(
 
 def _otherwise_supposed(task: SearchTask, supposed: Supposed) -> dict[str, object]:
     """Return what a search supposed and a planner does not; what has no name is left out."""
-    from mimokit.plan.hardware import hardware_names, load_hardware
-    from mimokit.plan.step_time import load_software, software_names
+    from mimokit.prediction.hardware import hardware_names, load_hardware
+    from mimokit.prediction.step_time import load_software, software_names
 
     other: dict[str, object] = {}
     if not _is(supposed.gpu, task.hardware, load_hardware):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit.config import ConfigError, ExperimentConfig, Problem, load_preset
 from mimokit.config.problems import Fix
 from mimokit.config.yaml_file import parse_yaml
-from mimokit.plan.hardware import hardware_names
+from mimokit.prediction.hardware import hardware_names
 from mimokit_widgets.pictures.found_layouts import layouts_shown
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.background_search import BackgroundSearch
@@ -32,8 +32,8 @@ from mimokit_widgets.planner.supposed import Supposed, supposed_of
 from mimokit_widgets.resolved import resolved_config
 
 if TYPE_CHECKING:
-    from mimokit.plan.prediction import Layout
     from mimokit.plan.search import SearchTask
+    from mimokit.prediction import Layout
 
 Message = Mapping[str, Any]
 Reply = dict[str, Any] | None

@@ -1,0 +1,23 @@
+"""From measured seconds to the description of a machine: pure fits, with residuals."""
+
+from mimokit.prediction.calibration.calibration import (
+    Calibration,
+    fit_calibration,
+    load_calibration,
+    save_calibration,
+)
+from mimokit.prediction.calibration.fit import Fit, fit_law
+from mimokit.prediction.calibration.measurements import Measurements, RankMeasurements
+from mimokit.prediction.calibration.merge import merge
+
+__all__ = [
+    "Calibration",
+    "Fit",
+    "Measurements",
+    "RankMeasurements",
+    "fit_calibration",
+    "fit_law",
+    "load_calibration",
+    "merge",
+    "save_calibration",
+]

@@ -1,0 +1,108 @@
+"""From measurements to the hardware that `predict` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mimokit.prediction.calibration.fit import Fit, fit_law
+from mimokit.prediction.calibration.measurements import CollectiveTime, Measurements, ProductTime
+from mimokit.prediction.hardware import Efficiency, Hardware, Link
+
+
+def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[Fit, ...]]:
+    """Return the hardware of one rank and how well its laws hold.
+
+    The peak of a precision is the best rate that any product reached; a link is what its
+    collectives reached, so its efficiency is 1. Where all ranks share a host, or each has its own,
+    there is one kind of link, which then stands for both.
+
+    Raises:
+        ConfigError: too few measurements, or times that are none.
+    """
+    precisions = tuple(dict.fromkeys(product.precision for product in measured.products))
+    products = {name: _product_law(name, measured.products) for name in precisions}
+    peak = {name: _peak(name, measured.products) for name in precisions}
+    link_fits, domain, network = _links(measured)
+    main = products[precisions[0]]
+    hardware = Hardware(
+        name=measured.device,
+        memory_gib=measured.memory_bytes / 2**30,
+        memory_bandwidth=measured.memory_bandwidth,
+        peak_flops=peak,
+        domain_ranks=measured.ranks_per_host,
+        domain=domain,
+        network=network,
+        efficiency=Efficiency(
+            matrix={name: _sustained(law, peak[name]) for name, law in products.items()},
+            attention=_attention(measured, peak),
+            memory=1.0,
+            links=1.0,
+            network=1.0,
+            kernel=main.constants["product"],
+            half_width=_half_width(main),
+        ),
+        sources={"all": f"measured by calibrate() on {len(measured.hosts)} ranks at once"},
+    )
+    return hardware, (*products.values(), *link_fits)
+
+
+def _product_law(precision: str, products: Sequence[ProductTime]) -> Fit:
+    """Fit seconds = start + operations x (a + b / width)."""
+    rows = [product for product in products if product.precision == precision]
+    return fit_law(
+        f"matrix products in {precision}",
+        {
+            "product": [1.0] * len(rows),
+            "operation": [product.flops for product in rows],
+            "operation / width": [product.flops / product.width for product in rows],
+        },
+        [product.seconds for product in rows],
+        [f"{product.rows} x {product.width} x {product.width}" for product in rows],
+    )
+
+
+def _peak(precision: str, products: Sequence[ProductTime]) -> float:
+    return max(p.flops / p.seconds for p in products if p.precision == precision)
+
+
+def _sustained(law: Fit, peak: float) -> float:
+    """Return the share of the peak that wide products sustain; no more than all of it."""
+    slope = law.constants["operation"]
+    return min(1.0, 1.0 / (slope * peak)) if slope > 0 else 1.0
+
+
+def _half_width(law: Fit) -> float:
+    slope = law.constants["operation"]
+    return law.constants["operation / width"] / slope if slope > 0 else 0.0
+
+
+def _attention(measured: Measurements, peak: dict[str, float]) -> float:
+    """Return the least share of the peak that the attention core reaches."""
+    return min(min(1.0, rate / peak[name]) for name, rate in measured.attention.items())
+
+
+def _links(measured: Measurements) -> tuple[tuple[Fit, ...], Link, Link]:
+    near = [one for one in measured.all_at_work.collectives if not one.across]
+    far = [one for one in measured.all_at_work.collectives if one.across]
+    inside = _link_law("links within a host", near) if near else None
+    between = _link_law("links between hosts", far) if far else None
+    fits = tuple(fit for fit in (inside, between) if fit is not None)
+    first = inside or between
+    assert first is not None
+    return fits, _link(first), _link(between or first)
+
+
+def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> Fit:
+    """Fit seconds = latency + bytes / bandwidth; an all-reduce is two gathers."""
+    turns = [2.0 if one.kind == "all-reduce" else 1.0 for one in collectives]
+    return fit_law(
+        name,
+        {"collective": turns, "byte": [one.moved for one in collectives]},
+        [one.seconds for one in collectives],
+        [f"{one.kind} of {one.size} bytes over {one.ranks}" for one in collectives],
+    )
+
+
+def _link(law: Fit) -> Link:
+    byte = law.constants["byte"]
+    return Link(bandwidth=1 / byte if byte > 0 else 1e15, latency=law.constants["collective"])

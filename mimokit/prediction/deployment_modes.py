@@ -1,0 +1,154 @@
+"""Step time and memory of a model in each deployment mode, from the terms of its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.prediction.hardware import Hardware
+from mimokit.prediction.memory import micro_batches_through, total_bytes
+from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms, bridge_seconds
+from mimokit.prediction.step_time.collectives import send
+from mimokit.prediction.step_time.pipeline import slowest_and_once
+from mimokit.prediction.workload import Workload
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a layout comes to.
+
+    Attributes:
+        seconds: of a step.
+        memory: bytes of the fullest rank.
+        encoder: of `seconds`, what encoders add.
+        bridge: of `seconds`, moving outputs between modules.
+        bubble: of `seconds`, the busiest stage waiting.
+        update: of `seconds`, gradients, weights and optimizer.
+    """
+
+    seconds: Numbers
+    memory: Numbers
+    encoder: Numbers
+    bridge: Numbers
+    bubble: Numbers
+    update: Numbers
+
+
+def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Outcome:
+    """Return the outcome with encoders on the language model's ranks and in its pipeline.
+
+    An encoder of one stage lies in the first stage of the language model, one of as many stages
+    is spread over all of them. Context-parallel ranks cut sequences, not images: each of them
+    encodes all of its replica's images.
+    """
+    sizes, count, step = language.sizes, language.micro_batches, language.step
+    encoders = [encoder.repeated or encoder for encoder in encoders]
+    first, middle, last = (stage.total for stage in step.stages)
+    ahead, everywhere = added_seconds(encoders, count)
+    slowest, once = slowest_and_once(
+        first + ahead + everywhere, middle + everywhere, last + everywhere, sizes.pipeline
+    )
+    alone, _ = slowest_and_once(first, middle, last, sizes.pipeline)
+    bubble = (once - slowest) / sizes.virtual
+    update = language.update + sum((encoder.update for encoder in encoders), np.float64(0))
+    extra = sum(
+        (one.memory(encoder_alive("homogeneous", language, one, encoders)) for one in encoders),
+        np.float64(0),
+    )
+    memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
+    passes = slowest * count + bubble + step.pipeline
+    return Outcome(passes + update, memory, (slowest - alone) * count, 0.0 * passes, bubble, update)
+
+
+def encoder_alive(
+    mode: str, language: LanguageTerms, encoder: EncoderTerms, encoders: Sequence[EncoderTerms]
+) -> Numbers:
+    """Return the encoder's micro-batches whose activations are held at once.
+
+    All of a step's where modules run in turn; otherwise as many as are on their way through the
+    language model's stages, and through those of the deepest of all encoders where they have ranks
+    of their own: every branch begins as early as the longest.
+    """
+    if mode == "colocated":
+        return encoder.micro_batches
+    count = language.micro_batches
+    through = micro_batches_through(language.sizes, count)
+    if mode == "homogeneous":
+        return through
+    deepest = reduce(np.maximum, (one.sizes.pipeline for one in encoders))
+    ahead = np.minimum(count, through + deepest)
+    return encoder.micro_batches * ahead / count
+
+
+def added_seconds(encoders: Sequence[EncoderTerms], count: Numbers) -> tuple[Numbers, Numbers]:
+    """Return what encoders add per micro-batch to the first stage only, and to every stage."""
+    ahead: Numbers = np.float64(0)
+    everywhere: Numbers = np.float64(0)
+    for encoder in encoders:
+        each = encoder.seconds / count
+        spread = np.greater(encoder.sizes.pipeline, 1)
+        ahead = ahead + np.where(spread, 0.0, each)
+        everywhere = everywhere + np.where(spread, each, 0.0)
+    return ahead, everywhere
+
+
+def colocated(
+    language: LanguageTerms,
+    encoders: Sequence[EncoderTerms],
+    workload: Workload,
+    hardware: Hardware,
+) -> Outcome:
+    """Return the outcome of three phases in turn on the same ranks.
+
+    Encoders run forward over all local micro-batches and hold their activations, then the language
+    model runs, then encoders run backward; nothing overlaps (arXiv 2605.27678).
+    """
+    bridge = sum(
+        (2 * bridge_seconds(one, language.sizes, workload, hardware) for one in encoders),
+        np.float64(0),
+    )
+    seconds = sum((one.seconds for one in encoders), np.float64(0))
+    update = language.update + sum((one.update for one in encoders), np.float64(0))
+    held = sum(
+        (one.memory(encoder_alive("colocated", language, one, encoders)) for one in encoders),
+        np.float64(0),
+    )
+    total = seconds + bridge + language.step.passes + update
+    return Outcome(
+        total, language.memory + held, seconds, bridge, language.step.bubble + 0 * total, update
+    )
+
+
+def heterogeneous(
+    language: LanguageTerms, encoders: Sequence[EncoderTerms], hardware: Hardware
+) -> Outcome:
+    """Return the outcome of encoders on ranks of their own, before the language model.
+
+    Parallel branches join at the language model's first stage: per micro-batch the slowest of all
+    stages counts, and the longest branch is passed once.
+    """
+    sizes, count, step = language.sizes, language.micro_batches, language.step
+    first, middle, last = (stage.total for stage in step.stages)
+    slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
+    stage, crossing, memory = np.float64(0), np.float64(0), language.memory
+    for encoder in encoders:
+        busy = encoder.seconds / count
+        stage = np.maximum(stage, busy)
+        per_rank = encoder.sample_bytes * sizes.micro_batch * sizes.data
+        volume = per_rank / np.maximum(encoder.sizes.data, sizes.data)
+        crossing = np.maximum(crossing, 2 * send(hardware, volume, hardware.domain_ranks))
+        alive = encoder_alive("heterogeneous", language, encoder, encoders)
+        memory = np.maximum(memory, encoder.memory(alive))
+    busiest = np.maximum(slowest, stage)
+    bubble = (once - slowest) / sizes.virtual + np.minimum(slowest, stage)
+    update = np.maximum(
+        language.update,
+        sum((one.update for one in encoders), np.float64(0)) / max(1, len(encoders)),
+    )
+    total = busiest * count + bubble + step.pipeline + crossing + update
+    waits = np.maximum(0.0, stage - slowest) * count
+    return Outcome(total, memory, waits, crossing + 0 * total, bubble + 0 * total, update)

@@ -1,0 +1,13 @@
+"""GPUs, their links, and what of their specification is reached."""
+
+from mimokit.prediction.hardware.files import hardware_names, load_hardware, save_hardware
+from mimokit.prediction.hardware.hardware import Efficiency, Hardware, Link
+
+__all__ = [
+    "Efficiency",
+    "Hardware",
+    "Link",
+    "hardware_names",
+    "load_hardware",
+    "save_hardware",
+]

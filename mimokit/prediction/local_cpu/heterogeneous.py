@@ -1,0 +1,139 @@
+"""Programs of modules that have ranks of their own: the actions of the schedule plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mimokit.plan.disjoint_bridge_routes import Route, counted_samples
+from mimokit.plan.schedule import Action, StageEdge
+from mimokit.plan.types import PipelinePlan
+from mimokit.prediction.local_cpu.simulator import Operation, Receive, Send
+from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts
+
+UPDATE_KINDS = ("grad-sync", "optimizer")
+
+
+def programs_apart(step: StepCosts) -> list[list[Operation]]:
+    """Return the program of every rank."""
+    assert step.plan.pipeline is not None
+    return [
+        _RankProgram(step, step.plan.pipeline, rank).operations()
+        for rank in range(step.plan.world_size)
+    ]
+
+
+class _RankProgram:
+    def __init__(self, step: StepCosts, pipeline: PipelinePlan, rank: int) -> None:
+        self._step, self._pipeline, self._rank = step, pipeline, rank
+        self._stage = pipeline.stage_of(rank)
+        self._module = self._stage.module
+        self._edges = {edge.index: edge for edge in pipeline.graph.edges}
+
+    def operations(self) -> list[Operation]:
+        """Return all operations of a step."""
+        found: list[Operation] = []
+        for action in self._pipeline.actions(self._rank):
+            if action.kind not in UPDATE_KINDS:
+                found += self._operations(action)
+        return found + self._step.update(self._rank)
+
+    def _operations(self, action: Action) -> list[Operation]:
+        if action.kind == "load":
+            return self._load()
+        if action.kind == "forward":
+            return [self._step.one_pass(self._module, "forward", self._rank)]
+        if action.kind == "backward":
+            return [self._step.one_pass(self._module, "backward", self._rank)]
+        assert action.edge is not None
+        edge = self._edges[action.edge]
+        forward = action.kind.endswith("forward")
+        if action.kind.startswith("send"):
+            return self._send(edge, forward, action)
+        return self._receive(edge, forward, action)
+
+    def _load(self) -> list[Operation]:
+        batch = self._step.plan.batch.modules[self._module]
+        if self._rank not in batch.loads:
+            return []
+        return [self._step.load(batch.micro_batch_size)]
+
+    def _send(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
+        begin = (edge.index, forward, action.microbatch)
+        return [
+            Send(action.kind, self._step.costs.message(size), (*begin, self._rank, other, split))
+            for other, size, split in self._messages(edge, forward, sending=True)
+        ]
+
+    def _receive(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
+        begin = (edge.index, forward, action.microbatch)
+        found: list[Operation] = [
+            Receive(action.kind, self._step.costs.message(size), (*begin, other, self._rank, split))
+            for other, size, split in self._messages(edge, forward, sending=False)
+        ]
+        return found + self._share(edge, forward, action)
+
+    def _messages(
+        self, edge: StageEdge, forward: bool, sending: bool
+    ) -> list[tuple[int, float, int]]:
+        """Return (rank at the other end, bytes, number within the pair) per message."""
+        route = self._route(edge, forward)
+        if route is None:
+            module = self._step.module(self._module)
+            return [(self._peer(edge), module.hidden_bytes(self._step.samples(self._module)), 0)]
+        rows = self._step.module(edge.modality)
+        ends = [(t.source_rank, t.destination_rank, t.stop - t.start) for t in route.transfers]
+        if not sending:
+            ends = [(destination, source, count) for source, destination, count in ends]
+        seen: Counter[int] = Counter()
+        found = []
+        for mine, other, count in ends:
+            if mine == self._rank:
+                found.append((other, rows.row_bytes(count), seen[other]))
+                seen[other] += 1
+        return found
+
+    def _share(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
+        """Return how a group of receivers passes on among itself what came in."""
+        route = self._route(edge, forward)
+        members = next((g for g in route.groups if self._rank in g), None) if route else None
+        if route is None or members is None:
+            return []
+        samples = self._step.samples(self._module)
+        rows = self._step.module(edge.modality).row_bytes(samples)
+        share = self._step.broadcast if route.form == "leader" else self._step.gather
+        sizes = [rows]
+        if route.form == "leader" or not self._told_all(route):
+            sizes.insert(0, float(SCALAR_BYTES * samples))
+        return [operation for size in sizes for operation in share(action.kind, members, size)]
+
+    def _told_all(self, route: Route) -> bool:
+        """Whether what this rank receives counts the rows of all samples that its replica holds.
+
+        Else the ranks of the replica tell each other first.
+        """
+        batch = self._step.plan.batch.modules
+        samples = {rank: held for module in batch.values() for rank, held in module.samples.items()}
+        start, stop = samples[self._rank]
+        told = [
+            counted_samples(transfer.ends, samples)
+            for transfer in route.transfers
+            if transfer.destination_rank == self._rank
+        ]
+        return sum(last - first for first, last in told) == stop - start
+
+    def _route(self, edge: StageEdge, forward: bool) -> Route | None:
+        """Return the route of an edge between modules, None for one within a module."""
+        stages = self._pipeline.graph.stages
+        source, destination = stages[edge.source].module, stages[edge.destination].module
+        for bridge in self._step.plan.disjoint_bridges:
+            if (bridge.source, bridge.destination) == (source, destination):
+                return bridge.forward if forward else bridge.backward
+        return None
+
+    def _peer(self, edge: StageEdge) -> int:
+        """Return the rank at the other end of an edge within a module: same place, next stage."""
+        rank_map = self._step.plan.modules[self._module]
+        other = edge.destination if edge.source == self._stage.index else edge.source
+        place = {**rank_map.coordinates(self._rank)}
+        place["pp"] = self._pipeline.graph.stages[other].place
+        return rank_map.rank(**place)

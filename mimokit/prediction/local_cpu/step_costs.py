@@ -1,0 +1,157 @@
+"""The programs of all ranks for one training step: what the engine does, with CPU seconds.
+
+Modules on shared ranks follow the schedule of `mimokit.engine.schedule`, modules on ranks of their
+own the actions of the schedule plan. A pass is one piece with its tensor-parallel collectives: the
+ranks of a tensor-parallel group do the same at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mimokit.architecture.tokens import tokens_per_item
+from mimokit.config import ExperimentConfig
+from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.plan.types import LayoutPlan
+from mimokit.prediction.local_cpu import ring
+from mimokit.prediction.local_cpu.cost_model import CoreCosts
+from mimokit.prediction.local_cpu.held import Holding, rank_holdings
+from mimokit.prediction.local_cpu.module_costs import ModuleCosts, Way
+from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
+from mimokit.prediction.local_cpu.simulator import Meet, Operation, Work
+
+SCALAR_BYTES = 8
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """All that programs are written from.
+
+    Attributes:
+        config: of the layout, finalized.
+        plan: the layout.
+        costs: of this machine.
+        items: encoder -> items per sample, on average.
+    """
+
+    config: ExperimentConfig
+    plan: LayoutPlan
+    costs: CoreCosts
+    items: Mapping[str, float]
+
+    def module(self, name: str) -> ModuleCosts:
+        """Return the costs of a module."""
+        return ModuleCosts(
+            self.config, self.costs, self.plan.modules[name], self.items.get(name, 1.0)
+        )
+
+    def samples(self, name: str) -> int:
+        """Return the samples of a micro-batch on one replica of a module."""
+        return self.plan.batch.modules[name].micro_batch_size
+
+    def load(self, samples: int) -> Work:
+        """Return reading a batch."""
+        return Work("load", self.costs.piece("load", {"batch": 1, "sample": samples}))
+
+    def one_pass(self, name: str, way: Way, rank: int) -> Operation:
+        """Return a pass of a module on a rank."""
+        rank_map = self.plan.modules[name]
+        place = rank_map.coordinates(rank)["pp"]
+        seconds = self.module(name).seconds(way, self.samples(name), place)
+        members = rank_map.group_of(rank, "tp")
+        label = f"{name} {way}"
+        return Meet(label, seconds, members) if len(members) > 1 else Work(label, seconds)
+
+    def gather(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
+        """Return an all-gather whose result has `size` bytes."""
+        if len(members) == 1:
+            return []
+        return [Meet(label, self.costs.collective("all-gather", len(members), size), members)]
+
+    def broadcast(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
+        """Return a broadcast of `size` bytes."""
+        if len(members) == 1:
+            return []
+        return [Meet(label, self.costs.collective("broadcast", len(members), size), members)]
+
+    def all_reduce(
+        self, label: str, members: tuple[int, ...], numbers: int, rank: int
+    ) -> list[Operation]:
+        """Return what a rank does in an all-reduce of so many numbers."""
+        if len(members) == 1:
+            return []
+        seconds = self.costs.collective("all-reduce", len(members), NUMBER_BYTES * numbers)
+        return ring.all_reduce(label, members, seconds, numbers, rank)
+
+    def update(self, rank: int) -> list[Operation]:
+        """Return what follows the last backward: counting tokens, reduction, norm, optimizer."""
+        world = tuple(range(self.plan.world_size))
+        held = rank_holdings(self.config, self.plan, rank)
+        reduce = self.all_reduce("grad-sync", world, 1, rank)
+        work = self.costs.piece("step", {"step": 1})
+        for name, part in held.items():
+            members = self.plan.modules[name].group_of(rank, "cp", "dp")
+            reduce += self.all_reduce("grad-sync", members, part.numbers, rank)
+        whole = sum(held.values(), Holding(0, 0))
+        terms = {"step": 1, "module": len(held), "tensor": whole.tensors, "number": whole.numbers}
+        work += self.costs.piece("update", terms)
+        norm = self.all_reduce("grad-sync", world, 1, rank)
+        report = self.all_reduce("report", world, 3 + len(self.plan.modules), rank)
+        return [*reduce, *norm, Work("optimizer", work), *report]
+
+
+def step_costs(
+    config: ExperimentConfig,
+    plan: LayoutPlan,
+    costs: CoreCosts,
+    items_per_sample: Mapping[str, float] | None = None,
+) -> StepCosts:
+    """Return what programs are written from.
+
+    Args:
+        config: of the layout, finalized.
+        plan: the layout.
+        costs: of this machine.
+        items_per_sample: encoder -> items per sample, on average; by default the most that fit.
+
+    Raises:
+        ConfigError: the model has parts whose cost no calibration knows.
+    """
+    _check(config)
+    items = {
+        name: config.data.modality_seq_length(name)
+        / tokens_per_item(config.model.get_architecture(name))
+        for name in config.model.encoder_module_names
+    }
+    return StepCosts(config, plan, costs, {**items, **(items_per_sample or {})})
+
+
+def _check(config: ExperimentConfig) -> None:
+    problems = []
+    for name in plan_names(config):
+        own, sizes = config.model.get_architecture(name), config.model.get_parallelism(name)
+        known = {
+            "an audio encoder": own.modality == "audio",
+            "a text head": own.modality == "text" and name != config.model.llm_module_name,
+            "frozen": own.frozen,
+            "cut over context-parallel ranks": sizes.context_parallel > 1,
+            "cut over expert-parallel ranks": sizes.expert_parallel > 1,
+        }
+        problems += [
+            Problem(
+                name,
+                "architecture",
+                what,
+                f"Module '{name}' is {what}, whose CPU time is not calibrated; "
+                "predict on shared cores takes trained vision encoders and language models.",
+            )
+            for what, found in known.items()
+            if found
+        ]
+    refuse_if_any(problems)
+
+
+def plan_names(config: ExperimentConfig) -> tuple[str, ...]:
+    """Return all modules, the language model last."""
+    return (*config.model.encoder_module_names, config.model.llm_module_name)

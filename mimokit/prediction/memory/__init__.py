@@ -1,0 +1,22 @@
+"""Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
+
+from mimokit.architecture.parameters_on_rank import Held
+from mimokit.prediction.memory.activations import layer_activations
+from mimokit.prediction.memory.formulas import MemoryLine, memory_lines
+from mimokit.prediction.memory.in_flight import micro_batches_in_flight, micro_batches_through
+from mimokit.prediction.memory.stage import PARTS, stage_memory, total_bytes
+from mimokit.prediction.memory.states import Storage, state_bytes
+
+__all__ = [
+    "PARTS",
+    "Held",
+    "MemoryLine",
+    "Storage",
+    "layer_activations",
+    "memory_lines",
+    "micro_batches_in_flight",
+    "micro_batches_through",
+    "stage_memory",
+    "state_bytes",
+    "total_bytes",
+]

@@ -1,0 +1,100 @@
+"""Bytes that one rank holds for one module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
+from mimokit.architecture.parameters_on_rank import (
+    Module,
+    held_parameters,
+    layers_of,
+    net_of,
+    padded_vocab,
+)
+from mimokit.prediction.memory.activations import HALF, layer_activations, whole_layer
+from mimokit.prediction.memory.in_flight import micro_batches_in_flight
+from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
+
+LOGIT = HALF + 4
+"""Bytes of a logit: 16 bits, and 32 of the cross entropy."""
+PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
+
+
+def stage_memory(
+    module: Module,
+    sizes: ParallelSizes,
+    seq: Numbers,
+    micro_batches: Numbers,
+    stage: Numbers,
+    *,
+    samples: Numbers | None = None,
+    frozen: bool = False,
+    passes_gradient: bool = False,
+    held_for: Numbers | None = None,
+    storage: Storage = IN_HALF,
+) -> Mapping[str, Numbers]:
+    """Return the bytes on a rank of one stage, by part.
+
+    Args:
+        module: a language model, or an encoder with its projector.
+        sizes: how it is cut.
+        seq: tokens per sample of the module (an encoder: patches).
+        micro_batches: per optimizer step, m.
+        stage: index of the stage, 0 first.
+        samples: sequences of `seq` tokens per micro-batch on a rank, by default
+            `sizes.micro_batch`; an encoder sees several images per sample.
+        frozen: the module is not trained: no gradients, no optimizer, no activations kept.
+        passes_gradient: something before a frozen module is trained, for which it keeps what its
+            input's gradient takes: not the inputs of matrix products (Megatron's
+            `LinearWithFrozenWeight`).
+        held_for: micro-batches whose activations are held at once, where no pipeline schedule
+            decides it: a colocated encoder runs all of a step's before the first backward.
+        storage: bytes per number that depend on precision and training stack.
+    """
+    net = net_of(module)
+    count = sizes.micro_batch if samples is None else samples
+    tokens = count * seq / sizes.context
+    alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
+    layers = layers_of(module, sizes, stage)
+    product_input = 0.0 if frozen else storage.product_input
+    kept: Numbers = 0.0
+    for moe, count in ((None, layers.dense), (net.moe, layers.expert)):
+        if moe is not None or count is layers.dense:
+            kept = kept + count * layer_activations(
+                net, moe, sizes, tokens, seq, product_input=product_input
+            )
+    backward = 0.0 if frozen and not passes_gradient else 1.0
+    held = held_parameters(module, sizes, stage)
+    parts = dict(state_bytes(held, sizes, frozen=frozen, storage=storage))
+    parts["activations"] = backward * alive * kept
+    parts["logits"] = _logits(module, sizes, tokens, stage)
+    parts["buffers"] = _buffers(module, sizes, tokens, backward)
+    return parts
+
+
+def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
+    """Return the sum of all parts."""
+    return sum(parts.values())
+
+
+def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers) -> Numbers:
+    """Return bytes of the last stage's logits."""
+    if not isinstance(module, LanguageModel):
+        return 0.0 * tokens
+    rows = padded_vocab(module, sizes.tensor) / sizes.tensor
+    return np.equal(stage, sizes.pipeline - 1) * LOGIT * tokens * rows
+
+
+def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, backward: float) -> Numbers:
+    """Return bytes that live inside one layer only.
+
+    Full recompute rebuilds one layer at a time; sequence parallelism gathers one layer's input.
+    """
+    net = net_of(module)
+    rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * whole_layer(net, net.moe, sizes, tokens)
+    gathered = np.where(np.greater(sizes.sequence_shards, 1), HALF * net.hidden * tokens, 0)
+    return backward * (rebuilt + gathered)

@@ -1,0 +1,181 @@
+"""Seconds and bytes of one module, for one layout or an array of them: what modes put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mimokit.architecture import LanguageModel
+from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.prediction.hardware import Hardware
+from mimokit.prediction.memory import stage_memory, total_bytes
+from mimokit.prediction.step_time import ModuleStep, Setting, Software, Work, module_step
+from mimokit.prediction.step_time.collectives import gather
+from mimokit.prediction.workload import Workload
+
+
+@dataclass(frozen=True)
+class LanguageTerms:
+    """The language model alone.
+
+    Attributes:
+        sizes: its layouts.
+        micro_batches: per step.
+        step: its step without encoders.
+        first: bytes by part on the first stage.
+        last: bytes by part on the last stage.
+    """
+
+    sizes: ParallelSizes
+    micro_batches: Numbers
+    step: ModuleStep
+    first: Mapping[str, Numbers]
+    last: Mapping[str, Numbers]
+
+    @property
+    def memory(self) -> Numbers:
+        """Bytes of the fullest rank."""
+        return np.maximum(total_bytes(self.first), total_bytes(self.last))
+
+    @property
+    def update(self) -> Numbers:
+        """Seconds of what a step does once."""
+        return self.step.data + self.step.optimizer
+
+
+@dataclass(frozen=True)
+class EncoderTerms:
+    """One encoder with its projector.
+
+    Attributes:
+        sizes: its layouts.
+        forward: seconds of the forward passes of one replica's share of a step.
+        backward: the same of the backward passes.
+        update: seconds of what a step does once.
+        held: bytes of weights, gradients and optimizer.
+        activations: bytes of the activations of one micro-batch.
+        micro_batches: of one replica per step.
+        sample_bytes: bytes that cross to the language model per sample.
+        repeated: the same where each context-parallel rank encodes all inputs of its replica, None
+            where that is the same.
+    """
+
+    sizes: ParallelSizes
+    forward: Numbers
+    backward: Numbers
+    update: Numbers
+    held: Numbers
+    activations: Numbers
+    micro_batches: Numbers
+    sample_bytes: float
+    repeated: EncoderTerms | None = None
+
+    @property
+    def seconds(self) -> Numbers:
+        """Forward and backward of a step's share."""
+        return self.forward + self.backward
+
+    def memory(self, alive: Numbers) -> Numbers:
+        """Return bytes with the activations of so many micro-batches."""
+        return self.held + alive * self.activations
+
+
+def language_terms(
+    model: LanguageModel,
+    sizes: ParallelSizes,
+    workload: Workload,
+    hardware: Hardware,
+    software: Software,
+    *,
+    encoders_trained: bool = False,
+) -> LanguageTerms:
+    """Return the terms of the language model."""
+    micro_batches = workload.global_batch / (sizes.data * sizes.micro_batch)
+    frozen = model.name in workload.frozen
+    work = Work(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
+    setting = Setting(hardware, software, workload.precision)
+    step = module_step(model, sizes, work, setting, micro_batches)
+
+    def memory(stage: Numbers) -> Mapping[str, Numbers]:
+        return stage_memory(
+            model,
+            sizes,
+            workload.seq_length,
+            micro_batches,
+            stage,
+            frozen=frozen,
+            passes_gradient=encoders_trained,
+            storage=setting.storage,
+        )
+
+    return LanguageTerms(sizes, micro_batches, step, memory(0), memory(sizes.pipeline - 1))
+
+
+def encoder_terms(
+    branch: EncoderBranch,
+    sizes: ParallelSizes,
+    workload: Workload,
+    hardware: Hardware,
+    software: Software,
+    language_hidden: int,
+) -> EncoderTerms:
+    """Return the terms of an encoder; its projector is frozen with it."""
+    setting = Setting(hardware, software, workload.precision)
+    micro_batches = workload.global_batch / (sizes.data * sizes.micro_batch)
+    terms = _encoder_terms(branch, sizes, workload, setting, micro_batches, language_hidden)
+    if not np.any(np.greater(sizes.context, 1)):
+        return terms
+    uncut = replace(sizes, context=1, data=sizes.data * sizes.context)
+    repeated = _encoder_terms(branch, uncut, workload, setting, micro_batches, language_hidden)
+    return replace(terms, repeated=repeated)
+
+
+def _encoder_terms(
+    branch: EncoderBranch,
+    sizes: ParallelSizes,
+    workload: Workload,
+    setting: Setting,
+    micro_batches: Numbers,
+    language_hidden: int,
+) -> EncoderTerms:
+    seen = workload.input_of(branch)
+    sequences = seen.count * sizes.micro_batch * seen.imbalance
+    frozen = branch.name in workload.frozen
+    work = Work(seen.length, sequences, not frozen, passes_gradient=False)
+    step = module_step(branch, sizes, work, setting, micro_batches)
+    parts = stage_memory(
+        branch, sizes, seen.length, micro_batches, 0,
+        samples=sequences, frozen=frozen, held_for=1, storage=setting.storage,
+    )  # fmt: skip
+    held = parts["weights"] + parts["gradients"] + parts["optimizer"] + parts["buffers"]
+    share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
+    merge = getattr(branch.encoder, "merge", 1) ** 2
+    return EncoderTerms(
+        sizes=sizes,
+        forward=step.passes * share,
+        backward=step.passes * (1 - share),
+        update=step.data + step.optimizer,
+        held=held,
+        activations=parts["activations"],
+        micro_batches=micro_batches,
+        sample_bytes=2.0 * language_hidden * seen.count * seen.length / merge,
+    )
+
+
+def bridge_seconds(
+    encoder: EncoderTerms, language: ParallelSizes, workload: Workload, hardware: Hardware
+) -> Numbers:
+    """Return the seconds in which encoder outputs of a step reach language ranks on shared ranks.
+
+    Groups of max(d) / min(d) ranks gather in one direction; in the other each rank keeps its slice
+    (arXiv 2605.27678, sec. 3.1).
+    """
+    more = np.maximum(encoder.sizes.data, language.data)
+    fewer = np.minimum(encoder.sizes.data, language.data)
+    volume = encoder.sample_bytes * workload.global_batch / fewer
+    return np.where(
+        np.greater(more, fewer), gather(hardware, volume, np.maximum(1, more / fewer), 1), 0.0
+    )

@@ -1,0 +1,235 @@
+"""Seconds of one layer for one micro-batch on one rank, by what the time goes into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters import dense_layer, expert_layer
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.prediction.step_time.breakdown import Parts
+from mimokit.prediction.step_time.collectives import dispatch, members_in_domain, ring
+from mimokit.prediction.step_time.matmul import product_seconds
+from mimokit.prediction.step_time.system import HALF, Setting
+from mimokit.prediction.step_time.tensor import tensor_seconds
+
+FLASH_BACKWARD = 2.5
+"""Flash attention's backward has five products where its forward has two (arXiv 2205.14135)."""
+FUSED_KERNELS, UNFUSED_KERNELS = 12, 25
+"""Kernels of a dense layer's forward pass, of matrix products 4."""
+SHARDED_BYTES = 16
+"""Bytes through memory per parameter and micro-batch where weights are sharded too: cast after
+either of two gatherings (4 each), gradient written, read to be sent, its sum written and added."""
+SCORE_BYTES, SCORE_BYTES_BACKWARD = 13, 19
+"""Bytes moved per score without fusion. Forward: written, read and written by softmax and by
+dropout with its mask, read by the product with the values. Backward: the gradient is written, read
+and written by dropout with its mask and by softmax with its result, and read by two products; what
+dropout left is read by a third."""
+SCORES_PER_BLOCK = 4
+"""Heads times samples that Megatron's fused softmax takes at once; of another number it takes none
+and several kernels run in its place (`megatron/model/fused_softmax.py`, `is_kernel_available`)."""
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """What one layer takes, without recomputation.
+
+    Attributes:
+        forward: the forward pass.
+        backward: the backward pass of layer and input.
+        gradients: of a layer that is trained, adding the gradients of its weights to those of the
+            micro-batches before: seconds that do not depend on how many tokens there are.
+    """
+
+    forward: Parts
+    backward: Parts
+    gradients: Numbers
+
+
+def layer_time(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    visible: Numbers,
+    setting: Setting,
+) -> LayerTime:
+    """Return the seconds of one layer.
+
+    Args:
+        net: the layers.
+        moe: experts of this layer, or None for a dense one.
+        sizes: how the module is cut.
+        tokens: of one micro-batch on one rank, b s / c.
+        visible: tokens that a token attends to on average.
+        setting: what it runs on.
+    """
+    attention, backward_attention = _attention(net, sizes, tokens, visible, setting)
+    ring = _context(net, sizes, tokens, setting)
+    edges = setting.hardware.efficiency.kernel * _kernels(moe, sizes, setting)
+    matrix = product_seconds(net, moe, sizes, tokens, setting)
+    memory = setting.memory_seconds(_elementwise_bytes(net, moe, sizes, tokens, setting)) + edges
+    sent = _dispatch(net, moe, sizes, tokens, setting)
+    ahead, behind = tensor_seconds(net, moe, sizes, tokens, matrix, setting)
+    forward = Parts(
+        matrix,
+        attention,
+        memory,
+        ahead,
+        np.maximum(0.0, ring - attention),
+        _exposed_dispatch(sent, matrix + attention + memory, sizes, setting),
+    )
+    backward = Parts(
+        2 * matrix,
+        backward_attention,
+        2 * memory,
+        behind,
+        np.maximum(0.0, 2 * ring - backward_attention),
+        _exposed_dispatch(sent, 2 * (matrix + memory) + backward_attention, sizes, setting),
+    )
+    launch = _launch(net, moe, sizes, setting)
+    return LayerTime(
+        _launched(forward, launch, setting),
+        _launched(backward, launch, setting),
+        _gradients(net, moe, sizes, setting),
+    )
+
+
+def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting) -> Numbers:
+    """Return the kernels of a layer's forward pass; those of experts are one by one."""
+    software = setting.software
+    own = FUSED_KERNELS if software.fused_elementwise else UNFUSED_KERNELS
+    if moe is None:
+        return own
+    return own + software.expert_kernels * moe.experts / sizes.expert
+
+
+def _launch(
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting
+) -> Numbers:
+    """Return the seconds that the host takes for one pass of a layer.
+
+    It waits with each gather and scatter, of which all-reduces are two in one.
+    """
+    software = setting.software
+    waits = np.where(sizes.sequence_parallel, 4, 2) * np.greater(sizes.tensor, 1)
+    own = software.host_layer if moe is None else software.host_expert_layer
+    own = own + waits * software.host_collective
+    if not software.host_softmax:
+        return own
+    scores = net.heads / sizes.tensor * sizes.micro_batch
+    return own + software.host_softmax * np.not_equal(scores % SCORES_PER_BLOCK, 0)
+
+
+def _launched(parts: Parts, launch: Numbers, setting: Setting) -> Parts:
+    """Return a pass that takes at least what launching it takes."""
+    if setting.software.launches_ahead:
+        return parts.at_least(launch)
+    others = Parts(**{**vars(parts), "tensor": 0.0})
+    return others.at_least(launch) + Parts(tensor=parts.tensor)
+
+
+def _gradients(
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting
+) -> Numbers:
+    """Return the seconds of adding a micro-batch's gradients to those before: read and written."""
+    layer = dense_layer(net) if moe is None else expert_layer(net, moe)
+    held = layer.sharded / sizes.tensor + layer.replicated + layer.expert / sizes.expert
+    added = 2 * setting.software.main_gradient_bytes
+    return setting.memory_seconds(held * np.where(sizes.fully_sharded, SHARDED_BYTES, added))
+
+
+def core_flops(
+    net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers
+) -> Numbers:
+    """Return operations of a layer's attention core in one forward pass on one rank."""
+    return 2 * tokens * visible * net.heads * (net.qk_dim + net.v_dim) / sizes.tensor
+
+
+def _attention(
+    net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers, setting: Setting
+) -> tuple[Numbers, Numbers]:
+    """Return the seconds of the attention core, forward and backward.
+
+    Without fusion masked scores are computed too.
+    """
+    flops = core_flops(net, sizes, tokens, visible)
+    hardware, half = setting.hardware, setting.half
+    if setting.software.fused_attention:
+        seconds = flops / (hardware.peak_flops[half] * hardware.efficiency.attention)
+        return seconds, FLASH_BACKWARD * seconds
+    unmasked = 2 if net.causal else 1
+    scores = net.heads / sizes.tensor * tokens * visible * unmasked
+    products = setting.matrix_seconds(flops * unmasked, half)
+    return (
+        products + setting.memory_seconds(SCORE_BYTES * scores),
+        2 * products + setting.memory_seconds(SCORE_BYTES_BACKWARD * scores),
+    )
+
+
+def _elementwise_bytes(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    setting: Setting,
+) -> Numbers:
+    """Return bytes through memory in a forward pass: norms, residuals, rotation, activation, casts.
+
+    A norm reads and writes h numbers, a residual reads two and writes one; SwiGLU reads 2 f and
+    writes f, GELU reads f and writes f.
+    """
+    query, key = net.heads * net.qk_dim, net.kv_heads * net.qk_dim
+    outside = HALF * 2 * (2 + 3) * net.hidden / sizes.sequence_shards
+    turned = HALF * 2 * (query + key) * setting.software.rotates
+    inside: Numbers = turned
+    ffn = net.ffn if moe is None else moe.shared_ffn
+    activation = HALF * (3 if net.gated else 2)
+    inside = inside + activation * ffn
+    if not setting.software.fused_elementwise:
+        inside = inside + 2 * turned
+        outside = outside * 1.5
+    casts = setting.cast_bytes
+    inside = inside + casts * (query + ffn)
+    outside = outside + casts * 2 * net.hidden
+    if moe is not None:
+        copies = moe.top_k * net.hidden * HALF * setting.software.expert_passes
+        routed = moe.top_k * (activation * moe.ffn + casts * (net.hidden + moe.ffn))
+        inside = inside + copies + routed + 5 * 4 * moe.experts
+    return tokens * (outside + inside / sizes.tensor)
+
+
+def _context(net: Transformer, sizes: ParallelSizes, tokens: Numbers, setting: Setting) -> Numbers:
+    """Return seconds of passing keys and values once around the context-parallel ring."""
+    width = net.kv_heads * (net.qk_dim + net.v_dim) / sizes.tensor
+    volume = HALF * tokens * sizes.context * width
+    return ring(setting.hardware, volume, sizes.context, sizes.tensor)
+
+
+def _dispatch(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    setting: Setting,
+) -> Numbers:
+    """Return seconds of sending tokens to experts and back."""
+    if moe is None:
+        return 0.0
+    volume = HALF * net.hidden * tokens / sizes.tensor
+    return 2 * dispatch(setting.hardware, volume, sizes.expert, 1, moe.top_k)
+
+
+def _exposed_dispatch(
+    seconds: Numbers, compute: Numbers, sizes: ParallelSizes, setting: Setting
+) -> Numbers:
+    """Return what of the dispatch nothing hides.
+
+    Between domains Megatron runs it behind another micro-batch's layer, which an interleaved
+    schedule has at hand (`overlap_moe_expert_parallel_comm`).
+    """
+    inside = members_in_domain(setting.hardware, sizes.expert, 1)
+    hides = np.logical_and(np.less(inside, sizes.expert), np.greater(sizes.virtual, 1))
+    return np.where(hides, np.maximum(0.0, seconds - compute), seconds)

@@ -1,0 +1,135 @@
+"""The closed form of a step's pipeline: stages in turn, then the slowest over and over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module
+from mimokit.prediction.step_time.breakdown import Parts
+from mimokit.prediction.step_time.stage import (
+    StageTime,
+    Work,
+    boundary_time,
+    stage_time,
+    update_time,
+)
+from mimokit.prediction.step_time.system import Setting
+
+
+@dataclass(frozen=True)
+class ModuleStep:
+    """One step of one module alone.
+
+    Attributes:
+        work: the busiest stage's seconds over all micro-batches, by part.
+        forward: of `work`, seconds of forward passes.
+        pipeline: seconds of sending between stages that nothing hides.
+        bubble: seconds in which the busiest stage waits.
+        data: reduction of gradients and gathering of weights that nothing hides.
+        optimizer: seconds of the optimizer.
+        stages: first, middle and last stage for one micro-batch.
+    """
+
+    work: Parts
+    forward: Numbers
+    pipeline: Numbers
+    bubble: Numbers
+    data: Numbers
+    optimizer: Numbers
+    stages: tuple[StageTime, StageTime, StageTime]
+
+    @property
+    def passes(self) -> Numbers:
+        """Seconds of forward and backward of all micro-batches."""
+        return self.work.total + self.pipeline + self.bubble
+
+    @property
+    def total(self) -> Numbers:
+        """Seconds of the step."""
+        return self.passes + self.data + self.optimizer
+
+
+def module_step(
+    module: Module, sizes: ParallelSizes, work: Work, setting: Setting, micro_batches: Numbers
+) -> ModuleStep:
+    """Return one step of a module that runs alone.
+
+    A pipeline takes m times its slowest stage, and each other stage once; with v chunks per stage
+    a v-th of that (arXiv 2104.04473, sec. 2.2): exact for equal stages, a close bound otherwise.
+    """
+    last = sizes.pipeline - 1
+    middle = np.minimum(1, last)
+    first, between, end = (
+        stage_time(module, sizes, work, setting, one) for one in (0, middle, last)
+    )
+    stages = (first, between, end)
+    slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
+    hop = boundary_time(module, sizes, work, setting)
+    hidden = np.greater(sizes.virtual, 1)  # Megatron overlaps sends of interleaved schedules
+    busiest = _busiest(stages, slowest)
+    update = update_time(module, sizes, setting, 0)
+    return ModuleStep(
+        work=(busiest.forward + busiest.backward).times(micro_batches),
+        forward=busiest.forward.total * micro_batches,
+        pipeline=np.where(hidden, 0.0, 2 * hop * micro_batches) + 2 * hop * last,
+        bubble=(once - slowest) / sizes.virtual,
+        data=_exposed(update.reduce, update.gather, busiest, sizes, setting, micro_batches),
+        optimizer=update.optimizer,
+        stages=stages,
+    )
+
+
+def slowest_and_once(
+    first: Numbers, middle: Numbers, last: Numbers, pipeline: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Return the slowest of p stages, and the time of one micro-batch through all of them."""
+    slowest = np.maximum(np.maximum(first, middle), last)
+    between = np.maximum(0, pipeline - 2)
+    return slowest, np.where(np.equal(pipeline, 1), first, first + last + between * middle)
+
+
+def _busiest(stages: tuple[StageTime, ...], slowest: Numbers) -> StageTime:
+    """Return the slowest stage, per candidate."""
+    first, middle, last = stages
+    is_last, is_first = np.equal(last.total, slowest), np.equal(first.total, slowest)
+
+    def choose(name: str) -> Parts:
+        parts = [vars(getattr(stage, name)) for stage in (first, middle, last)]
+        return Parts(
+            **{
+                key: np.where(
+                    is_last, parts[2][key], np.where(is_first, parts[0][key], parts[1][key])
+                )
+                for key in parts[0]
+            }
+        )
+
+    return StageTime(choose("forward"), choose("backward"))
+
+
+def _exposed(
+    reduce: Numbers,
+    collect: Numbers,
+    stage: StageTime,
+    sizes: ParallelSizes,
+    setting: Setting,
+    micro_batches: Numbers,
+) -> Numbers:
+    """Return the data-parallel seconds that nothing hides.
+
+    Overlapped, the gradients of the last micro-batch are reduced behind its own backward and the
+    weights are gathered behind the first forward; with chunks, behind those of p micro-batches.
+    Fully sharded, weights are gathered for every forward and backward and gradients reduced every
+    time.
+    """
+    if not setting.software.overlaps_data:
+        return reduce + collect
+    window = np.where(np.greater(sizes.virtual, 1), np.minimum(sizes.pipeline, micro_batches), 1)
+    once = np.maximum(0.0, reduce - window * stage.backward.total)
+    once = once + np.maximum(0.0, collect - window * stage.forward.total)
+    each = np.maximum(0.0, collect - stage.forward.total)
+    each = each + np.maximum(0.0, collect + reduce - stage.backward.total)
+    return np.where(sizes.fully_sharded, micro_batches * each, once)

@@ -1,0 +1,270 @@
+"""When every stage of a predicted layout works on what, over one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mimokit.architecture.modules import Model
+from mimokit.plan.schedule import Schedule, Timeline, simulate
+from mimokit.plan.schedule.interleaved import Branch, Interleaved, on_the_clock
+from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.prediction.layout import Layout
+from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms, bridge_seconds
+from mimokit.prediction.pipeline import timed_pipeline
+from mimokit.prediction.prediction import predict, terms_of
+from mimokit.prediction.step_time import Software, load_software
+from mimokit.prediction.workload import Workload
+
+Work = Literal["forward", "backward", "bridge", "update"]
+
+MOST_BLOCKS = 10_000
+"""Stages times micro-batches above which nobody could tell one block from another."""
+MOST_CHUNKS = 2_000
+"""Stages of the language model times chunks times micro-batches, which are put on the clock one by
+one: about 0.1 s."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a stage does for a while.
+
+    Attributes:
+        lane: the stage, by its place in `PredictedTimeline.lanes`.
+        module: of which module it is, None for the update.
+        work: forward, backward, the bridge between modules on shared ranks, or the update:
+            gradients, optimizer and weights.
+        start: seconds from the begin of the step.
+        stop: seconds.
+        micro_batch: 0-based, None where it is of all.
+        chunk: of an interleaved stage, 0-based, None where it has one.
+    """
+
+    lane: int
+    module: str | None
+    work: Work
+    start: float
+    stop: float
+    micro_batch: int | None = None
+    chunk: int | None = None
+
+
+@dataclass(frozen=True)
+class PredictedTimeline:
+    """One predicted step.
+
+    Attributes:
+        lanes: the stages: a module's name, with the number of its stage where it has several.
+        blocks: what they do; between them they wait.
+        seconds: of the whole step, as `predict` says.
+    """
+
+    lanes: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    seconds: float
+
+
+def predict_timeline(
+    model: Model,
+    layout: Layout,
+    workload: Workload,
+    hardware: str | os.PathLike[str] | Hardware = "h100",
+    *,
+    software: str | Software = "megatron-bridge",
+) -> PredictedTimeline | None:
+    """Return when the stages of a layout work on what; arguments are those of `predict`.
+
+    A pipeline is that of the event simulation, stretched to what is predicted of all passes, which
+    for colocated layouts and for interleaved chunks comes from a closed form. Work of an encoder in
+    an interleaved first stage is not told apart from the chunks around it.
+
+    Returns:
+        The step, or None where none can be drawn: a share of a micro-batch, or more blocks than
+        anybody could look at.
+
+    Raises:
+        ConfigError: as `predict` does.
+    """
+    gpu, stack = load_hardware(hardware), load_software(software)
+    found = predict(model, layout, workload, gpu, software=stack)
+    language, encoders = terms_of(model, layout, workload, gpu, stack)
+    own = language.sizes
+    count = float(language.micro_batches)
+    stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
+    chunks = 0 if int(own.virtual) == 1 else int(own.virtual * own.pipeline)
+    if count != int(count) or stages * count > MOST_BLOCKS or chunks * count > MOST_CHUNKS:
+        return None
+    phases = layout.mode == "colocated"
+    before, after = _phases(layout, encoders, language, workload, gpu) if phases else ((), ())
+    passes = _passes(layout, language, encoders, gpu)
+    begin = sum(seconds for *_, seconds in before)
+    end = found.seconds - found.parts["update"] - sum(seconds for *_, seconds in after)
+    stretch = (end - begin) / max(one.stop for one in passes.blocks)
+    lanes = range(len(passes.lanes))
+    blocks = [
+        *_in_turn(before, lanes, 0.0),
+        *(
+            replace(one, start=begin + stretch * one.start, stop=begin + stretch * one.stop)
+            for one in passes.blocks
+        ),
+        *_in_turn(after, lanes, end),
+        *_in_turn(((None, "update", found.parts["update"]),), lanes,
+                  found.seconds - found.parts["update"]),
+    ]  # fmt: skip
+    return PredictedTimeline(passes.lanes, tuple(blocks), found.seconds)
+
+
+@dataclass(frozen=True)
+class _Passes:
+    lanes: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+def _passes(
+    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware
+) -> _Passes:
+    """Return all forward and backward passes of a pipeline, from 0 on."""
+    schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, hardware)
+    if int(language.sizes.virtual) > 1:
+        return _chunks(layout, language, schedule, forward[:, 0].tolist(), backward[:, 0].tolist())
+    timeline = simulate(schedule, forward, backward, crossing)
+    blocks = tuple(_pipeline(layout, timeline, encoders))
+    return _Passes(_lanes(schedule), blocks)
+
+
+def _chunks(
+    layout: Layout,
+    language: LanguageTerms,
+    schedule: Schedule,
+    forward: list[float],
+    backward: list[float],
+) -> _Passes:
+    """Return the passes of an interleaved pipeline; stages are those of a plain one."""
+    stages, name = schedule.graph.stages, layout.language
+    own = [stage.index for stage in stages if stage.module == name]
+    firsts = {stage.module: stage.index for stage in reversed(stages)}
+    branches = tuple(
+        Branch(each, int(layout.modules[each].pipeline), forward[first], backward[first])
+        for each, first in firsts.items()
+        if each != name
+    )
+    clock = on_the_clock(
+        Interleaved(
+            name,
+            int(language.sizes.virtual),
+            schedule.num_microbatches,
+            tuple(forward[index] for index in own),
+            tuple(backward[index] for index in own),
+            branches,
+        )
+    )
+    blocks = tuple(
+        Block(
+            firsts[module] + stage,
+            module,
+            "backward" if going_back else "forward",
+            start,
+            stop,
+            micro_batch,
+            chunk if module == name else None,
+        )
+        for (module, stage, chunk, micro_batch, going_back), (start, stop) in clock.items()
+    )
+    return _Passes(_lanes(schedule), blocks)
+
+
+Phase = tuple[str | None, Work, float]
+"""Module, what it does, and the seconds that it takes."""
+
+
+def _phases(
+    layout: Layout,
+    encoders: list[EncoderTerms],
+    language: LanguageTerms,
+    workload: Workload,
+    hardware: Hardware,
+) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
+    """Return what encoders on shared ranks do before the language model's passes, and after."""
+    before: list[Phase] = []
+    after: list[Phase] = []
+    for name, terms in zip(layout.modules, encoders, strict=False):
+        bridge = float(bridge_seconds(terms, language.sizes, workload, hardware))
+        before += [(name, "forward", float(terms.forward)), (name, "bridge", bridge)]
+        after += [(name, "bridge", bridge), (name, "backward", float(terms.backward))]
+    return tuple(before), tuple(after)
+
+
+def _in_turn(phases: tuple[Phase, ...], lanes: range, begin: float) -> Iterator[Block]:
+    for module, work, seconds in phases:
+        if seconds > 0:
+            for lane in lanes:
+                yield Block(lane, module, work, begin, begin + seconds)
+        begin += seconds
+
+
+def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderTerms]) -> Iterator[Block]:
+    tasks, stages = timeline.tasks, timeline.schedule.graph.stages
+    columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.backward)
+    times = (timeline.start, timeline.stop)
+    inside = _inside(layout, encoders, timeline)
+    for transfer, place, micro_batch, backward, start, stop in zip(
+        *(column.tolist() for column in (*columns, *times)), strict=True
+    ):
+        if transfer:
+            continue
+        work: Work = "backward" if backward else "forward"
+        shares = inside.get((place, backward), ())
+        whole = (*shares, (stages[place].module, 1 - sum(share for _, share in shares)))
+        width = stop - start
+        for module, share in whole[:: -1 if backward else 1]:  # what came last goes back first
+            until = start + share * width
+            if share > 0:
+                yield Block(place, module, work, start, until, micro_batch)
+            start = until
+
+
+def _inside(
+    layout: Layout, encoders: list[EncoderTerms], timeline: Timeline
+) -> dict[tuple[int, bool], tuple[tuple[str, float], ...]]:
+    """Return (stage, backward) -> encoder and its share of the work, in homogeneous mode.
+
+    An encoder of one stage lies in the first, one of as many as the language model in all.
+    """
+    if layout.mode != "homogeneous" or not encoders:
+        return {}
+    found: dict[tuple[int, bool], tuple[tuple[str, float], ...]] = {}
+    count = timeline.schedule.num_microbatches
+    busy = _busy(timeline)
+    for (stage, backward), seconds in busy.items():
+        shares = []
+        for name, terms in zip(layout.modules, encoders, strict=False):
+            own = terms.repeated or terms
+            if stage and int(own.sizes.pipeline) == 1:
+                continue
+            spent = float(own.backward if backward else own.forward) / count
+            shares.append((name, spent / seconds if seconds else 0.0))
+        found[stage, backward] = tuple(shares)
+    return found
+
+
+def _busy(timeline: Timeline) -> dict[tuple[int, bool], float]:
+    """Return (stage, backward) -> seconds of one micro-batch."""
+    tasks = timeline.tasks
+    columns = (tasks.transfer, tasks.place, tasks.backward, timeline.stop - timeline.start)
+    return {
+        (place, backward): seconds
+        for transfer, place, backward, seconds in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+        if not transfer
+    }
+
+
+def _lanes(schedule: Schedule) -> tuple[str, ...]:
+    modules = [stage.module for stage in schedule.graph.stages]
+    return tuple(
+        f"{stage.module} {stage.place}" if modules.count(stage.module) > 1 else stage.module
+        for stage in schedule.graph.stages
+    )

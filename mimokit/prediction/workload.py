@@ -1,0 +1,178 @@
+"""What one optimizer step computes, whatever the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from mimokit.architecture import (
+    AudioEncoder,
+    LanguageModel,
+    Model,
+    MultimodalModel,
+    TextEncoder,
+    VisionEncoder,
+)
+from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.parameters import active_stack_parameters
+from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.prediction.step_time.stage import visible_tokens
+
+
+@dataclass(frozen=True)
+class EncoderInput:
+    """What an encoder sees of one sample.
+
+    Attributes:
+        length: patches of one image, or positions of one window of audio.
+        count: images or windows per sample, on average.
+        imbalance: work of the fullest rank over that of the average rank; 1 is even.
+    """
+
+    length: int
+    count: float = 1.0
+    imbalance: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse_if_any(
+            Problem(
+                "workload", name, value, f"Encoder input: {name} is {value}; it must be {right}."
+            )
+            for name, value, least, right in (
+                ("length", self.length, 1, "a number of at least 1"),
+                ("count", self.count, 0, "a number of at least 0"),
+                ("imbalance", self.imbalance, 1, "a number of at least 1"),
+            )
+            if not least <= value < inf
+        )
+
+    @classmethod
+    def packed(cls, lengths: Sequence[int], samples: int = 1) -> EncoderInput:
+        """Return what stands for images of several sizes that are packed into one sequence.
+
+        An image attends to itself alone, so work goes with the sum of n (matrix products) and of
+        n^2 (attention). Equal images of sum n^2 / sum n patches, sum n over that many of them, have
+        both sums; lengths are whole, which leaves the second within half a patch.
+
+        Args:
+            lengths: patches of each image, or positions of each window.
+            samples: samples that hold them together.
+
+        Raises:
+            ConfigError: there is none, or one is empty.
+        """
+        refuse_if_any(
+            Problem("workload", "lengths", n, f"Encoder input: an image of {n} patches; give 1 up.")
+            for n in lengths or (0,)
+            if n < 1
+        )
+        total = sum(lengths)
+        length = round(sum(n * n for n in lengths) / total)
+        return cls(length, total / length / samples)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One optimizer step.
+
+    Attributes:
+        seq_length: tokens per sample of the language model, image tokens included.
+        global_batch: samples per step.
+        precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
+        inputs: encoder -> what it sees; an encoder left out sees one input of full size.
+        frozen: modules that are not trained.
+    """
+
+    seq_length: int
+    global_batch: int
+    precision: str = "bf16"
+    inputs: Mapping[str, EncoderInput] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        refuse_if_any(
+            Problem(
+                "workload",
+                name,
+                value,
+                f"Workload: {name} is {value}; it must be a whole number of at least 1.",
+            )
+            for name, value in (
+                ("seq_length", self.seq_length),
+                ("global_batch", self.global_batch),
+            )
+            if not isinstance(value, int | np.integer) or value < 1
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the language model per step."""
+        return self.seq_length * self.global_batch
+
+    def input_of(self, branch: EncoderBranch) -> EncoderInput:
+        """Return what an encoder sees of one sample."""
+        if branch.name in self.inputs:
+            return self.inputs[branch.name]
+        encoder = branch.encoder
+        if isinstance(encoder, VisionEncoder):
+            return EncoderInput(encoder.patches() + encoder.class_token)
+        return EncoderInput(encoder.tokens())
+
+
+def language_of(model: Model) -> LanguageModel:
+    """Return the language model of a model.
+
+    Raises:
+        ConfigError: it is an encoder alone.
+    """
+    if isinstance(model, MultimodalModel):
+        return model.language
+    if isinstance(model, VisionEncoder | AudioEncoder | TextEncoder):
+        sentence = (
+            f"Model '{model.name}': it is an encoder alone, and layouts are planned for models "
+            "with a language model; join them in a MultimodalModel."
+        )
+        refuse_if_any([Problem("model", "language", model.name, sentence)])
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def branches_of(model: Model) -> tuple[EncoderBranch, ...]:
+    """Return the encoders of a model."""
+    return model.branches if isinstance(model, MultimodalModel) else ()
+
+
+def step_flops(model: Model, workload: Workload) -> float:
+    """Return model FLOPs of a step: no recomputation, the causal half of attention.
+
+    Six per parameter that a token visits, two of them forward (arXiv 2104.04473, appendix, without
+    the embedding look-up); a frozen module forward only, and the gradient of its input where
+    something before it is trained.
+    """
+    language = language_of(model)
+    branches = branches_of(model)
+    passes = 3
+    if language.name in workload.frozen:
+        passes = 2 if any(branch.name not in workload.frozen for branch in branches) else 1
+    total = _flops(language, passes, workload.seq_length, workload.global_batch)
+    for branch in branches:
+        seen = workload.input_of(branch)
+        passes = 1 if branch.name in workload.frozen else 3
+        total += _flops(branch, passes, seen.length, seen.count * workload.global_batch)
+    return total
+
+
+def _flops(module: Module, passes: int, length: int, sequences: float) -> float:
+    net = net_of(module)
+    visited: float = active_stack_parameters(net)
+    if isinstance(module, LanguageModel):
+        visited += module.vocab * net.hidden * (1 + module.next_token_layers)
+    else:
+        merge = getattr(module.encoder, "merge", 1) ** 2
+        visited += module.encoder.parameters_outside_layers + module.projector.matrices / merge
+    core = net.layers * net.heads * (net.qk_dim + net.v_dim) * float(visible_tokens(net, length))
+    return 2 * passes * (visited + core) * length * sequences

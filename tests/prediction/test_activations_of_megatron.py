@@ -1,0 +1,128 @@
+"""Bytes of activations against what autograd really keeps of Megatron's layer, forward on a CPU.
+
+Its norms here know no sequence parallelism, and its attention core is not fused: one that keeps
+what flash attention keeps (query, key, value, output) stands in its place. RMSNorm, experts and
+latent attention run here in pieces that keep more than the fused ones on a GPU do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mimokit.architecture import Transformer
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.prediction.memory import layer_activations
+from tests.architecture.model_parallel import model_parallel
+
+SEQ, SAMPLES = 16, 2
+STATISTICS = 2 * 2 * 4
+"""Bytes per token of mean and deviation of both norms, which the formulas leave out."""
+GPT = Transformer(1, 64, 8, 8, 8, 256, gated=False, norm="layer")
+NETS = {
+    "GPT": GPT,
+    "grouped queries": Transformer(1, 64, 8, 2, 8, 256, gated=False, norm="layer"),
+    "wide heads": Transformer(1, 64, 8, 4, 16, 96, gated=False, norm="layer"),
+    "SwiGLU": Transformer(1, 64, 8, 2, 8, 160, norm="layer"),
+}
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_a_layer_keeps_what_the_formula_says(cluster, tensor: int) -> None:
+    tokens = SEQ * SAMPLES
+    sizes = ParallelSizes(tensor, sequence_parallel=False)
+    for saved in cluster.run(_saved_bytes, NETS, world_size=tensor):
+        for name, net in NETS.items():
+            expected = float(layer_activations(net, None, sizes, tokens, SEQ))
+            assert saved[name] - STATISTICS * tokens == expected, name
+
+
+def test_a_width_that_is_off_is_caught(cluster) -> None:
+    (saved,) = cluster.run(_saved_bytes, {"GPT": GPT}, world_size=1)
+    wrong = Transformer(1, 64, 8, 8, 8, 255, gated=False, norm="layer")
+    expected = float(layer_activations(wrong, None, ParallelSizes(), SEQ * SAMPLES, SEQ))
+    assert saved["GPT"] - STATISTICS * SEQ * SAMPLES != expected
+
+
+def _saved_bytes(nets: dict[str, Transformer]) -> dict[str, int]:
+    """Run a layer of each forward on the ranks of one tensor-parallel group; return bytes kept."""
+    import torch
+    import torch.distributed as dist
+
+    found = {}
+    with model_parallel(dist.get_world_size()):
+        for name, net in nets.items():
+            block = _block(net, dist.get_world_size())
+            weights = {weight.data_ptr() for weight in block.parameters()}
+            kept: dict[int, torch.Tensor] = {}
+
+            def keep(tensor: Any, weights: Any = weights, kept: Any = kept) -> Any:
+                if tensor.data_ptr() not in weights:
+                    kept[tensor.untyped_storage().data_ptr()] = tensor
+                return tensor
+
+            given = torch.randn(SEQ, SAMPLES, net.hidden, dtype=torch.bfloat16, requires_grad=True)
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                out = block(given, None)
+            found[name] = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+            del out
+    return found
+
+
+def _block(net: Transformer, tensor: int) -> Any:
+    import torch
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.transformer_block import TransformerBlock
+
+    config = TransformerConfig(
+        num_layers=1,
+        hidden_size=net.hidden,
+        num_attention_heads=net.heads,
+        num_query_groups=net.kv_heads,
+        kv_channels=net.head_dim,
+        ffn_hidden_size=net.ffn,
+        gated_linear_unit=net.gated,
+        activation_func=torch.nn.functional.silu if net.gated else torch.nn.functional.gelu,
+        add_bias_linear=False,
+        tensor_model_parallel_size=tensor,
+        params_dtype=torch.bfloat16,
+        bf16=True,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        use_cpu_initialization=True,
+        bias_activation_fusion=net.gated,
+        bias_dropout_fusion=False,
+        masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False,
+    )
+    block = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
+    block.layer_specs[0].submodules.self_attention.submodules.core_attention = _flash_core()
+    return TransformerBlock(config, block, post_layer_norm=False)
+
+
+def _flash_core() -> Any:
+    """Return an attention core that keeps query, key, value and output, each on its own."""
+    import torch
+
+    class Attend(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, *given: torch.Tensor) -> torch.Tensor:
+            query, key, value = (one.permute(1, 2, 0, 3) for one in given)
+            out = torch.nn.functional.scaled_dot_product_attention(
+                query, key, value, enable_gqa=True
+            )
+            out = out.permute(2, 0, 1, 3).contiguous()
+            context.save_for_backward(*(one.contiguous().clone() for one in given), out)
+            return out
+
+    class Core(torch.nn.Module):
+        def __init__(self, *_: Any, **__: Any) -> None:
+            super().__init__()
+
+        def forward(self, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Any:
+            out = Attend.apply(query, key, value)
+            return out.reshape(*out.shape[:2], -1)
+
+    return Core

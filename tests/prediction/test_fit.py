@@ -1,0 +1,45 @@
+"""The fit finds constants that were planted, outliers or not, and leaves models out as told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.benchmarks.prediction.fit import FOLDS, Job, fit, hardware_with, jobs
+from tests.benchmarks.prediction.predicted import predict_seconds
+from tests.benchmarks.prediction.rows import Measured
+from tests.prediction.test_judge import measured
+
+START = {"matrix h100": (0.6, 0.3, 0.95)}
+
+
+def planted(share: float) -> list[Measured]:
+    """Return runs as they would be if products sustained a share of the peak."""
+    rows = measured([1.0] * 4)
+    seconds = predict_seconds(rows, hardware_with({"matrix h100": share}))
+    return [replace(row, seconds=float(one)) for row, one in zip(rows, seconds, strict=True)]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_a_planted_constant_is_found(share: float) -> None:
+    assert fit(planted(share), START)["matrix h100"] == pytest.approx(share, rel=0.01)
+
+
+def test_a_run_that_took_twice_as_long_hardly_counts() -> None:
+    rows = 3 * planted(0.8)
+    plain = fit(rows, START)["matrix h100"]
+    rows[0] = replace(rows[0], seconds=2 * (rows[0].seconds or 0))
+    assert fit(rows, START)["matrix h100"] == pytest.approx(plain, rel=0.025)
+    # one of twelve: the mean of all logs moves by 6 %
+
+
+def test_a_fold_leaves_out_its_models_and_only_changes_the_gpus_they_ran_on() -> None:
+    left_out = sorted(FOLDS["llama 8b"])[0]
+    rows = measured([1.0] * 4)
+    rows[1] = replace(rows[1], model=replace(rows[1].model, name=left_out))
+    job = Job("llama 8b", FOLDS["llama 8b"], old=False)
+    assert left_out not in {row.name for row in job.rows(rows)}
+    assert len(job.rows(rows)) == 3
+    assert [one.name for one in jobs(rows) if not one.old] == ["all", "llama 8b"]
+    assert [one.name for one in jobs(rows) if one.old] == ["all"]

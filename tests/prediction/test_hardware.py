@@ -1,0 +1,102 @@
+"""Hardware by name and from files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from mimokit.config import ConfigError
+from mimokit.prediction.hardware import hardware_names, load_hardware, save_hardware
+
+
+def test_all_gpus_are_shipped_with_their_sources() -> None:
+    wanted = {"a100", "h100", "h200", "b200", "b300", "gb200", "gb300"}
+    assert wanted <= set(hardware_names())
+    for name in hardware_names():
+        sources = load_hardware(name).sources
+        assert {"peak", "memory_gib", "domain", "network"} <= set(sources)
+
+
+def test_efficiency_is_a_share() -> None:
+    for name in hardware_names():
+        efficiency = load_hardware(name).efficiency
+        shares = (*efficiency.matrix.values(), efficiency.attention, efficiency.memory)
+        assert all(0 < share <= 1 for share in shares)
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_a_file_of_ones_own(tmp_path: Path, suffix: str) -> None:
+    mine = replace(load_hardware("h100"), name="this machine", memory_gib=16.0)
+    path = save_hardware(mine, tmp_path / f"mine.{suffix}")  # JSON is YAML
+    assert load_hardware(path) == mine
+    assert load_hardware(str(path)) == mine
+
+
+def test_yaml_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "laptop.yaml"
+    path.write_text(
+        """
+name: laptop
+memory_gib: 8
+memory_bandwidth: 2.0e+10
+peak_flops: {fp32: 1.0e+11}
+domain_ranks: 4
+domain: {bandwidth: 4.0e+9, latency: 1.0e-5}
+network: {bandwidth: 1.0e+9, latency: 1.0e-4}
+efficiency: {matrix: {fp32: 0.5}, attention: 0.2, memory: 0.7, links: 1, network: 1, kernel: 0}
+""",
+        encoding="utf-8",
+    )
+    laptop = load_hardware(path)
+    assert laptop.precisions == ("fp32",)
+    assert laptop.domain.latency == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"memory_gib": None}, "memory_gib must be a number above 0"),
+        ({"memory_bandwidth": -1}, r"memory_bandwidth \(-1\) must be a number above 0"),
+        ({"speed": 3}, r"speed \(3\) is none of name, memory_gib"),
+        ({"domain": {"bandwidth": 1.0}}, "domain.latency is missing"),
+        ({"network": 7}, r"network \(7\) must be a mapping"),
+        ({"peak_flops": {"bf16": "fast"}}, r"peak_flops.bf16 \(fast\) must be a number"),
+        ({"peak_flops": {"fp32": 1e12}}, "efficiency.matrix.bf16 .* has no peak_flops"),
+    ],
+    ids=str,
+)
+def test_bad_files(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps({**asdict(load_hardware("h100")), **change}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=words) as refused:
+        load_hardware(path)
+    assert "bad.json" in str(refused.value)
+
+
+def test_a_share_above_one(tmp_path: Path) -> None:
+    content = asdict(load_hardware("h100"))
+    content["efficiency"]["memory"] = 80
+    path = tmp_path / "percent.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"efficiency.memory \(80\) is a share"):
+        load_hardware(path)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_hardware(tmp_path / "nowhere.json")
+    missing = tmp_path / "empty.json"
+    missing.write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="peak_flops is missing"):
+        load_hardware(missing)
+
+
+def test_unknown_names_offer_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"GPU 'h1000': .* did you mean .*h100"):
+        load_hardware("h1000")
+    for none in (None, 3):
+        with pytest.raises(ConfigError, match=f"GPU '{none}': there is no such GPU; "):
+            load_hardware(none)  # type: ignore[arg-type]

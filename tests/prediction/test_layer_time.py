@@ -1,0 +1,182 @@
+"""One layer's seconds: what hides collectives, what experts and gradients add, what waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters import dense_layer, expert_layer
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.step_time import Setting, Work, load_software, module_step
+from mimokit.prediction.step_time.collectives import gather
+from mimokit.prediction.step_time.layer import LayerTime, layer_time
+from mimokit.prediction.step_time.matmul import products
+from mimokit.prediction.step_time.system import HALF
+from mimokit.prediction.step_time.tensor import tensor_seconds
+
+H100 = load_hardware("h100")
+BRIDGE = load_software("megatron-bridge")
+NET = Transformer(32, 4096, 32, 8, 128, 14336)
+EXPERTS = MixtureOfExperts(experts=64, top_k=4, ffn=1024)
+TOKENS = 8192.0
+
+
+def exposed(
+    overlap: str, t: int, matrix: float, moe: MixtureOfExperts | None = None
+) -> tuple[float, float]:
+    setting = Setting(H100, replace(BRIDGE, tensor_overlap=overlap), "fp8")
+    found = tensor_seconds(NET, moe, ParallelSizes(t), TOKENS, matrix, setting)
+    return float(found[0]), float(found[1])
+
+
+def one_gather(t: int) -> float:
+    return float(gather(H100, HALF * NET.hidden * TOKENS, t, 1))
+
+
+@pytest.mark.parametrize("overlap", ["none", "async", "pipelined"])
+def test_one_rank_has_no_collectives(overlap: str) -> None:
+    assert exposed(overlap, 1, 1.0) == (0, 0)
+
+
+def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -> LayerTime:
+    """Return a layer of GPT on A100 with the stack of 2021, changed."""
+    net = Transformer(1, 64 * heads, heads, heads, 64, 256 * heads, gated=False, norm="layer")
+    sizes = ParallelSizes(t, micro_batch=micro_batch, sequence_parallel=False)
+    software = replace(load_software("megatron-2021"), **changes)  # type: ignore[arg-type]
+    setting = Setting(load_hardware("a100"), software, "fp16")
+    return layer_time(net, None, sizes, 1024.0 * micro_batch, 512.0, setting)
+
+
+@pytest.mark.parametrize(("heads", "micro_batch", "t"), [(16, 1, 8), (6, 1, 1), (16, 1, 16)])
+def test_a_softmax_that_does_not_fit_its_blocks_takes_longer_to_launch(
+    heads: int, micro_batch: int, t: int
+) -> None:
+    launch = 1.0  # long enough that nothing else counts
+    uneven = plain(heads, micro_batch, t, host_layer=launch, host_softmax=0.5).forward
+    assert float(uneven.total - uneven.tensor) == pytest.approx(1.5)
+    even = plain(heads, 4 * micro_batch, t, host_layer=launch, host_softmax=0.5).forward
+    assert float(even.total - even.tensor) == pytest.approx(1.0)
+
+
+def test_collectives_come_on_top_where_the_host_does_not_launch_ahead() -> None:
+    waiting = plain(t=4, host_layer=1.0, launches_ahead=False).forward
+    ahead = plain(t=4, host_layer=1.0, launches_ahead=True).forward
+    assert float(waiting.tensor) > 0
+    assert float(waiting.total) == pytest.approx(float(ahead.total + waiting.tensor))
+    assert float(ahead.total) == pytest.approx(1.0)
+
+
+def test_unfused_scores_move_more_bytes_backward() -> None:
+    layer = plain()
+    memory = load_hardware("a100").memory_bandwidth * load_hardware("a100").efficiency.memory
+    scores = 16 * 1024 * 1024
+    more = float(layer.backward.attention - 2 * layer.forward.attention)
+    assert more == pytest.approx((19 - 2 * 13) * scores / memory)
+
+
+def test_learned_positions_turn_nothing() -> None:
+    turned = plain(rotates=True).forward.memory - plain(rotates=False).forward.memory
+    memory = load_hardware("a100").memory_bandwidth * load_hardware("a100").efficiency.memory
+    assert float(turned) == pytest.approx(2 * HALF * 2 * 1024 * 1024 / memory)
+
+
+def test_in_pieces_beside_long_products_one_piece_stays() -> None:
+    forward, backward = exposed("pipelined", 4, matrix=1.0)
+    assert forward == pytest.approx(4 * one_gather(4) / 4)
+    assert backward == pytest.approx(2 * one_gather(4) / 4)
+
+
+def test_what_products_are_too_short_for_stays_too() -> None:
+    whole = 4 * one_gather(4)
+    forward, _ = exposed("pipelined", 4, matrix=0.0)
+    assert forward == pytest.approx(whole)
+    assert exposed("async", 4, matrix=0.0) == pytest.approx((whole, 1.5 * whole))
+    assert exposed("none", 4, matrix=0.0) == pytest.approx((whole, whole))
+
+
+def test_products_of_four_bits_and_experts_are_not_in_pieces() -> None:
+    assert not Setting(load_hardware("b200"), BRIDGE, "nvfp4").pipelines_tensor
+    assert Setting(load_hardware("b200"), BRIDGE, "mxfp8").pipelines_tensor
+    forward, _ = exposed("pipelined", 4, 1.0, EXPERTS)
+    assert forward == pytest.approx(2 * one_gather(4))  # those around attention, whole
+
+
+def test_products_visit_all_weights_once() -> None:
+    for name in ("llama-3-8b", "qwen3-30b-a3b", "deepseek-v3"):
+        model = load_model(name)
+        assert isinstance(model, LanguageModel)
+        for moe in (None, model.net.moe):
+            found = products(model.net, moe, ParallelSizes(1))
+            halves = products(model.net, moe, ParallelSizes(2))
+            weights = sum(float(one.weights) for one in found)
+            layer = dense_layer(model.net) if moe is None else expert_layer(model.net, moe)
+            assert weights == pytest.approx(layer.active, rel=1e-3)  # norms and biases aside
+            assert sum(float(one.weights) for one in halves) < weights
+
+
+def test_narrow_experts_move_more_per_operation() -> None:
+    """A narrow expert writes as much as a wide one and multiplies less."""
+    (wide,) = [one for one in products(NET, None, ParallelSizes()) if one.width == 4096][1:]
+    narrow = products(NET, EXPERTS, ParallelSizes())[1]
+    assert narrow.outputs / narrow.weights > 2 * wide.outputs / wide.weights
+
+
+def test_each_expert_of_a_rank_starts_kernels_of_its_own() -> None:
+    setting = Setting(H100, replace(BRIDGE, expert_kernels=6.0), "bf16")
+    few, many = (
+        layer_time(NET, EXPERTS, ParallelSizes(expert=e, data=64), TOKENS, 2048.0, setting)
+        for e in (64, 8)
+    )
+    more = float(many.forward.memory - few.forward.memory)
+    assert more == pytest.approx(6 * (8 - 1) * H100.efficiency.kernel)
+
+
+def test_adding_gradients_takes_as_long_for_few_tokens_and_longer_for_sharded_weights() -> None:
+    setting = Setting(H100, BRIDGE, "bf16")
+
+    def seconds(tokens: float, sharded: bool = False) -> float:
+        sizes = ParallelSizes(data=64, fully_sharded=sharded)
+        return float(layer_time(NET, None, sizes, tokens, 2048.0, setting).gradients)
+
+    assert seconds(TOKENS) == seconds(1.0) > 0
+    assert seconds(TOKENS, sharded=True) > seconds(TOKENS)
+
+
+def test_a_frozen_model_adds_no_gradients() -> None:
+    model = load_model("llama-3-8b")
+    assert isinstance(model, LanguageModel)
+    model = replace(model, vocab=128)  # logits and their loss count too
+    setting = Setting(H100, BRIDGE, "bf16")
+    trained, frozen = (
+        module_step(model, ParallelSizes(data=8), Work(4096, 1, on), setting, 8)
+        for on in (True, False)
+    )
+    one = layer_time(model.net, None, ParallelSizes(data=8), 4096.0, 2048.0, setting)
+    less = float(trained.work.memory - frozen.work.memory)
+    assert less == pytest.approx(8 * model.net.layers * float(one.gradients), rel=1e-3)
+
+
+def test_hosts_of_tensor_parallel_ranks_wait_for_each_other() -> None:
+    setting = Setting(H100, replace(BRIDGE, host_layer=1e-3, host_collective=1e-3), "bf16")
+    alone, together = (
+        layer_time(NET, None, ParallelSizes(t), 64.0, 32.0, setting).forward.total for t in (1, 8)
+    )
+    assert float(alone) == pytest.approx(1e-3)
+    assert float(together) == pytest.approx(5e-3)
+    plain = ParallelSizes(np.array([8]), sequence_parallel=False)
+    assert float(layer_time(NET, None, plain, 64.0, 32.0, setting).forward.total[0]) == (
+        pytest.approx(3e-3)
+    )
+
+
+def test_a_chip_sustains_the_same_in_all_products_that_have_it() -> None:
+    for product, chip in (("gb200", "b200"), ("gb300", "b300"), ("h200", "h100")):
+        rates = [
+            one.peak_flops["bf16"] * one.efficiency.matrix["bf16"]
+            for one in (load_hardware(product), load_hardware(chip))
+        ]
+        assert rates[0] == pytest.approx(rates[1], rel=1e-2)

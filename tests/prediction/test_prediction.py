@@ -1,0 +1,124 @@
+"""Predictions as a whole: what every mode says, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mimokit.architecture import MultimodalModel, load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config import ConfigError
+from mimokit.prediction import Layout, Workload, predict
+
+WORKLOAD = Workload(seq_length=2048, global_batch=64)
+
+
+def llava() -> MultimodalModel:
+    model = load_model("llava-1.5-7b")
+    assert isinstance(model, MultimodalModel)
+    return model
+
+
+def layout(mode: str, encoder: ParallelSizes, language: ParallelSizes) -> Layout:
+    return Layout(mode, {"images": encoder, llava().language.name: language})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "gpus"),
+    [
+        (layout("homogeneous", ParallelSizes(2, data=4), ParallelSizes(2, data=4)), 8),
+        (layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2)), 8),
+        (layout("heterogeneous", ParallelSizes(data=2), ParallelSizes(2, 2, data=4)), 18),
+    ],
+    ids=str,
+)
+def test_parts_make_up_the_step(chosen: Layout, gpus: int) -> None:
+    found = predict(llava(), chosen, WORKLOAD, "h100", price_per_gpu_hour=2.0)
+    assert chosen.gpus == gpus
+    assert sum(found.parts.values()) == pytest.approx(found.seconds)
+    assert found.low < found.seconds < found.high
+    assert found.fits
+    assert 0 < found.utilisation < 1
+    hours = found.seconds / 3600 * gpus
+    cost = hours * 2.0 / (WORKLOAD.tokens / 1e6)
+    assert found.dollars_per_million_tokens == pytest.approx(cost)
+
+
+def test_a_missing_module_is_named() -> None:
+    alone = Layout("colocated", {llava().language.name: ParallelSizes(data=8)})
+    with pytest.raises(ConfigError, match="Module 'images': the layout has no sizes for it"):
+        predict(llava(), alone, WORKLOAD)
+
+
+@pytest.mark.parametrize(
+    ("modules", "words"),
+    [
+        ({}, "it has sizes of no module"),
+        (
+            {"sound": ParallelSizes(), "images": ParallelSizes(), "x": ParallelSizes()},
+            "Module 'sound'",
+        ),
+        (
+            {"images": ParallelSizes(), "x": ParallelSizes(tensor=0)},
+            "tensor is 0; it must be above",
+        ),
+        ({"images": ParallelSizes()}, "Module 'images': the layout has no sizes for it"),
+    ],
+    ids=["none", "unknown", "zero", "no language model"],
+)
+def test_bad_layouts(modules: dict[str, ParallelSizes], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        predict(llava(), Layout("colocated", modules), WORKLOAD)
+
+
+def test_unknown_hardware_offers_the_nearest() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(data=8))
+    with pytest.raises(ConfigError, match="h100"):
+        predict(llava(), chosen, WORKLOAD, "h10")
+
+
+def test_a_precision_the_hardware_lacks_is_refused() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(data=8))
+    with pytest.raises(ConfigError, match="fp16"):
+        predict(llava(), chosen, Workload(2048, 64, precision="fp8"), "a100")
+
+
+@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+@pytest.mark.parametrize("context", [1, 2])
+def test_memory_lines_add_up_to_the_fullest_rank(mode: str, context: int) -> None:
+    """Modules that share ranks fill the same one; each line is the product of its factors."""
+    language = ParallelSizes(2, 2, context=context, data=4 // context)
+    own = ParallelSizes(2, context=context, data=4 // context)
+    encoder = own if mode == "homogeneous" else ParallelSizes(data=16)
+    found = predict(llava(), layout(mode, encoder, language), WORKLOAD)
+    for lines in found.lines.values():
+        for line in lines:
+            assert math.prod(line.factors.values()) == pytest.approx(line.bytes)
+    sums = [sum(parts.values()) for parts in found.memory.values()]
+    fullest = max(sums) if mode == "heterogeneous" else sum(sums)
+    assert found.peak_memory == pytest.approx(fullest)
+
+
+def test_every_number_has_its_formula() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2))
+    rows = {
+        (row["module"], row["part"]): row
+        for row in predict(llava(), chosen, WORKLOAD).memory_rows()
+    }
+    optimizer = rows[llava().language.name, "optimizer"]
+    assert optimizer["formula"] == "bytes × parameters on the rank × share after sharding"
+    assert optimizer["numbers"].startswith("12 × ")
+    assert optimizer["numbers"].endswith("× 0.5")
+    kept = rows["images", "activations"]
+    assert "micro-batches in flight" in kept["formula"]
+    assert "2205.05198" in kept["source"]
+
+
+def test_a_prediction_says_what_it_is() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2))
+    text = str(predict(llava(), chosen, WORKLOAD, price_per_gpu_hour=2.0))
+    assert "tokens/s" in text
+    assert "GiB: fits" in text
+    assert "dollars per million tokens" in text
+    assert "dollars" not in str(predict(llava(), chosen, WORKLOAD))

@@ -1,0 +1,182 @@
+"""Step times: what must hold whatever the constants are, and the three modes against each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mimokit.architecture import LanguageModel, MultimodalModel, load_model
+from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, ParallelSizes
+from mimokit.config.runtime import DeploymentMode
+from mimokit.prediction import (
+    EncoderInput,
+    Layout,
+    Workload,
+    outcome_of,
+    predict,
+    step_flops,
+    terms_of,
+)
+from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.step_time import Setting, Work, load_software, module_step
+from mimokit.prediction.step_time.collectives import gather, ring, send
+
+H100 = load_hardware("h100")
+BRIDGE = load_software("megatron-bridge")
+WORKLOAD = Workload(seq_length=2048, global_batch=64)
+
+
+def language(name: str = "llama-3-8b") -> LanguageModel:
+    model = load_model(name)
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def llava() -> MultimodalModel:
+    model = load_model("llava-1.5-7b")
+    assert isinstance(model, MultimodalModel)
+    return model
+
+
+def layout(mode: DeploymentMode, encoder: ParallelSizes, own: ParallelSizes) -> Layout:
+    return Layout(mode, {"images": encoder, llava().language.name: own})
+
+
+def closed_form(chosen: Layout, workload: Workload = WORKLOAD) -> float:
+    own, encoders = terms_of(llava(), chosen, workload, H100, BRIDGE)
+    return float(outcome_of(chosen.mode, own, encoders, workload, H100).seconds)
+
+
+def test_flops_of_a_step_are_six_per_parameter_and_the_causal_half_of_attention() -> None:
+    model = language()
+    tokens = WORKLOAD.tokens
+    visited = model.parameters - model.vocab * model.net.hidden  # no embedding look-up
+    norms = (2 * model.net.layers + 1) * model.net.hidden
+    attention = 12 * model.net.layers * model.net.heads * model.net.head_dim * 2048 / 2
+    expected = tokens * (6 * (visited - norms) + attention)
+    assert step_flops(model, WORKLOAD) == pytest.approx(expected, rel=1e-4)
+
+
+def test_no_prediction_is_faster_than_the_peak() -> None:
+    for name in ("llama-3-8b", "qwen3-30b-a3b", "deepseek-v3"):
+        model = language(name)
+        sizes = ParallelSizes(4, 4, expert=8 if model.net.moe else 1, data=2, micro_batch=1)
+        found = predict(model, Layout("homogeneous", {name: sizes}), WORKLOAD)
+        assert 0 < found.utilisation < 1
+
+
+def test_an_array_of_layouts_is_each_of_them() -> None:
+    model = language("qwen3-30b-a3b")
+    many = ParallelSizes(
+        tensor=np.array([1, 2, 4]), pipeline=np.array([4, 2, 1]), virtual=np.array([2, 1, 1]),
+        context=np.array([1, 2, 1]), expert=np.array([4, 8, 8]), data=8, micro_batch=1,
+        recompute=np.array([0, 1, 2]),
+    )  # fmt: skip
+    setting = Setting(H100, BRIDGE, "fp8")
+    together = module_step(model, many, Work(4096, 1), setting, 16).total
+    for index in range(3):
+        alone = module_step(model, many.take(index), Work(4096, 1), setting, 16).total
+        assert float(together[index]) == pytest.approx(float(alone))
+
+
+def test_recomputing_costs_another_forward_pass() -> None:
+    model, setting = language(), Setting(H100, BRIDGE, "bf16")
+    sizes = ParallelSizes(data=8)
+    plain = module_step(model, sizes, Work(4096, 1), setting, 8)
+    again = module_step(model, replace(sizes, recompute=RECOMPUTE_FULL), Work(4096, 1), setting, 8)
+    longer = float(again.total - plain.total) / float(plain.forward)
+    assert 0.8 < longer < 1  # of the forward pass, logits are not computed again
+
+
+def test_each_micro_batch_on_its_way_is_begun_once() -> None:
+    model, sizes = language("llama-2-7b"), ParallelSizes(pipeline=4, data=2)
+    at_once = replace(BRIDGE, host_micro_batch=0.0)
+    begun = replace(BRIDGE, host_micro_batch=0.01)
+    plain, longer = (
+        module_step(model, sizes, Work(4096, 1), Setting(H100, one), 16).passes
+        for one in (at_once, begun)
+    )
+    assert float(longer - plain) == pytest.approx((16 + 3) * 0.01)
+
+
+def test_equal_stages_wait_as_narayanan_says() -> None:
+    """(p - 1) / m of the ideal time, a v-th of it with v chunks (arXiv 2104.04473, sec. 2.2)."""
+    model = replace(language("llama-2-7b"), vocab=128)
+    setting = Setting(H100, BRIDGE, "bf16")
+    for chunks in (1, 2):
+        sizes = ParallelSizes(pipeline=4, virtual=chunks, data=2)
+        step = module_step(model, sizes, Work(4096, 1), setting, 16)
+        share = float(step.bubble / step.work.total)
+        assert share == pytest.approx(3 / 16 / chunks, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        layout("homogeneous", ParallelSizes(2, data=2), ParallelSizes(2, 4, data=2)),
+        layout("heterogeneous", ParallelSizes(data=2), ParallelSizes(2, 2, data=2)),
+        layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(1, 4, data=2)),
+    ],
+    ids=str,
+)
+def test_the_closed_form_is_close_to_the_simulation(chosen: Layout) -> None:
+    simulated = predict(llava(), chosen, WORKLOAD).seconds
+    assert closed_form(chosen) == pytest.approx(simulated, rel=0.05)
+
+
+def test_a_colocated_step_is_three_phases_in_turn() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
+    own, (encoder,) = terms_of(llava(), chosen, WORKLOAD, H100, BRIDGE)
+    found = outcome_of("colocated", own, [encoder], WORKLOAD, H100)
+    phases = encoder.seconds + float(found.bridge) + own.step.passes + float(found.update)
+    assert float(found.seconds) == pytest.approx(float(phases))
+    assert float(found.encoder) == pytest.approx(float(encoder.forward + encoder.backward))
+
+
+def test_uneven_frames_make_the_encoder_phase_longer() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
+    even = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0)})
+    uneven = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0, imbalance=1.5)})
+    (first,), (second,) = (
+        terms_of(llava(), chosen, one, H100, BRIDGE)[1] for one in (even, uneven)
+    )
+    longer = float(second.seconds / first.seconds)
+    assert 1.3 < longer < 1.5  # starting kernels takes as long as before
+    assert closed_form(chosen, uneven) > closed_form(chosen, even)
+
+
+def test_context_ranks_repeat_an_encoder_that_shares_their_pipeline() -> None:
+    """Cutting the sequence does not cut its images: a rank encodes as much as without."""
+    whole = layout("homogeneous", ParallelSizes(2, data=2), ParallelSizes(2, data=2))
+    cut = ParallelSizes(2, context=4, data=2)
+    _, (plain,) = terms_of(llava(), whole, WORKLOAD, H100, BRIDGE)
+    _, (apart,) = terms_of(llava(), layout("homogeneous", cut, cut), WORKLOAD, H100, BRIDGE)
+    assert apart.repeated is not None
+    assert float(apart.repeated.seconds) == pytest.approx(float(plain.seconds))
+    assert float(apart.repeated.activations) == 4 * float(apart.activations)
+
+
+def test_an_encoder_on_all_stages_unbalances_none() -> None:
+    own = ParallelSizes(2, 4, data=2)
+    first = closed_form(layout("homogeneous", ParallelSizes(2, data=2), own))
+    spread = closed_form(layout("homogeneous", ParallelSizes(2, 4, data=2), own))
+    assert spread < first
+
+
+def test_a_frozen_encoder_has_no_backward() -> None:
+    chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
+    frozen = replace(WORKLOAD, frozen=frozenset({"images"}))
+    _, (encoder,) = terms_of(llava(), chosen, frozen, H100, BRIDGE)
+    assert float(encoder.backward) == pytest.approx(0, abs=1e-4)
+    assert float(encoder.forward) > 0
+
+
+def test_collectives_of_one_rank_take_no_time_and_rings_end_at_a_port() -> None:
+    assert float(gather(H100, 1e9, 1, 1)) == 0
+    assert float(ring(H100, 1e9, 1, 1)) == 0
+    port = H100.network.bandwidth * H100.efficiency.network
+    assert float(ring(H100, 1e9, 16, 1)) > 1e9 * 15 / 16 / port
+    assert float(gather(H100, 1e9, 16, 1)) < float(ring(H100, 1e9, 16, 1))
+    assert float(send(H100, 1e9, 1)) < float(send(H100, 1e9, 8))
