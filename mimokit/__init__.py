@@ -25,14 +25,14 @@ if TYPE_CHECKING:
         preset_names,
     )
     from mimokit.experiment.calibration import calibrate
+    from mimokit.layout_search import Constraints, search
     from mimokit.plan.layout import plan as plan
-    from mimokit.plan.search import Constraints, search
     from mimokit.prediction import EncoderInput, Layout, Workload, predict
     from mimokit.prediction.hardware import load_hardware
 
 _HOMES = {
     "ConfigError": "mimokit.config",
-    "Constraints": "mimokit.plan.search",
+    "Constraints": "mimokit.layout_search",
     "DataConfig": "mimokit.config",
     "EncoderInput": "mimokit.prediction",
     "ExperimentConfig": "mimokit.config",
@@ -52,7 +52,7 @@ _HOMES = {
     "load_preset": "mimokit.config",
     "predict": "mimokit.prediction",
     "preset_names": "mimokit.config",
-    "search": "mimokit.plan.search",
+    "search": "mimokit.layout_search",
 }
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
 ]
 
 _ROOMS = (
+    "layout_search",
     "prediction",
     "analysis",
     "architecture",

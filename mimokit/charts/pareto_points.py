@@ -8,7 +8,7 @@ import altair as alt
 
 from mimokit.charts import axes, palette
 from mimokit.charts.table import inline, layered
-from mimokit.plan.search import SearchResult
+from mimokit.layout_search import SearchResult
 from mimokit.prediction import Prediction
 
 PICK = "picked"

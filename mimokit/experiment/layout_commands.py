@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mimokit.architecture import Model
     from mimokit.config import ConfigError
     from mimokit.experiment.layout_files import LayoutFile, Searched
+    from mimokit.layout_search import SearchProgress, SearchResult
     from mimokit.plan.exchange import Imported
-    from mimokit.plan.search import SearchProgress, SearchResult
 
 File = Annotated[
     str,
@@ -99,8 +99,8 @@ def search(
     --global-batch.
     """
     from mimokit.experiment.layout_files import searched
-    from mimokit.plan.search import MODES, Constraints
-    from mimokit.plan.search import search as find
+    from mimokit.layout_search import MODES, Constraints
+    from mimokit.layout_search import search as find
 
     with refusals(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what was cut stands in the tables
@@ -255,7 +255,7 @@ def _format(form: str) -> Any:
 
 
 def _model(name: str | None) -> Model | None:
-    from mimokit.plan.search import resolve_source
+    from mimokit.layout_search import resolve_source
     from mimokit.prediction import Workload
 
     return None if name is None else resolve_source(name, Workload(1, 1))[0]
@@ -284,7 +284,7 @@ def _unwritable(output: Path, error: OSError) -> ConfigError:
 
 
 def _show_search(result: SearchResult, top: int) -> None:
-    from mimokit.plan.search import result_to_rich
+    from mimokit.layout_search import result_to_rich
 
     console = _console()
     console.print(result_to_rich(result, top))

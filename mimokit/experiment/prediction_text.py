@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.plan.search import PART_WORDS, seconds_text
+from mimokit.layout_search import PART_WORDS, seconds_text
 from mimokit.prediction import Prediction
 
 GIB = 2**30

@@ -1,7 +1,7 @@
 """Sizes that no training stack can build: what they cut does not come out even.
 
 The rules are Megatron-Core's (`TransformerConfig.__post_init__`, `initialize_model_parallel`). A
-search drops such sizes by arrays, `mimokit.plan.search.rules`; here one layout is refused.
+search drops such sizes by arrays, `mimokit.layout_search.rules`; here one layout is refused.
 """
 
 from __future__ import annotations

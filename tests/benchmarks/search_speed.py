@@ -6,10 +6,10 @@ import statistics
 import time
 from typing import Any
 
-from mimokit.plan.search import SearchTask, resolve_source, search
-from mimokit.plan.search.enumerate import enumerate_modules
-from mimokit.plan.search.scan import Scan, batches
-from mimokit.plan.search.tables import make_tables
+from mimokit.layout_search import SearchTask, resolve_source, search
+from mimokit.layout_search.cost_tables import make_tables
+from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.prediction import Workload
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software

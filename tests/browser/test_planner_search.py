@@ -15,7 +15,7 @@ HETEROGENEOUS = "preset:llava_7b_heterogeneous"
 # A search of a model with more modules takes this long by itself.
 SLOWER = """
 import time
-from mimokit.plan.search.scan import Scan
+from mimokit.layout_search.evaluate import Scan
 quick = Scan.see
 def see(scan, batch):
     time.sleep(0.02)

@@ -7,7 +7,7 @@ import pytest
 from mimokit import charts
 from mimokit.charts import renderer
 from mimokit.charts.pareto_points import PICK
-from mimokit.plan.search import SearchResult, search
+from mimokit.layout_search import SearchResult, search
 from mimokit.prediction import Workload
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import mimokit
 from mimokit.experiment import layout_commands
 from mimokit.experiment.cli import app
-from mimokit.plan.search import SearchProgress
+from mimokit.layout_search import SearchProgress
 
 PRESET = "preset:llava_7b_heterogeneous"
 SAMPLES = ["--seq-length", "4096", "--global-batch", "16"]

@@ -12,8 +12,8 @@ import pytest
 
 import mimokit
 from mimokit.config import load_preset
+from mimokit.layout_search import SearchProgress, SearchResult
 from mimokit.plan.exchange import layout_of_config
-from mimokit.plan.search import SearchProgress, SearchResult
 from mimokit_widgets import LayoutPlanner, ParetoView
 from mimokit_widgets.pictures.found_layouts import ROWS, found_layouts, layouts_shown
 from mimokit_widgets.planner import background_search, paths
@@ -39,7 +39,7 @@ def result() -> SearchResult:
 
 def slow(monkeypatch: pytest.MonkeyPatch, until: threading.Event) -> None:
     """Let a search report one half and go on until it is cancelled, as a large one would."""
-    import mimokit.plan.search as room
+    import mimokit.layout_search as room
 
     own = room.search
 
@@ -83,7 +83,7 @@ def test_a_search_takes_the_gpu_and_the_number_that_are_asked_for() -> None:
 def test_every_layout_that_is_found_loads_as_one_edit(
     monkeypatch: pytest.MonkeyPatch, objective: str
 ) -> None:
-    import mimokit.plan.search as room
+    import mimokit.layout_search as room
 
     own = room.search
     monkeypatch.setattr(room, "search", partial(own, objective=objective))
@@ -237,7 +237,7 @@ def test_an_error_of_the_search_itself_becomes_a_sentence(monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("mimokit.plan.search.search", fail)
+    monkeypatch.setattr("mimokit.layout_search.search", fail)
     state = searched(Driver()).session.search.state
     assert state.sentence == "The search ended with an error: MemoryError"
 

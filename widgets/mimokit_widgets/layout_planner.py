@@ -22,7 +22,7 @@ from mimokit_widgets.planner.starts import start
 from mimokit_widgets.staying_widget import StayingWidget
 
 if TYPE_CHECKING:
-    from mimokit.plan.search import SearchResult
+    from mimokit.layout_search import SearchResult
     from mimokit.prediction import Layout
 
 Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]

@@ -7,7 +7,7 @@ from typing import Any
 
 import traitlets
 
-from mimokit.plan.search import SearchResult
+from mimokit.layout_search import SearchResult
 from mimokit_widgets.by_identity import ByIdentity
 from mimokit_widgets.layout_planner import LayoutPlanner
 from mimokit_widgets.modules import joined_modules, joined_styles

@@ -12,6 +12,7 @@ import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
+from mimokit.layout_search import search
 from mimokit.plan.exchange import (
     config_of_layout,
     layout_of_config,
@@ -19,7 +20,6 @@ from mimokit.plan.exchange import (
     to_yaml,
     workload_of_config,
 )
-from mimokit.plan.search import search
 from mimokit.prediction import Layout, Workload, predict
 
 CONFIGS = sorted(Path(__file__).parents[3].glob("configs/digits_*.yaml"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit.charts.palette import module_colors
 
 if TYPE_CHECKING:
-    from mimokit.plan.search import SearchResult
+    from mimokit.layout_search import SearchResult
     from mimokit.prediction import Layout, Prediction
 
 ROWS = 8
@@ -31,7 +31,7 @@ def place_of(layout: Layout | None, shown: Sequence[Prediction]) -> int:
 
 def found_layouts(result: SearchResult) -> dict[str, Any]:
     """Return what the browser draws of a search: `layouts_shown`, and what is said about them."""
-    from mimokit.plan.search.show import title
+    from mimokit.layout_search.report import title
 
     front = {id(one) for one in result.pareto}
     shown = layouts_shown(result)
@@ -57,7 +57,7 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
 
 
 def _layout(one: Prediction, on_front: bool) -> dict[str, Any]:
-    from mimokit.plan.search import seconds_text
+    from mimokit.layout_search import seconds_text
     from mimokit.prediction.layout import sizes_text
 
     seconds, memory = seconds_text(one.seconds), f"{one.peak_memory / GIB:.1f} GiB"

@@ -13,7 +13,7 @@ from mimokit_widgets.planner.limits import MOST_RANKS
 from mimokit_widgets.planner.supposed import Supposed
 
 if TYPE_CHECKING:
-    from mimokit.plan.search import SearchProgress, SearchResult
+    from mimokit.layout_search import SearchProgress, SearchResult
 
 Status = Literal["idle", "running", "cancelling", "done", "failed"]
 GOING_ON: tuple[Status, ...] = ("running", "cancelling")
@@ -121,7 +121,7 @@ class BackgroundSearch:
 
     def _search(self, config: ExperimentConfig, gpus: int, supposed: Supposed) -> SearchResult:
         # Nobody should wait for the search to be imported before it is asked for.
-        from mimokit.plan.search import search
+        from mimokit.layout_search import search
 
         # What was cut stands in the result; a thread has no cell to warn below.
         warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))

@@ -10,7 +10,7 @@ from mimokit.config import ConfigError, ExperimentConfig
 from mimokit_widgets.planner.supposed import Supposed
 
 if TYPE_CHECKING:
-    from mimokit.plan.search import SearchTask
+    from mimokit.layout_search import SearchTask
     from mimokit.prediction import Layout
 
 

@@ -32,7 +32,7 @@ from mimokit_widgets.planner.supposed import Supposed, supposed_of
 from mimokit_widgets.resolved import resolved_config
 
 if TYPE_CHECKING:
-    from mimokit.plan.search import SearchTask
+    from mimokit.layout_search import SearchTask
     from mimokit.prediction import Layout
 
 Message = Mapping[str, Any]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.search.constraints import DIMENSIONS
-from mimokit.plan.search.facts import ModuleFacts
-from mimokit.plan.search.rules import RULES
-from mimokit.plan.search.space import Axes
+from mimokit.layout_search.constraints import DIMENSIONS
+from mimokit.layout_search.facts import ModuleFacts
+from mimokit.layout_search.rules import RULES
+from mimokit.layout_search.space import Axes
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.search.constraints import DIMENSIONS, EVERY_MODULE, Constraints
-from mimokit.plan.search.enumerate import enumerate_modules
-from mimokit.plan.search.finalists import make_layout
-from mimokit.plan.search.pairs import TOO_SLOW
-from mimokit.plan.search.scan import Scan, batches
-from mimokit.plan.search.tables import make_tables
-from mimokit.plan.search.task import SearchTask
+from mimokit.layout_search.constraints import DIMENSIONS, EVERY_MODULE, Constraints
+from mimokit.layout_search.cost_tables import make_tables
+from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.finalists import make_layout
+from mimokit.layout_search.pairs import TOO_SLOW
+from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.layout import sizes_text
 
 MOST_GPUS = 16_384

@@ -17,7 +17,7 @@ from mimokit.architecture import (
     VisionEncoder,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.search import SearchTask
+from mimokit.layout_search import SearchTask
 from mimokit.prediction import Layout, Prediction, predict
 
 Space = Mapping[str, Sequence[int]]

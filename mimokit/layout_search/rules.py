@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, Numbers, ParallelSizes
-from mimokit.plan.search.facts import ModuleFacts
+from mimokit.layout_search.facts import ModuleFacts
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mimokit.plan.search.explain import explain
-from mimokit.plan.search.show import result_to_html, result_to_rich
-from mimokit.plan.search.task import SearchTask
-from mimokit.plan.search.why_not import WhyNot, why_not
+from mimokit.layout_search.explain import explain
+from mimokit.layout_search.report import result_to_html, result_to_rich
+from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.search.constraints import MODES
-from mimokit.plan.search.front import front
-from mimokit.plan.search.scan import Kept, Scan
-from mimokit.plan.search.space import spread
+from mimokit.layout_search.constraints import MODES
+from mimokit.layout_search.evaluate import Kept, Scan
+from mimokit.layout_search.pareto import front
+from mimokit.layout_search.space import spread
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.placement import in_first_stage
 

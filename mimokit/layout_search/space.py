@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
-from mimokit.plan.search.constraints import DIMENSIONS, Constraints
-from mimokit.plan.search.facts import ModuleFacts
+from mimokit.layout_search.constraints import DIMENSIONS, Constraints
+from mimokit.layout_search.facts import ModuleFacts
 
 Axes = Mapping[str, tuple[int, ...]]
 """Dimension -> values to try, in the order of `DIMENSIONS`."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.plan.search.candidates import Candidates
-from mimokit.plan.search.pairs import ALONE_TOO_LARGE
-from mimokit.plan.search.task import SearchTask
+from mimokit.layout_search.candidates import Candidates
+from mimokit.layout_search.pairs import ALONE_TOO_LARGE
+from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Layout, terms_of
 from mimokit.prediction.memory import total_bytes
 from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mimokit.plan.search.candidates import Candidates
+from mimokit.layout_search.candidates import Candidates
 
 MOST_LAYOUTS = 40_000_000
 """Combinations of module sizes that a search evaluates at most, about five seconds' worth."""

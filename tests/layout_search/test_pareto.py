@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.plan.search.front import front, lower_edges
+from mimokit.layout_search.pareto import front, lower_edges
 
 POINTS = st.lists(
     st.tuples(st.integers(1, 4), st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=40

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.config.runtime import DeploymentMode
-from mimokit.plan.search.constraints import MODES, score
-from mimokit.plan.search.front import lower_edges
-from mimokit.plan.search.pairs import (
+from mimokit.layout_search.constraints import MODES, score
+from mimokit.layout_search.cost_tables import Tables
+from mimokit.layout_search.pairs import (
     TOO_FEW_SAMPLES,
     TOO_MUCH_MEMORY,
     TOO_SLOW,
     UNEQUAL_REPLICAS,
 )
-from mimokit.plan.search.rules import RULES
-from mimokit.plan.search.tables import Tables
-from mimokit.plan.search.task import SearchTask
+from mimokit.layout_search.pareto import lower_edges
+from mimokit.layout_search.rules import RULES
+from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import outcome_of
 from mimokit.prediction.placement import in_first_stage
 

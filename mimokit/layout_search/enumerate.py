@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.config.problems import ConfigError, Problem
-from mimokit.plan.search.bounds import bounded
-from mimokit.plan.search.candidates import Candidates, candidates
-from mimokit.plan.search.facts import facts_of
-from mimokit.plan.search.space import axes_of
-from mimokit.plan.search.tables import fitting_alone
-from mimokit.plan.search.task import SearchTask
+from mimokit.layout_search.bounds import bounded
+from mimokit.layout_search.candidates import Candidates, candidates
+from mimokit.layout_search.cost_tables import fitting_alone
+from mimokit.layout_search.facts import facts_of
+from mimokit.layout_search.space import axes_of
+from mimokit.layout_search.task import SearchTask
 
 
 def enumerate_modules(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from mimokit.config.problems import Problem, refuse_if_any, unknown_name
-from mimokit.plan.search.constraints import (
+from mimokit.layout_search.constraints import (
     EVERY_MODULE,
     LANGUAGE,
     Constraints,
@@ -19,15 +19,15 @@ from mimokit.plan.search.constraints import (
     check_objective,
     score,
 )
-from mimokit.plan.search.enumerate import enumerate_modules
-from mimokit.plan.search.finalists import Finalists, choose_finalists
-from mimokit.plan.search.missing import nothing_fits
-from mimokit.plan.search.progress import CancelCheck, ProgressCallback, SearchProgress
-from mimokit.plan.search.result import SearchResult
-from mimokit.plan.search.scan import Scan, batches
-from mimokit.plan.search.source import ModelSource, resolve_source
-from mimokit.plan.search.tables import make_tables
-from mimokit.plan.search.task import SearchTask
+from mimokit.layout_search.cost_tables import make_tables
+from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.finalists import Finalists, choose_finalists
+from mimokit.layout_search.infeasible import nothing_fits
+from mimokit.layout_search.progress import CancelCheck, ProgressCallback, SearchProgress
+from mimokit.layout_search.result import SearchResult
+from mimokit.layout_search.source import ModelSource, resolve_source
+from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Prediction, Workload
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.step_time import Software, load_software

@@ -13,12 +13,12 @@ import pytest
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.search import Constraints, SearchProgress, SearchResult, search
-from mimokit.plan.search import bounds as bounds_file
-from mimokit.plan.search import space as space_file
-from mimokit.plan.search.explain import neighbours
+from mimokit.layout_search import Constraints, SearchProgress, SearchResult, search
+from mimokit.layout_search import bounds as bounds_file
+from mimokit.layout_search import space as space_file
+from mimokit.layout_search.explain import neighbours
 from mimokit.prediction import Layout, Workload
-from tests.plan.search.small import language, model
+from tests.layout_search.small import language, model
 
 WORKLOAD = Workload(2048, 16)
 

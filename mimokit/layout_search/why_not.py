@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.plan.search.constraints import score
-from mimokit.plan.search.facts import facts_of
-from mimokit.plan.search.limits import broken_limits
-from mimokit.plan.search.pairs import broken_pairs
-from mimokit.plan.search.rules import broken_rules
-from mimokit.plan.search.task import SearchTask
-from mimokit.plan.search.words import GIB, differences, differences_text, seconds_text
+from mimokit.layout_search.constraints import score
+from mimokit.layout_search.facts import facts_of
+from mimokit.layout_search.limits import broken_limits
+from mimokit.layout_search.pairs import broken_pairs
+from mimokit.layout_search.rules import broken_rules
+from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.words import GIB, differences, differences_text, seconds_text
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.placement import check_sizes
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from mimokit.plan.search.words import COLUMNS, row_of
+from mimokit.layout_search.words import COLUMNS, row_of
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from mimokit.plan.search.result import SearchResult
+    from mimokit.layout_search.result import SearchResult
 
 ROWS = 10
 REASONS = 8

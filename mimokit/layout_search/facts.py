@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.plan.search.task import SearchTask
+from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Workload
 
 

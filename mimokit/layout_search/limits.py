@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
-from mimokit.plan.search.constraints import DIMENSIONS
-from mimokit.plan.search.task import SearchTask
-from mimokit.plan.search.words import GIB, seconds_text
+from mimokit.layout_search.constraints import DIMENSIONS
+from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.words import GIB, seconds_text
 from mimokit.prediction import Prediction
 
 

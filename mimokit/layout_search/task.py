@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from mimokit.architecture import Model
 from mimokit.architecture.modules import EncoderBranch, LanguageModel
-from mimokit.plan.search.constraints import Constraints, Objective
+from mimokit.layout_search.constraints import Constraints, Objective
 from mimokit.prediction import Layout, Prediction, Workload, predict
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.step_time import Software

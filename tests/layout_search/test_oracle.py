@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mimokit.plan.search import DIMENSIONS, Constraints, SearchTask, search
-from mimokit.plan.search import candidates as candidates_file
-from mimokit.plan.search.enumerate import enumerate_modules
-from mimokit.plan.search.finalists import layout_of
-from mimokit.plan.search.rules import RULES
-from mimokit.plan.search.scan import Scan, batches
-from mimokit.plan.search.tables import make_tables
+from mimokit.layout_search import DIMENSIONS, Constraints, SearchTask, search
+from mimokit.layout_search import candidates as candidates_file
+from mimokit.layout_search.cost_tables import make_tables
+from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.finalists import layout_of
+from mimokit.layout_search.rules import RULES
 from mimokit.prediction import Workload, outcome_of, terms_of
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software
-from tests.plan.search.small import Brute, brute_force, model, without_sizes
+from tests.layout_search.small import Brute, brute_force, model, without_sizes
 
 EVERYTHING = 100_000
 

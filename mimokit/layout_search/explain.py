@@ -11,9 +11,9 @@ from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_NONE,
     ParallelSizes,
 )
-from mimokit.plan.search.task import SearchTask
-from mimokit.plan.search.why_not import broken_sentences
-from mimokit.plan.search.words import GIB, PART_WORDS, differences_text, seconds_text
+from mimokit.layout_search.task import SearchTask
+from mimokit.layout_search.why_not import broken_sentences
+from mimokit.layout_search.words import GIB, PART_WORDS, differences_text, seconds_text
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.placement import in_first_stage
 
