@@ -82,6 +82,7 @@ __all__ = [
 ]
 
 _ROOMS = (
+    "interop",
     "layout_search",
     "prediction",
     "analysis",

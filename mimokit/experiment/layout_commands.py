@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mimokit.architecture import Model
     from mimokit.config import ConfigError
     from mimokit.experiment.layout_files import LayoutFile, Searched
+    from mimokit.interop import Imported
     from mimokit.layout_search import SearchProgress, SearchResult
-    from mimokit.plan.exchange import Imported
 
 File = Annotated[
     str,

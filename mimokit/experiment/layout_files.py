@@ -16,8 +16,7 @@ from mimokit.config import (
     load_experiment_config,
 )
 from mimokit.config.inheritance import PRESET_PREFIX
-from mimokit.layout_search import resolve_source
-from mimokit.plan.exchange import (
+from mimokit.interop import (
     Imported,
     from_bridge,
     from_megatron_arguments,
@@ -29,6 +28,7 @@ from mimokit.plan.exchange import (
     to_yaml,
     workload_of_config,
 )
+from mimokit.layout_search import resolve_source
 from mimokit.prediction import Layout, Workload
 
 Format = Literal["yaml", "bridge", "megatron", "torchrun", "slurm"]

@@ -69,7 +69,7 @@ def test_slots() -> None:
 
 def test_predictions_know_no_tags() -> None:
     from mimokit.architecture.from_config import model_of_config
-    from mimokit.plan.exchange import layout_of_config, workload_of_config
+    from mimokit.interop import layout_of_config, workload_of_config
     from mimokit.prediction import predict
 
     config = apart(4096)

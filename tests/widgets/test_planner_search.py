@@ -12,8 +12,8 @@ import pytest
 
 import mimokit
 from mimokit.config import load_preset
+from mimokit.interop import layout_of_config
 from mimokit.layout_search import SearchProgress, SearchResult
-from mimokit.plan.exchange import layout_of_config
 from mimokit_widgets import LayoutPlanner, ParetoView
 from mimokit_widgets.pictures.found_layouts import ROWS, found_layouts, layouts_shown
 from mimokit_widgets.planner import background_search, paths

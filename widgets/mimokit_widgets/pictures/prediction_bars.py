@@ -27,7 +27,7 @@ def prediction_bars(
     """
     # The predictor takes its time to import; nobody should wait for it before it is asked for.
     from mimokit.architecture.from_config import model_of_config
-    from mimokit.plan.exchange import layout_of_config, workload_of_config
+    from mimokit.interop import layout_of_config, workload_of_config
     from mimokit.prediction import predict, predict_timeline
 
     picture: dict[str, Any] = {"step": [], "memory": [], "timeline": None}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def same_task(config: ExperimentConfig, task: SearchTask) -> bool:
     """Return whether a config, every data_parallel known, has the model and step of a search."""
     from mimokit.architecture.from_config import model_of_config
-    from mimokit.plan.exchange import workload_of_config
+    from mimokit.interop import workload_of_config
 
     try:
         model, workload = model_of_config(config.model), workload_of_config(config)
@@ -42,7 +42,7 @@ def config_with(
     Raises:
         ConfigError: no config has such a layout.
     """
-    from mimokit.plan.exchange import config_of_layout
+    from mimokit.interop import config_of_layout
 
     kept = next((one for one in configs if one is not None and same_task(one, task)), None)
     model = None if kept is not None else task.model

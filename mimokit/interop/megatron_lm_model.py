@@ -11,8 +11,8 @@ from mimokit.architecture import (
     Transformer,
 )
 from mimokit.architecture.modules import VOCABULARY_MULTIPLE
-from mimokit.plan.exchange.imported import refused
-from mimokit.plan.exchange.megatron_options import WHERE, Options, number, word
+from mimokit.interop.imported import refused
+from mimokit.interop.megatron_options import WHERE, Options, number, word
 from mimokit.prediction.placement import LANGUAGE
 
 _NEEDED = ("num-layers", "hidden-size", "num-attention-heads")

@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Mapping
 
-from mimokit.plan.exchange.imported import refused
+from mimokit.interop.imported import refused
 
 _OPERATIONS = {
     ast.Add: operator.add,

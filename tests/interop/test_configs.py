@@ -12,18 +12,18 @@ import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
-from mimokit.layout_search import search
-from mimokit.plan.exchange import (
+from mimokit.interop import (
     config_of_layout,
     layout_of_config,
     to_bridge,
     to_yaml,
     workload_of_config,
 )
+from mimokit.layout_search import search
 from mimokit.prediction import Layout, Workload, predict
 
-CONFIGS = sorted(Path(__file__).parents[3].glob("configs/digits_*.yaml"))
-DECODER = Path(__file__).parents[3] / "configs/digits_decoder.yaml"
+CONFIGS = sorted(Path(__file__).parents[2].glob("configs/digits_*.yaml"))
+DECODER = Path(__file__).parents[2] / "configs/digits_decoder.yaml"
 CONFIGS.remove(DECODER)  # see test_a_module_behind_the_language_model_is_not_predicted
 SOURCES = [*(f"preset:{name}" for name in preset_names()), *map(str, CONFIGS)]
 

@@ -1,11 +1,11 @@
 """Layouts in and out: experiments, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
 
-from mimokit.plan.exchange.bridge import to_bridge
-from mimokit.plan.exchange.imported import Imported
-from mimokit.plan.exchange.launch import to_slurm, to_torchrun
-from mimokit.plan.exchange.megatron_arguments import from_megatron_arguments, to_megatron_arguments
-from mimokit.plan.exchange.read_bridge import from_bridge
-from mimokit.plan.exchange.write_config import config_of_layout, to_yaml
+from mimokit.interop.bridge_read import from_bridge
+from mimokit.interop.bridge_write import to_bridge
+from mimokit.interop.experiment import config_of_layout, to_yaml
+from mimokit.interop.imported import Imported
+from mimokit.interop.launch import to_slurm, to_torchrun
+from mimokit.interop.megatron_lm import from_megatron_arguments, to_megatron_arguments
 from mimokit.prediction.from_config import layout_of_config, workload_of_config
 
 __all__ = [

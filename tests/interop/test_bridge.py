@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.exchange import from_bridge, to_bridge
+from mimokit.interop import from_bridge, to_bridge
 from mimokit.prediction import Layout, Workload
-from tests.plan.exchange.bridge_stand_in import built, finalized
+from tests.interop.bridge_stand_in import built, finalized
 
 POWER = st.sampled_from([1, 2, 4, 8])
 

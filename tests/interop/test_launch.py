@@ -9,7 +9,7 @@ import pytest
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
-from mimokit.plan.exchange import from_megatron_arguments, to_slurm, to_torchrun
+from mimokit.interop import from_megatron_arguments, to_slurm, to_torchrun
 from mimokit.prediction import Layout
 
 SIXTEEN = Layout("homogeneous", {"language": ParallelSizes(4, 2, data=2)})

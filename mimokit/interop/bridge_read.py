@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
-from mimokit.plan.exchange.bridge import FIELDS
-from mimokit.plan.exchange.imported import Imported, refused
-from mimokit.plan.exchange.python_values import constants_of, names_environment, number_at
+from mimokit.interop.bridge_write import FIELDS
+from mimokit.interop.imported import Imported, refused
+from mimokit.interop.python_values import constants_of, names_environment, number_at
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.placement import LANGUAGE, in_first_stage
 

@@ -14,8 +14,8 @@ from mimokit.architecture.size_words import other_fields, rank_fields
 from mimokit.config import ExperimentConfig, config_from_mapping
 from mimokit.config.problems import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import THREE_PHASE
-from mimokit.plan.exchange.lost import lost_of_layout, lost_of_model, lost_of_workload
-from mimokit.plan.exchange.networks import encoder_network, language_network
+from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_workload
+from mimokit.interop.networks import encoder_network, language_network
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.from_config import PRECISION, workload_of_config
 from mimokit.prediction.placement import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from mimokit.plan.exchange.imported import refused
+from mimokit.interop.imported import refused
 
 WHERE = "Megatron-LM arguments"
 

@@ -13,9 +13,9 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.config.problems import ConfigError, Problem, refuse_if_any
-from mimokit.plan.exchange.imported import Imported, refused
-from mimokit.plan.exchange.megatron_model import model_of
-from mimokit.plan.exchange.megatron_options import WHERE, Options, number, options_of, word
+from mimokit.interop.imported import Imported, refused
+from mimokit.interop.megatron_lm_model import model_of
+from mimokit.interop.megatron_options import WHERE, Options, number, options_of, word
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.placement import LANGUAGE, check_sizes
 
