@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from mimokit.experiment.calibration import calibrate
     from mimokit.layout_search import Constraints, search
-    from mimokit.plan.layout import plan as plan
+    from mimokit.planning.layout import plan as plan
     from mimokit.prediction import EncoderInput, Layout, Workload, predict
     from mimokit.prediction.hardware import load_hardware
 
@@ -50,6 +50,7 @@ _HOMES = {
     "load_hardware": "mimokit.prediction.hardware",
     "load_model": "mimokit.architecture",
     "load_preset": "mimokit.config",
+    "plan": "mimokit.planning",
     "predict": "mimokit.prediction",
     "preset_names": "mimokit.config",
     "search": "mimokit.layout_search",
@@ -82,9 +83,6 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "interop",
-    "layout_search",
-    "prediction",
     "analysis",
     "architecture",
     "charts",
@@ -92,7 +90,10 @@ _ROOMS = (
     "config",
     "engine",
     "experiment",
-    "plan",
+    "interop",
+    "layout_search",
+    "planning",
+    "prediction",
 )
 
 

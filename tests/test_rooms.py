@@ -22,7 +22,7 @@ def test_nothing_imports_upward() -> None:
     "statement",
     [
         "import mimokit",
-        "import mimokit.plan.rank_map",
+        "import mimokit.planning.rank_map",
         "import mimokit; mimokit.plan('preset:llava_7b_colocated').to_json()",
         "import mimokit.experiment.cli",
     ],

@@ -11,9 +11,9 @@ import torch
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.packing import assemble, check_grids
 from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
-from mimokit.engine.pipeline.tags import Tag
-from mimokit.plan.pipeline import PipelinePlan
-from mimokit.plan.schedule import StageEdge, plan_schedule, stage_graph
+from mimokit.planning.message_tags import Tag
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import StageEdge, plan_schedule, stage_graph
 
 HEADS = ("text", "audio", "vision")
 SPECIAL = {"audio": 9, "vision": 8}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
 """Columns of a trace table: times in seconds on the clock of rank 0, 0 where the trace begins;

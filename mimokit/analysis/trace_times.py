@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from mimokit.plan.pipeline import PipelinePlan
-from mimokit.plan.schedule import Timeline, simulate
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import Timeline, simulate
+from mimokit.planning.types import LayoutPlan
 
 WORK = {
     "load": "forward",

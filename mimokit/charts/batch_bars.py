@@ -9,7 +9,7 @@ import altair as alt
 
 from mimokit.charts import palette
 from mimokit.charts.table import inline, layered
-from mimokit.plan.types import LayoutPlan, ModuleBatch
+from mimokit.planning.types import LayoutPlan, ModuleBatch
 
 WHOLE = "global batch"
 WIDTH = 660

@@ -9,8 +9,8 @@ import altair as alt
 
 from mimokit.charts import palette
 from mimokit.charts.table import inline, layered
-from mimokit.plan.rank_map import RankMap
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.types import LayoutPlan
 
 MOST_RANKS_IN_A_ROW = 8
 MOST_RANKS_WITH_TEXT = 64

@@ -9,7 +9,7 @@ import altair as alt
 
 from mimokit.charts import axes, palette
 from mimokit.charts.table import inline, layered
-from mimokit.plan.schedule import Timeline
+from mimokit.planning.schedule import Timeline
 
 MOST_CELLS = 3000
 MOST_CELLS_WITH_TEXT = 400
@@ -25,7 +25,7 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
     long pipeline the beginning is shown.
 
     Args:
-        timeline: from `mimokit.plan.schedule.simulate`, or `plan.pipeline.timeline()`.
+        timeline: from `mimokit.planning.schedule.simulate`, or `plan.pipeline.timeline()`.
         unit: what its times are counted in, for the axis.
     """
     rows = list(_rows(timeline))

@@ -1,6 +1,6 @@
 """How much a message between pipeline stages can say of itself, and what is too much for it.
 
-Messages are told apart by a tag of 31 bits (`mimokit.engine.pipeline.tags`). The sizes of its
+Messages are told apart by a tag of 31 bits (`mimokit.planning.message_tags`). The sizes of its
 fields stand here, where they are known before an engine starts.
 """
 

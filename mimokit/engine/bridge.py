@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout
-from mimokit.plan.types import ColocatedBridge
+from mimokit.planning.types import ColocatedBridge
 
 
 class ReplicaMismatchError(RuntimeError):

@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
-from mimokit.plan.rank_map import RankMap
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.types import LayoutPlan
 
 DIMENSIONS = ["tp", "cp", "dp", "pp"]
 EXPERT_DIMENSIONS = ["expt_tp", "ep", "expt_dp", "pp"]

@@ -15,7 +15,7 @@ from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.modality import encoder_submodule_spec
 from mimokit.engine.provider import MimoModelProvider
 from mimokit.engine.rng import module_seed
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 
 @dataclass(frozen=True)

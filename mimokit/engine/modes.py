@@ -27,7 +27,7 @@ from mimokit.engine.schedule import (
     forward_microbatch,
 )
 from mimokit.engine.steps import Schedule, exhaust
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 Layout: TypeAlias = LaidOutModel | HeterogeneousModel
 Look = Callable[[torch.Tensor, Batch], None]

@@ -26,7 +26,7 @@ from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.optimizer import learning_rate_at, set_learning_rate
 from mimokit.engine.provider import inject_process_groups
 from mimokit.engine.rng import module_seed
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
 

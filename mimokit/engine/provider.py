@@ -24,7 +24,7 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.rng import module_seed, seed_modules
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from mimokit.engine.profiling import profiler
 from mimokit.engine.schedule import MicrobatchLoss
 from mimokit.engine.steps import Schedule, Step, exhaust, observed_by
 from mimokit.engine.trace.tracer import Tracer
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 Emit = Callable[[dict[str, Any]], None]
 ShouldStop = Callable[[], bool]

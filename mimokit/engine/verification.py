@@ -16,7 +16,7 @@ from mimokit.engine.megatron import TransformerBlock
 from mimokit.engine.oracle import OracleStep, Tensors
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training import TrainingState, prepared, training_step
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured
 # against that share: relative to itself, rounding noise (a key bias has no gradient but noise)

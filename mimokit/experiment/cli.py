@@ -30,7 +30,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
 ) -> None:
     """Show a layout before it runs: ranks, batches, bridges."""
-    from mimokit.plan import plan as plan_layout
+    from mimokit.planning import plan as plan_layout
 
     with refusals():
         layout = plan_layout(file, world_size)

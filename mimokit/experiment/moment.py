@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mimokit.plan.stepping import Difference, Piece, Tick
+from mimokit.planning.stepper import Difference, Piece, Tick
 
 if TYPE_CHECKING:
-    from mimokit.engine.stepping.records import StepRecord
+    from mimokit.planning.stepper.records import StepRecord
 
 
 @dataclass(frozen=True)

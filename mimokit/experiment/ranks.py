@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.engine.evaluations import Evaluations
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
 
 if TYPE_CHECKING:

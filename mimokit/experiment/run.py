@@ -21,8 +21,8 @@ from mimokit.engine.evaluations import Evaluations
 from mimokit.engine.metrics import write_metrics
 from mimokit.experiment import ranks
 from mimokit.experiment.prepare import Config, prepared
-from mimokit.plan import plan as make_plan
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning import plan as make_plan
+from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource

@@ -18,8 +18,8 @@ from mimokit.experiment import stepping_ranks
 from mimokit.experiment.moment import Moment
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.stepping_table import state_table
-from mimokit.plan import plan as make_plan
-from mimokit.plan.stepping import (
+from mimokit.planning import plan as make_plan
+from mimokit.planning.stepper import (
     Crossing,
     Difference,
     Piece,
@@ -32,7 +32,7 @@ from mimokit.plan.stepping import (
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.stepping.records import StepRecord
+    from mimokit.planning.stepper.records import StepRecord
 
 KEEP = 256
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config import ExperimentConfig
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.stepping.records import StepRecord
+    from mimokit.planning.stepper.records import StepRecord
 
 
 def open_rank(

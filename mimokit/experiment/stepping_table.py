@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from mimokit.experiment.moment import Moment
-from mimokit.plan.stepping import PlannedStep, Tick, planned_crossings
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.stepper import PlannedStep, Tick, planned_crossings
+from mimokit.planning.types import LayoutPlan
 
 
 def state_table(

@@ -19,7 +19,7 @@ from mimokit.config import check_runnable
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.refusals import refusals
 from mimokit.experiment.score import score
-from mimokit.plan import plan as make_plan
+from mimokit.planning import plan as make_plan
 
 
 @contextmanager

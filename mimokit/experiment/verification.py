@@ -20,7 +20,7 @@ from mimokit.config import (
 )
 from mimokit.experiment import ranks
 from mimokit.experiment.prepare import Config, prepared
-from mimokit.plan import plan as make_plan
+from mimokit.planning import plan as make_plan
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.plan.schedule import Schedule, makespan, plan_schedule, stage_graph
+from mimokit.planning.schedule import Schedule, makespan, plan_schedule, stage_graph
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mimokit.architecture.modules import Model
-from mimokit.plan.schedule import Schedule, Timeline, simulate
-from mimokit.plan.schedule.interleaved import Branch, Interleaved, on_the_clock
+from mimokit.planning.schedule import Schedule, Timeline, simulate
+from mimokit.planning.schedule.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms, bridge_seconds

@@ -20,7 +20,7 @@ from mimokit.analysis import (
     write_trace,
 )
 from mimokit.charts import palette
-from mimokit.plan.schedule import simulate
+from mimokit.planning.schedule import simulate
 from mimokit.prediction.local_cpu import SharedPrediction, Span
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config

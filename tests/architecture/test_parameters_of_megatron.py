@@ -6,7 +6,7 @@ import pytest
 
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ModuleArchitecture
-from mimokit.plan import plan
+from mimokit.planning import plan
 from tests.layouts import digits_config
 
 

@@ -15,8 +15,8 @@ import torch
 
 from mimokit.cluster import EngineCluster
 from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
-from mimokit.plan.pipeline import PipelinePlan
-from mimokit.plan.schedule import plan_schedule, simulate, stage_graph
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import plan_schedule, simulate, stage_graph
 from tests.benchmarks.table import show
 
 STAGES = 4

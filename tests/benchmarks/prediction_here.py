@@ -27,7 +27,7 @@ import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.engine.evaluations import Evaluations
-from mimokit.plan import plan as make_plan
+from mimokit.planning import plan as make_plan
 from mimokit.prediction.calibration import Calibration
 from mimokit.prediction.local_cpu import predict_shared
 from tests.layouts import digits_config

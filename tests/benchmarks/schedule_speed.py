@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.plan.schedule import (
+from mimokit.planning.schedule import (
     Schedule,
     makespan,
     plan_schedule,

@@ -9,7 +9,7 @@ from typing import Any
 
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.torchrun import world_from_environment
-from mimokit.plan import plan as make_plan
+from mimokit.planning import plan as make_plan
 
 
 def main(file: str) -> None:

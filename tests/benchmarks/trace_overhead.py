@@ -18,8 +18,8 @@ import typer
 import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, load_experiment_config
-from mimokit.plan.stepping import clock_of
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.stepper import clock_of
+from mimokit.planning.types import LayoutPlan
 from tests.benchmarks.table import show
 
 CONFIGS = Path(__file__).parents[2] / "configs"

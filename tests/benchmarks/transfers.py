@@ -16,9 +16,9 @@ from unittest import mock
 import torch
 
 from mimokit.cluster import EngineCluster
-from mimokit.plan.disjoint_bridge import plan_disjoint_bridge
-from mimokit.plan.rank_grid import RankGrid
-from mimokit.plan.types import DisjointBridge
+from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
+from mimokit.planning.rank_grid import RankGrid
+from mimokit.planning.types import DisjointBridge
 from tests.benchmarks.table import show
 
 DIMENSIONS = ("tp", "cp", "dp", "pp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimokit
 from mimokit.config import config_from_mapping
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 
 def plan(

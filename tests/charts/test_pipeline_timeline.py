@@ -6,7 +6,7 @@ import pytest
 
 from mimokit import charts
 from mimokit.charts import palette, renderer
-from mimokit.plan.schedule import Timeline, plan_schedule, simulate, stage_graph
+from mimokit.planning.schedule import Timeline, plan_schedule, simulate, stage_graph
 
 
 def timeline(microbatches: int = 6, stages: int = 2) -> Timeline:

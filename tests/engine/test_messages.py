@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mimokit.engine.pipeline.messages import decode_header, encode_header
-from mimokit.engine.pipeline.tags import FIELD_BITS, Tag
+from mimokit.planning.message_tags import FIELD_BITS, Tag
 
 FIELDS = [st.integers(0, (1 << bits) - 1) for _, bits in FIELD_BITS]
 
@@ -52,7 +52,7 @@ def _exchange():
     import torch.distributed as dist
 
     from mimokit.engine.pipeline.messages import Mailbox
-    from mimokit.engine.pipeline.tags import Tag
+    from mimokit.planning.message_tags import Tag
 
     rank, other = dist.get_rank(), 1 - dist.get_rank()
     mailbox = Mailbox(torch.device("cpu"))

@@ -8,8 +8,8 @@ import torch
 from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality, modal_type
 from mimokit.engine.pipeline.packing import assemble
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, hidden_of, meta_like
-from mimokit.plan.pipeline_summary import pipeline_rows
-from mimokit.plan.schedule import plan_slots, stage_graph
+from mimokit.planning.report.pipeline_rows import pipeline_rows
+from mimokit.planning.schedule import plan_slots, stage_graph
 from tests.toy_pipeline import SPECIAL, oracle_gradients, toy_batches, toy_plan, toy_stage
 
 ABSENT = [("audio", 1), ("vision", 2), ("audio", 2)]
@@ -157,7 +157,7 @@ def _run_toy(plan):
 @pytest.mark.parametrize("three_axes", [[], ["vision"]], ids=["one size", "any size"])
 @pytest.mark.parametrize("absent", [[], ABSENT], ids=["all present", "some absent"])
 def test_heads_on_ranks_of_their_own(cluster, absent, three_axes):
-    from mimokit.engine.pipeline.tags import Tag
+    from mimokit.planning.message_tags import Tag
 
     plan = toy_plan(4, absent, three_axes=three_axes)
     found = cluster.run(_run_toy, plan, world_size=5)

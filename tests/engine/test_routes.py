@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mimokit.plan.disjoint_bridge import plan_disjoint_bridge
-from mimokit.plan.rank_grid import RankGrid
+from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
+from mimokit.planning.rank_grid import RankGrid
 
 DIMENSIONS = ("tp", "dp")
 SAMPLES = 8
@@ -31,7 +31,7 @@ def _carry(source, destination, form, rows_per_sample):
 
     from mimokit.engine.pipeline.messages import Mailbox
     from mimokit.engine.pipeline.routes import RouteCommunicator
-    from mimokit.plan.disjoint_bridge_rows import row_range
+    from mimokit.planning.bridges.rows import row_range
     from tests.engine.test_routes import SAMPLES, grids, plan_disjoint_bridge, samples_of
 
     rank, (first, second) = dist.get_rank(), grids(source, destination)

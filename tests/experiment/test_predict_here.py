@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mimokit.cluster import EngineCluster
-from mimokit.plan import plan as make_plan
+from mimokit.planning import plan as make_plan
 from mimokit.prediction.local_cpu.held import rank_holdings
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config

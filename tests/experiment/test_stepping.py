@@ -85,8 +85,8 @@ def send_noise_ahead() -> None:
     """Send what nobody takes, by the tag that the first message of the next model has."""
     import torch
 
-    from mimokit.engine.pipeline.tags import Tag
     from mimokit.engine.stepping.session import current
+    from mimokit.planning.message_tags import Tag
 
     layout = current().state.layout
     if layout.stage_index == 0:

@@ -57,7 +57,7 @@ def test_its_commands_answer() -> None:
     assert shown == {"plan", "run", "verify", "predict", "search", "export"}
     for name, source in commands:
         if name == "search":
-            assert source in mimokit.plan.model_names()
+            assert source in mimokit.architecture.model_names()
         else:
             mimokit.plan(source if source.startswith("preset:") else ROOT / source)
 

@@ -19,7 +19,7 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.architecture.parameters import dense_layer
 from mimokit.architecture.parameters_on_rank import held_parameters
-from mimokit.plan.schedule import one_forward_one_backward, plan_schedule, stage_graph
+from mimokit.planning.schedule import one_forward_one_backward, plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.memory import (

@@ -14,7 +14,7 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import load_preset, preset_names
 from mimokit.interop import layout_of_config, workload_of_config
-from mimokit.plan.schedule.interleaved import Branch, Interleaved, on_the_clock
+from mimokit.planning.schedule.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.prediction import (
     Layout,
     PredictedTimeline,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mimokit.cluster import RankError
-from mimokit.engine.stepping.records import StepRecord, TensorFacts
-from mimokit.plan.stepping import Piece, clock_of, planned_crossings
+from mimokit.planning.stepper import Piece, clock_of, planned_crossings
+from mimokit.planning.stepper.records import StepRecord, TensorFacts
 
 
 class FakeCluster:

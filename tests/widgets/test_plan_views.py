@@ -9,8 +9,8 @@ from traitlets import TraitError
 
 import mimokit
 from mimokit.config import ConfigError, ModuleParallelismConfig, load_preset
-from mimokit.plan.traffic import traffic
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.traffic import traffic
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets import BatchSplit, LayoutPlanner, RankMap, TrafficMap
 from mimokit_widgets.pictures.rank_cells import MOST_CELLS, rank_cells
 from mimokit_widgets.pictures.rank_details import rank_details

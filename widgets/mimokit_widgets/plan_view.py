@@ -10,8 +10,8 @@ import traitlets
 
 from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.config.loading import config_from_mapping
-from mimokit.plan.layout import plan as plan_of
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.by_identity import ByIdentity
 from mimokit_widgets.modules import joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimokit.config import ExperimentConfig
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 
 def resolved_config(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentConfig:

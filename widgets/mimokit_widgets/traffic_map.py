@@ -7,8 +7,8 @@ from typing import Any
 
 import traitlets
 
-from mimokit.plan.traffic import Traffic, traffic
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.traffic import Traffic, traffic
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.modules import joined_modules
 from mimokit_widgets.pictures.traffic_blocks import ALL, traffic_blocks
 from mimokit_widgets.plan_view import PlanView, Shown

@@ -16,7 +16,7 @@ from mimokit.engine.calibration.alone import ALONE, IMAGE_TOKEN, IMAGES, LANGUAG
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
 from mimokit.engine.data.iterators import get_data_iterator_colocated
-from mimokit.plan.layout import plan
+from mimokit.planning.layout import plan
 
 STRIPS = 4096
 

@@ -15,7 +15,7 @@ from mimokit.engine.collectives import gather_uneven
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.tags import Tag
+from mimokit.planning.message_tags import Tag
 from mimokit.prediction.calibration.measurements import (
     CollectiveKind,
     CollectiveTime,

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from mimokit.config import DataConfig
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.check import checked
-from mimokit.plan.types import LayoutPlan, SampleRange
+from mimokit.planning.types import LayoutPlan, SampleRange
 
 Collate = Callable[[list[Any]], Batch]
 

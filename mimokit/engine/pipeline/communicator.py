@@ -15,9 +15,9 @@ from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_head
 from mimokit.engine.pipeline.routes import RouteCommunicator
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, Shapes
 from mimokit.engine.pipeline.stages import PipelineStage
-from mimokit.engine.pipeline.tags import Tag
-from mimokit.plan.schedule import StageEdge
-from mimokit.plan.types import DisjointBridge, LayoutPlan, PipelinePlan
+from mimokit.planning.message_tags import Tag
+from mimokit.planning.schedule import StageEdge
+from mimokit.planning.types import DisjointBridge, LayoutPlan, PipelinePlan
 
 Direction = Literal[0, 1]
 

@@ -13,8 +13,8 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.pipeline.multimodality import Microbatch, PipelineStageMultimodality
 from mimokit.engine.pipeline.stages import PipelineStage
 from mimokit.engine.steps import Schedule, Step
-from mimokit.plan.pipeline import PipelinePlan
-from mimokit.plan.schedule import Action, StageEdge
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import Action, StageEdge
 
 FORWARD_KINDS = ("load", "receive-forward", "forward", "send-forward")
 LossOf = Callable[[torch.Tensor, Batch], None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.pipeline.tags import Tag
+from mimokit.planning.message_tags import Tag
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
 _MOST_DIMENSIONS = 4

@@ -30,7 +30,7 @@ from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage, ModuleStage
 from mimokit.engine.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.rng import module_seed, seed_modules
-from mimokit.plan.types import LayoutPlan, PipelinePlan
+from mimokit.planning.types import LayoutPlan, PipelinePlan
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from mimokit.engine.pipeline.stages import (
     StageOutput,
     split_integers,
 )
-from mimokit.plan.pipeline import PipelinePlan
-from mimokit.plan.schedule import StageEdge
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import StageEdge
 
 ModalType = Literal["text", "audio", "vision", "packing"]
 

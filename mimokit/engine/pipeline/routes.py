@@ -18,10 +18,10 @@ import torch.distributed as dist
 from mimokit.engine.collectives import gather_in_place, gather_uneven
 from mimokit.engine.device import group_timeout
 from mimokit.engine.pipeline.messages import Arriving, Mailbox, decode_header, encode_header
-from mimokit.engine.pipeline.tags import Tag
-from mimokit.plan.disjoint_bridge_routes import Route, Transfer, counted_samples, numbered
-from mimokit.plan.disjoint_bridge_rows import RowRange, row_range
-from mimokit.plan.types import SampleRange
+from mimokit.planning.bridges.routes import Route, Transfer, counted_samples, numbered
+from mimokit.planning.bridges.rows import RowRange, row_range
+from mimokit.planning.message_tags import Tag
+from mimokit.planning.types import SampleRange
 
 
 class RouteCommunicator:

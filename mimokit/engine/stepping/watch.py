@@ -19,10 +19,10 @@ from mimokit.engine.pipeline.messages import Message
 from mimokit.engine.pipeline.model import HeterogeneousModel
 from mimokit.engine.pipeline.stages import split_integers
 from mimokit.engine.stepping.lines import calling_line
-from mimokit.plan.disjoint_bridge_routes import counted_samples
-from mimokit.plan.schedule import Action
-from mimokit.plan.stepping import Crossing, Piece
-from mimokit.plan.stepping.crossings import colocated_crossings, edge_crossings
+from mimokit.planning.bridges.routes import counted_samples
+from mimokit.planning.schedule import Action
+from mimokit.planning.stepper import Crossing, Piece
+from mimokit.planning.stepper.crossings import colocated_crossings, edge_crossings
 
 _HIDDEN = (__file__, str(Path(messages.__file__)), str(Path(bridges.__file__)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mimokit.plan.types import ColocatedBridge
+from mimokit.planning.types import ColocatedBridge
 from mimokit.prediction.local_cpu.simulator import Operation
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts
 

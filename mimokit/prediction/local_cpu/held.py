@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mimokit.architecture.tokens import image_geometry
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 
 MOMENTS = 2

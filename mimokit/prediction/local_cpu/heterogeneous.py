@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mimokit.plan.disjoint_bridge_routes import Route, counted_samples
-from mimokit.plan.schedule import Action, StageEdge
-from mimokit.plan.types import PipelinePlan
+from mimokit.planning.bridges.routes import Route, counted_samples
+from mimokit.planning.schedule import Action, StageEdge
+from mimokit.planning.types import PipelinePlan
 from mimokit.prediction.local_cpu.simulator import Operation, Receive, Send
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts
 

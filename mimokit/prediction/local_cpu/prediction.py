@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mimokit.config import ExperimentConfig
-from mimokit.plan.layout import plan as make_plan
+from mimokit.planning.layout import plan as make_plan
 from mimokit.prediction.local_cpu.colocated import programs_together
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
 from mimokit.prediction.local_cpu.heterogeneous import programs_apart

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import ExperimentConfig
 from mimokit.config.problems import Problem, refuse_if_any
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu import ring
 from mimokit.prediction.local_cpu.cost_model import CoreCosts
 from mimokit.prediction.local_cpu.held import Holding, rank_holdings

@@ -130,7 +130,7 @@ def test_more_cores_are_never_slower() -> None:
 def test_ranks_that_were_told_a_part_gather_counts_before_rows(
     monkeypatch: pytest.MonkeyPatch, encoder: tuple[int, int, int], gathers: int
 ) -> None:
-    monkeypatch.setattr("mimokit.plan.disjoint_bridge.LEAST_SHARD_BYTES", 0)
+    monkeypatch.setattr("mimokit.planning.bridges.disjoint.LEAST_SHARD_BYTES", 0)
     config = apart_config(encoder, (2, 1, 1), 4)
     found = predict_shared(config, planted(collective="all-gather", ranks=2), 8)
     assert sum(found.cpu_seconds) == pytest.approx(gathers)

@@ -6,8 +6,8 @@ from typing import Any
 
 from mimokit.charts.palette import module_colors
 from mimokit.config.topology import topological_order
-from mimokit.plan.summary import span_text
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.report.rows import span_text
+from mimokit.planning.types import LayoutPlan
 
 MOST_NAMED = 64
 """Replicas of a module whose ranks are named; more of them are drawn without."""

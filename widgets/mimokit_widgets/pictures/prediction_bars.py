@@ -6,7 +6,7 @@ from typing import Any
 
 from mimokit.charts.palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.pictures.step_timeline import step_timeline
 from mimokit_widgets.planner.supposed import Supposed
 from mimokit_widgets.resolved import resolved_config

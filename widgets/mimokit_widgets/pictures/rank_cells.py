@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from mimokit.charts.palette import module_colors
-from mimokit.plan.rank_map import DIMENSIONS, RankMap
-from mimokit.plan.summary import span_text
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.rank_map import DIMENSIONS, RankMap
+from mimokit.planning.report.rows import span_text
+from mimokit.planning.types import LayoutPlan
 
 MOST_CELLS = 16_384
 """Ranks that are drawn; the first of them where there are more."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from mimokit.charts.palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.plan.rank_map import RankMap
-from mimokit.plan.summary import place_text, samples_text, span_text
-from mimokit.plan.types import ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.report.rows import place_text, samples_text, span_text
+from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit_widgets.pictures.rank_cells import LONG_NAMES
 
 MOST_PEERS = 6

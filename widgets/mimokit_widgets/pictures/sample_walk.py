@@ -7,8 +7,8 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.topology import topological_order
-from mimokit.plan.summary import span_text
-from mimokit.plan.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit.planning.report.rows import span_text
+from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit_widgets.pictures.batch_lanes import ranks_text
 from mimokit_widgets.pictures.rank_details import named_samples
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 from mimokit.experiment import Moment
-from mimokit.plan.stepping import Crossing, Piece
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.stepper import Crossing, Piece
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.pictures.step_places import BOX_WIDTH, Box, Places
 
 MOST_LABELS = 24

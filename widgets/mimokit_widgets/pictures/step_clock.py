@@ -6,7 +6,7 @@ from html import escape
 
 from mimokit.charts.palette import forward_color, module_colors
 from mimokit.experiment import Stepper
-from mimokit.plan.stepping import PlannedStep
+from mimokit.planning.stepper import PlannedStep
 
 LEFT, WIDTH, ROW = 150.0, 900.0, 15.0
 CELL = 18.0

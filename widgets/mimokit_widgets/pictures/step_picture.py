@@ -6,8 +6,8 @@ from html import escape
 
 from mimokit.charts.palette import module_colors
 from mimokit.experiment import Moment, Stepper
-from mimokit.plan.stepping import PlannedStep
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.stepper import PlannedStep
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.pictures.step_arrows import Arrow, arrows_of, draw_arrows
 from mimokit_widgets.pictures.step_places import BOX_HEIGHT, BOX_WIDTH, Box, places_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mimokit.config.topology import topological_order
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 196, 54, 8
 GUTTER = 124

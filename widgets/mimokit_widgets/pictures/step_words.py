@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from mimokit.experiment import Moment, Stepper
-from mimokit.plan.stepping import Crossing, Difference, Piece
+from mimokit.planning.stepper import Crossing, Difference, Piece
 from mimokit_widgets.pictures.step_arrows import sample_text
 
 MOST_ROWS = 12

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.plan.summary import bytes_text
-from mimokit.plan.traffic import KINDS, Traffic
+from mimokit.planning.report.rows import bytes_text
+from mimokit.planning.traffic import KINDS, Traffic
 
 MOST_BLOCKS = 128
 MOST_RANKS = 128
@@ -30,7 +30,7 @@ def traffic_blocks(
     Args:
         found: the traffic.
         ranks_per_node: ranks of a machine.
-        kind: one of `mimokit.plan.traffic.KINDS`, or "all".
+        kind: one of `mimokit.planning.traffic.KINDS`, or "all".
         by_node: sum over the ranks of a node, also where single ranks would fit.
 
     Returns:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mimokit.config import ExperimentConfig
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 WIDTH = 88
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from mimokit.config import ExperimentConfig
-from mimokit.plan.summary import span_text
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.report.rows import span_text
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.figures import figures_of
 from mimokit_widgets.planner.paths import sizes_beyond_inputs
 

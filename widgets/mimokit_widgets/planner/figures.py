@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from mimokit.config import ExperimentConfig
-from mimokit.plan.bridge import BYTES_PER_NUMBER
-from mimokit.plan.rank_map import RankMap
-from mimokit.plan.summary import bytes_text
-from mimokit.plan.types import Bridge, ColocatedBridge, LayoutPlan
+from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.report.rows import bytes_text
+from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
-from mimokit.plan.layout import plan as plan_of
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.limits import limit_problems
 

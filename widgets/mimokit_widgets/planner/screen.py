@@ -8,12 +8,12 @@ from typing import Any
 
 from mimokit.charts.palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
-from mimokit.plan.pipeline import PipelinePlan
-from mimokit.plan.pipeline_html import timeline_to_html
-from mimokit.plan.pipeline_summary import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
-from mimokit.plan.summary import span_text, title
-from mimokit.plan.traffic import traffic
-from mimokit.plan.types import LayoutPlan
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.report.pipeline_html import timeline_to_html
+from mimokit.planning.report.pipeline_rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
+from mimokit.planning.report.rows import span_text, title
+from mimokit.planning.traffic import traffic
+from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.pictures.batch_lanes import batch_lanes
 from mimokit_widgets.pictures.found_layouts import layouts_shown, place_of
 from mimokit_widgets.pictures.prediction_bars import prediction_bars

@@ -1,0 +1,34 @@
+"""What ranks will execute, decided before running, as frozen data."""
+
+from mimokit.planning.batch import validate_heterogeneous_batch_config
+from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
+from mimokit.planning.layout import ConfigSource, plan
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.rank_grid import RankGrid
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.types import (
+    BatchPlan,
+    ColocatedBridge,
+    DisjointBridge,
+    LayoutPlan,
+    ModuleBatch,
+    SampleRange,
+    Transfer,
+)
+
+__all__ = [
+    "BatchPlan",
+    "ColocatedBridge",
+    "ConfigSource",
+    "DisjointBridge",
+    "LayoutPlan",
+    "ModuleBatch",
+    "PipelinePlan",
+    "RankGrid",
+    "RankMap",
+    "SampleRange",
+    "Transfer",
+    "plan",
+    "plan_disjoint_bridge",
+    "validate_heterogeneous_batch_config",
+]

@@ -1,0 +1,95 @@
+"""Deal the samples of a micro-batch out to the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mimokit.config import (
+    ConfigError,
+    DataConfig,
+    DeploymentMode,
+    MimoParallelismConfig,
+)
+from mimokit.config.checks import Subject
+from mimokit.config.checks.batch import batch_problems
+from mimokit.config.topology import Topology
+from mimokit.config.worlds import resolve
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.rank_ranges import RankRanges
+from mimokit.planning.types import BatchPlan, ModuleBatch
+
+
+def validate_heterogeneous_batch_config(
+    model_config: MimoParallelismConfig, data_config: DataConfig
+) -> int:
+    """Return the global batch size, which every module's replicas must divide.
+
+    It is `base_batch_size * data_parallel of the language module`, in samples per micro-batch.
+
+    Raises:
+        ConfigError: a module whose data_parallel is missing or does not divide it.
+    """
+    world = resolve(model_config, None)
+    language = model_config.llm_module_name
+    problems = (*world.problems, *batch_problems(Subject(model_config, data_config)))
+    if problems:
+        raise ConfigError(problems)
+    replicas = model_config.get_parallelism(language).data_parallel
+    return data_config.base_batch_size * (replicas or world.sizes[language].data_parallel or 1)
+
+
+def plan_batch(
+    mode: DeploymentMode,
+    llm_module_name: str,
+    modules: Mapping[str, RankMap],
+    base_batch_size: int,
+    num_microbatches: int,
+    topology: Topology,
+) -> BatchPlan:
+    """Return who computes and who reads which samples, contiguous along data parallelism.
+
+    Replica r of a module computes samples [r * B / dp, (r + 1) * B / dp) of a global batch of B.
+    On colocated ranks a rank reads once for all its modules: the range of the module with the
+    fewest replicas, which contains those of all others. Where the language model has a pipeline,
+    ranks of its later stages hold other samples than their encoders: each module reads its own.
+    """
+    global_batch = base_batch_size * modules[llm_module_name].data_parallel
+    fewest = min(ranks.data_parallel for ranks in modules.values())
+    once = mode == "colocated" and modules[llm_module_name].pipeline_parallel == 1
+    batches = {}
+    for name, ranks in modules.items():
+        replicas_read = fewest if once else ranks.data_parallel
+        spans = _loading_spans(ranks, llm_module_name, topology)
+        batches[name] = ModuleBatch(
+            micro_batch_size=global_batch // ranks.data_parallel,
+            samples=_pieces(ranks, (ranks.ranks,), ranks.data_parallel, global_batch),
+            loads=tuple(rank for span in spans for rank in span),
+            loaded=_pieces(ranks, spans, replicas_read, global_batch),
+        )
+    return BatchPlan(global_batch, num_microbatches, batches)
+
+
+def _loading_spans(ranks: RankMap, llm_module_name: str, topology: Topology) -> tuple[range, ...]:
+    """Return the ranks that read inputs, at the first stage, or labels, at the last.
+
+    Inputs are read by modules that nobody feeds, labels by modules that feed nobody, both by the
+    language module.
+    """
+    is_language = ranks.module == llm_module_name
+    fed = any(ranks.module in targets for targets in topology.values())
+    stages = []
+    if is_language or not fed:
+        stages.append(ranks.stage(0))
+    if is_language or not topology[ranks.module]:
+        stages.append(ranks.stage(-1))
+    return tuple(dict.fromkeys(stages))
+
+
+def _pieces(ranks: RankMap, spans: Iterable[range], replicas: int, global_batch: int) -> RankRanges:
+    return RankRanges(
+        spans=tuple(spans),
+        rank_offset=ranks.rank_offset,
+        ranks_per_piece=ranks.ranks_per_stage // replicas,
+        pieces=replicas,
+        size=global_batch // replicas,
+    )

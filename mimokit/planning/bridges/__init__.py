@@ -1,0 +1,1 @@
+"""How activations cross from one module to another."""

@@ -1,0 +1,253 @@
+"""Hand the output of one module to another that has ranks of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.planning.bridges.routes import (
+    FORMS,
+    LEAST_SHARD_BYTES,
+    Form,
+    Replica,
+    Route,
+    route,
+)
+from mimokit.planning.rank_grid import RankGrid
+from mimokit.planning.report.rows import bytes_text
+from mimokit.planning.types import Direction, DisjointBridge
+
+
+def plan_disjoint_bridge(
+    source: tuple[str, RankGrid],
+    destination: tuple[str, RankGrid],
+    global_batch_size: int,
+    bytes_per_sample: int,
+    form: Form | None = None,
+) -> DisjointBridge:
+    """Return who sends which samples to whom, and what that moves, per micro-batch.
+
+    Of the ways to do it the one is chosen that moves the fewest bytes between the modules, whose
+    links are the slow ones; then the one with the fewest through its busiest rank; then the one
+    with the fewest messages. Shards of less than `LEAST_SHARD_BYTES` are left out: their messages
+    would take longer than they save. Forward and backward are chosen each on its own.
+
+    Args:
+        source: name and ranks of the module whose output crosses. The dimensions may be in any
+            order: "dp" counts replicas, "pp" stages; all others make up the group of a replica.
+        destination: the same of the module that takes it, none of its ranks among the source's.
+        global_batch_size: samples of one micro-batch over all replicas; both data-parallel sizes
+            divide it, and one of them divides the other.
+        bytes_per_sample: of the output, as it crosses, on average.
+        form: the way to use, None for the one that moves least.
+
+    Raises:
+        ValueError: the modules share ranks, the sizes do not divide, or the samples of a replica
+            cannot be cut for the form.
+    """
+    _check(source, destination, global_batch_size)
+    return _bridge(source, destination, global_batch_size, bytes_per_sample, form)
+
+
+def plan_first_stage_bridge(
+    source: tuple[str, RankGrid],
+    destination: tuple[str, RankGrid],
+    global_batch_size: int,
+    bytes_per_sample: int,
+) -> DisjointBridge:
+    """Return how the output of a module reaches the first stage of a pipeline on the same ranks.
+
+    A rank of that stage that has computed samples keeps them: a transfer to itself, which moves
+    nothing. All others are sent, as between modules on ranks of their own. Megatron-LM's pull
+    request 4784 gathers on all stages instead, of which only the first needs the samples.
+
+    Args:
+        source: name and ranks of the module whose output crosses.
+        destination: the same of the module that takes it; its ranks are the source's.
+        global_batch_size: as in `plan_disjoint_bridge`.
+        bytes_per_sample: of the output, as it crosses, on average.
+
+    Raises:
+        ValueError: the modules lie on different ranks, or the sizes do not divide.
+    """
+    if source[1].ranks != destination[1].ranks:
+        raise ValueError(
+            f"no bridge from '{source[0]}' to '{destination[0]}': they are not on the same ranks"
+        )
+    _check_sizes(source, destination, global_batch_size)
+    return _bridge(source, destination, global_batch_size, bytes_per_sample, None)
+
+
+def _bridge(
+    source: tuple[str, RankGrid],
+    destination: tuple[str, RankGrid],
+    global_batch_size: int,
+    bytes_per_sample: int,
+    form: Form | None,
+) -> DisjointBridge:
+    senders = _replicas(source[1], global_batch_size, last_stage=True)
+    receivers = _replicas(destination[1], global_batch_size, last_stage=False)
+    leaders = route("leader", senders, receivers, bytes_per_sample)
+    assert leaders is not None, "leaders need nothing cut"
+    many, few = max(len(senders), len(receivers)), min(len(senders), len(receivers))
+    return DisjointBridge(
+        source=source[0],
+        destination=destination[0],
+        direction=_direction(len(senders), len(receivers)),
+        ratio=many // few,
+        leader_edges=tuple((t.source_rank, t.destination_rank) for t in leaders.transfers),
+        forward=_route(senders, receivers, bytes_per_sample, form),
+        backward=_route(receivers, senders, bytes_per_sample, form),
+    )
+
+
+def without_gradient(bridge: DisjointBridge) -> DisjointBridge:
+    """Return a bridge that nothing crosses backward: nothing before it is trained."""
+    nothing = Route(
+        form=bridge.backward.form,
+        transfers=(),
+        groups=(),
+        bytes_between=0,
+        bytes_busiest=0,
+        bytes_within=0,
+        messages=0,
+        reason=f"No gradient crosses: nothing in '{bridge.source}' or before it is trained.",
+    )
+    return replace(bridge, backward=nothing)
+
+
+def _check(
+    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], global_batch_size: int
+) -> None:
+    names = f"from '{source[0]}' to '{destination[0]}'"
+    ours, theirs = source[1].ranks, destination[1].ranks
+    if ours.start < theirs.stop and theirs.start < ours.stop:
+        raise ValueError(f"no bridge {names}: they share ranks")
+    _check_sizes(source, destination, global_batch_size)
+
+
+def _check_sizes(
+    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], global_batch_size: int
+) -> None:
+    names = f"from '{source[0]}' to '{destination[0]}'"
+    fewer, more = sorted((_size(source[1], "dp"), _size(destination[1], "dp")))
+    if more % fewer:
+        raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
+    if global_batch_size % more:
+        raise ValueError(
+            f"no bridge {names}: data_parallel {more} does not divide the global batch of "
+            f"{global_batch_size} samples"
+        )
+
+
+def _size(grid: RankGrid, dimension: str) -> int:
+    return grid.size_of(dimension) if dimension in grid.dimensions else 1
+
+
+def _replicas(grid: RankGrid, global_batch_size: int, *, last_stage: bool) -> tuple[Replica, ...]:
+    """Return the replicas at a module's first or last stage, in the order of their samples.
+
+    At the last stage the last rank of a group is its leader, at the first stage the first.
+    """
+    within = [name for name in grid.dimensions if name not in ("dp", "pp")]
+    single = np.array(grid.ranks, dtype=np.int64)[:, None]
+    groups = grid.group_array(*within) if within else single
+    firsts = groups[:, 0] - grid.rank_offset
+    stage = _size(grid, "pp") - 1 if last_stage else 0
+    groups = groups[_coordinate(grid, firsts, "pp") == stage]
+    firsts = groups[:, 0] - grid.rank_offset
+    groups = groups[np.argsort(_coordinate(grid, firsts, "dp"))]
+    width = global_batch_size // len(groups)
+    return tuple(
+        Replica(tuple(ranks), ranks[-1 if last_stage else 0], (r * width, (r + 1) * width))
+        for r, ranks in enumerate(groups.tolist())
+    )
+
+
+def _coordinate(grid: RankGrid, places: NDArray[np.int64], dimension: str) -> NDArray[np.int64]:
+    if dimension not in grid.dimensions:
+        return np.zeros_like(places)
+    index = grid.dimensions.index(dimension)
+    found: NDArray[np.int64] = places // int(np.prod(grid.shape[:index])) % grid.shape[index]
+    return found
+
+
+def _direction(senders: int, receivers: int) -> Direction:
+    if senders == receivers:
+        return "equal"
+    return "fan_in" if senders > receivers else "fan_out"
+
+
+def _route(
+    senders: Sequence[Replica],
+    receivers: Sequence[Replica],
+    bytes_per_sample: int,
+    form: Form | None,
+) -> Route:
+    """Return the route of a form, or of the one that moves least, with the reason."""
+    if form is not None:
+        chosen = route(form, senders, receivers, bytes_per_sample)
+        if chosen is None:
+            raise ValueError(
+                f"no {form} here: the {len(receivers[0].ranks)} ranks of a receiving replica "
+                f"cannot share its samples evenly"
+            )
+        return replace(chosen, reason=f"{form.capitalize()}, as asked for.")
+    # Replicas repeat the same pattern: the first of it is enough to compare. On shared ranks they
+    # do not, as what a rank keeps is another share for each.
+    times = 1 if _share_ranks(senders, receivers) else min(len(senders), len(receivers))
+    pattern = (senders[: len(senders) // times], receivers[: len(receivers) // times])
+    tried = [route(name, *pattern, bytes_per_sample) for name in FORMS]
+    possible = [candidate for candidate in tried if candidate is not None]
+    found = [candidate for candidate in possible if not _tiny(candidate, bytes_per_sample)]
+    best = min(found, key=_cost)
+    chosen = route(best.form, senders, receivers, bytes_per_sample)
+    assert chosen is not None, "what can be cut once can be cut again"
+    others = [
+        f"the {other.form} form {_compared(other, best, times, bytes_per_sample)}"
+        for other in possible
+        if other is not best
+    ]
+    reason = f"The {best.form} form moves least: {_moved(best, times)}; {', '.join(others)}."
+    return replace(chosen, reason=reason)
+
+
+def _share_ranks(senders: Sequence[Replica], receivers: Sequence[Replica]) -> bool:
+    sending = {rank for replica in senders for rank in replica.ranks}
+    return any(not sending.isdisjoint(replica.ranks) for replica in receivers)
+
+
+def _compared(other: Route, best: Route, times: int, bytes_per_sample: int) -> str:
+    if _tiny(other, bytes_per_sample):
+        return (
+            f"would cut it into pieces of {bytes_text(_piece(other, bytes_per_sample))}, too small "
+            "to be worth a message each"
+        )
+    return "the same" if _cost(other) == _cost(best) else _moved(other, times)
+
+
+def _tiny(candidate: Route, bytes_per_sample: int) -> bool:
+    return candidate.form == "shards" and _piece(candidate, bytes_per_sample) < LEAST_SHARD_BYTES
+
+
+def _piece(shards: Route, bytes_per_sample: int) -> int:
+    """Return the bytes that one rank of a group receives of what its group shares."""
+    rank = shards.transfers[0].destination_rank
+    mine = [t.stop - t.start for t in shards.transfers if t.destination_rank == rank]
+    return sum(mine) * bytes_per_sample
+
+
+def _cost(candidate: Route) -> tuple[int, int, int]:
+    return candidate.bytes_between, candidate.bytes_busiest, candidate.messages
+
+
+def _moved(candidate: Route, times: int) -> str:
+    count = candidate.messages * times
+    return (
+        f"{bytes_text(candidate.bytes_between * times)} in {count:,} "
+        f"message{'s' if count > 1 else ''}, {bytes_text(candidate.bytes_busiest)} through the "
+        "busiest rank"
+    )

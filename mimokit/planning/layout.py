@@ -1,0 +1,154 @@
+"""From a config to the whole plan of its layout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mimokit.config import (
+    ExperimentConfig,
+    check_experiment,
+    config_from_mapping,
+    load_experiment_config,
+)
+from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.config.tag_room import tag_problems, too_many
+from mimokit.config.worlds import ResolvedWorld, resolve, unknown_world_size
+from mimokit.planning.batch import plan_batch
+from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
+from mimokit.planning.bridges.disjoint import (
+    plan_disjoint_bridge,
+    plan_first_stage_bridge,
+    without_gradient,
+)
+from mimokit.planning.pipeline import plan_pipeline
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.types import Bridge, LayoutPlan
+
+ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
+
+
+def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
+    """Decide everything about a layout that can be decided before it runs.
+
+    Args:
+        config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`.
+        world_size: ranks of the world, or None for as many as the modules need.
+
+    Returns:
+        The plan. The config is left as it is, missing data_parallel sizes included.
+
+    Raises:
+        ConfigError: everything that is wrong with the config, or with it in this world; more
+            micro-batches, edges or slots than the tag of a message between stages holds.
+    """
+    checked = _checked(config, world_size)
+    refuse_if_any(tag_problems(checked.model, checked.data))
+    world = resolve(checked.model, world_size)
+    if world.world_size is None or world.problems:
+        raise ConfigError(world.problems or unknown_world_size(checked.model))
+    planned = _plan(checked, world, world.world_size)
+    refuse_if_any(_slot_problems(planned))
+    return planned
+
+
+def _slot_problems(planned: LayoutPlan) -> Iterator[Problem]:
+    """Yield the stage that more tensors reach than a message tag tells apart."""
+    if planned.deployment_mode != "heterogeneous" or planned.pipeline is None:
+        return
+    most = max((stage.total for stage in planned.pipeline.slots.stages), default=0)
+    sentence = too_many("slot", most)
+    if sentence is not None:
+        yield Problem("model", "topology", most, sentence)
+
+
+def _checked(config: ConfigSource, world_size: int | None) -> ExperimentConfig:
+    if isinstance(config, ExperimentConfig):
+        check_experiment(config, world_size)
+        return config
+    if isinstance(config, Mapping):
+        return config_from_mapping(config, world_size=world_size)
+    return load_experiment_config(config, world_size=world_size)
+
+
+def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> LayoutPlan:
+    model, data = config.model, config.data
+    modules = {name: RankMap.of(name, sizes) for name, sizes in world.sizes.items()}
+    topology = model.module_topology
+    batch = plan_batch(
+        model.deployment_mode,
+        model.llm_module_name,
+        modules,
+        data.base_batch_size,
+        data.num_microbatches,
+        topology,
+    )
+    return LayoutPlan(
+        world_size=world_size,
+        deployment_mode=model.deployment_mode,
+        llm_module_name=model.llm_module_name,
+        topology=topology,
+        modules=modules,
+        batch=batch,
+        bridges=tuple(
+            _bridge(config, modules[source], modules[target], batch.global_batch_size)
+            for source, targets in topology.items()
+            for target in targets
+        ),
+        pipeline=plan_pipeline(
+            model.deployment_mode,
+            model.llm_module_name,
+            topology,
+            modules,
+            {name: own.loads for name, own in batch.modules.items()},
+            data.num_microbatches,
+            {name: network.modality for name, network in model.module_architectures.items()},
+            model.frozen_modules,
+            data.absent_microbatches(batch.global_batch_size),
+            [
+                name
+                for name, network in model.module_architectures.items()
+                if network.any_image_size or network.mrope_section is not None
+            ],
+        ),
+    )
+
+
+def _bridge(
+    config: ExperimentConfig, source: RankMap, destination: RankMap, global_batch_size: int
+) -> Bridge:
+    """Return how the output of one module reaches the next."""
+    bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER
+    mode = config.model.deployment_mode
+    staged = mode == "colocated" and destination.pipeline_parallel > 1
+    if mode != "heterogeneous" and not staged:
+        bridge = plan_colocated_bridge(source, destination, global_batch_size, bytes_per_sample)
+        if config.model.has_backward(source.module):
+            return bridge
+        return replace(bridge, bytes_backward=0)  # no gradient crosses
+    between = plan_first_stage_bridge if staged else plan_disjoint_bridge
+    apart = between(
+        (source.module, source.grid),
+        (destination.module, destination.grid),
+        global_batch_size,
+        bytes_per_sample,
+    )
+    return apart if config.model.has_backward(source.module) else without_gradient(apart)
+
+
+def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
+    """Return how many numbers of a module's output one sample has, as it crosses.
+
+    What reaches the language module is already as wide as it is: the projector runs on the
+    encoder's side.
+    """
+    model, data = config.model, config.data
+    language = model.llm_module_name
+    if source == language:
+        return data.seq_length * model.get_architecture(language).hidden_size
+    if language in model.module_topology[source]:
+        return data.modality_seq_length(source) * model.get_architecture(language).hidden_size
+    own = model.get_architecture(source)
+    return own.seq_length * own.hidden_size

@@ -1,0 +1,60 @@
+"""What tells messages of one pair of ranks apart.
+
+A tag has 31 bits, for torch takes no more. From the highest:
+
+    1 direction | 6 edge | 10 micro-batch | 8 slot | 6 split
+
+direction: 0 activations, 1 gradients. edge: of the stage graph. micro-batch: within the step.
+slot: which tensor of all that reach a stage in a micro-batch
+(`mimokit.planning.schedule.slots`); that of a message's header comes first. split: which of several messages that one pair exchanges over an
+edge for a micro-batch. A value that does not fit is refused, never hashed: two messages with one
+tag would be taken for each other. (NCCL ignores tags; the schedule plan has checked that both ends
+of a pair have the same order.) How many bits each field has stands in `mimokit.config.tag_room`, so
+that more micro-batches or edges than a tag holds are refused before an engine starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mimokit.config.tag_room import FIELD_BITS
+
+__all__ = ["FIELD_BITS", "Tag"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """The fields of a tag; see the module's docstring."""
+
+    direction: Literal[0, 1]
+    edge: int
+    microbatch: int
+    slot: int = 0
+    split: int = 0
+
+    def encode(self) -> int:
+        """Return the tag as torch takes it.
+
+        Raises:
+            ValueError: if a field does not fit its bits.
+        """
+        encoded = 0
+        for name, bits in FIELD_BITS:
+            value = getattr(self, name)
+            if not 0 <= value < 1 << bits:
+                raise ValueError(
+                    f"A message tag holds {1 << bits} values of {name}, 0 to {(1 << bits) - 1}; "
+                    f"{value} does not fit."
+                )
+            encoded = encoded << bits | value
+        return encoded
+
+    @classmethod
+    def decode(cls, encoded: int) -> Tag:
+        """Return the fields of a tag."""
+        fields = {}
+        for name, bits in reversed(FIELD_BITS):
+            fields[name] = encoded & ((1 << bits) - 1)
+            encoded >>= bits
+        return cls(**fields)  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""The pipeline of a layout: which ranks work on which stage, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from mimokit.config import DeploymentMode
+from mimokit.config.topology import Topology, upstream
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.schedule import (
+    Action,
+    Modality,
+    Schedule,
+    SlotPlan,
+    Stage,
+    StageGraph,
+    Timeline,
+    plan_schedule,
+    plan_slots,
+    simulate,
+    stage_graph,
+)
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """The order in which stages work, and their ranks.
+
+    Attributes:
+        schedule: what every stage does, checked.
+        ranks: by index of a stage: its ranks, all of which do the same.
+        modalities: (module, what it is of), for every module of the graph.
+        three_axes: modules from which integers of three axes travel; see `plan_slots`.
+        around: modules that run forward over all micro-batches before the first action of the
+            schedule, and backward after its last.
+        text_heads: modules that read words for the language model; see `plan_slots`.
+    """
+
+    schedule: Schedule
+    ranks: tuple[range, ...]
+    modalities: tuple[tuple[str, Modality], ...]
+    three_axes: frozenset[str] = frozenset()
+    around: tuple[str, ...] = ()
+    text_heads: frozenset[str] = frozenset()
+
+    @property
+    def graph(self) -> StageGraph:
+        """The stages and what crosses between them."""
+        return self.schedule.graph
+
+    @cached_property
+    def slots(self) -> SlotPlan:
+        """The slots that tensors have in the messages between stages."""
+        return plan_slots(self.graph, dict(self.modalities), self.three_axes, self.text_heads)
+
+    def stage_of(self, rank: int) -> Stage:
+        """Return the stage that a rank works on.
+
+        Raises:
+            KeyError: the rank works on none.
+        """
+        for stage, ranks in zip(self.graph.stages, self.ranks, strict=True):
+            if rank in ranks:
+                return stage
+        raise KeyError(f"rank {rank} works on no stage")
+
+    def actions(self, rank: int) -> tuple[Action, ...]:
+        """Return what a rank does, in order.
+
+        Raises:
+            KeyError: the rank works on no stage.
+        """
+        return self.schedule.actions(self.stage_of(rank).index)
+
+    def by_rank(self) -> Iterator[tuple[int, Stage]]:
+        """Yield every rank that works on a stage, with its stage, ranks ascending."""
+        found = zip(self.graph.stages, self.ranks, strict=True)
+        for stage, ranks in sorted(found, key=lambda item: item[1].start):
+            for rank in ranks:
+                yield rank, stage
+
+    def timeline(self) -> Timeline:
+        """Return the schedule on a clock that knows no times.
+
+        A forward takes 1, a backward 2, a transfer nothing. `simulate(plan.schedule, ...)` takes
+        other times.
+        """
+        return _unit_timeline(self.schedule)
+
+
+@lru_cache(maxsize=8)
+def _unit_timeline(schedule: Schedule) -> Timeline:
+    return simulate(schedule)
+
+
+def plan_pipeline(
+    mode: DeploymentMode,
+    llm_module_name: str,
+    topology: Topology,
+    modules: Mapping[str, RankMap],
+    loads: Mapping[str, Collection[int]],
+    num_microbatches: int,
+    modalities: Mapping[str, Modality],
+    frozen: Collection[str] = (),
+    absent: Collection[tuple[str, int]] = (),
+    three_axes: Collection[str] = (),
+) -> PipelinePlan | None:
+    """Return the 1F1B pipeline of a layout, or None where nothing is cut into stages.
+
+    Modules that share their ranks are one pipeline: that of the language module. In homogeneous
+    mode its first stage also holds the encoders; in colocated mode they run forward over all
+    micro-batches before it begins, and backward after its end.
+
+    Args:
+        mode: homogeneous, colocated or heterogeneous.
+        llm_module_name: the language module.
+        topology: module -> the modules that it feeds.
+        modules: module -> its ranks.
+        loads: module -> the ranks that read data for it.
+        num_microbatches: micro-batches per optimizer step.
+        modalities: encoder -> what it is of.
+        frozen: modules of which nothing is trained.
+        absent: (module, micro-batch) pairs for which a module has no input.
+        three_axes: modules from which integers of three axes travel.
+
+    Raises:
+        ScheduleError: the schedule fails its check.
+    """
+    language = modules[llm_module_name]
+    if mode == "heterogeneous":
+        graph = stage_graph(topology, {n: m.pipeline_parallel for n, m in modules.items()})
+    elif language.pipeline_parallel > 1:
+        graph = stage_graph({llm_module_name: ()}, {llm_module_name: language.pipeline_parallel})
+        # Encoders are part of the first stage, or they run before and after: none is a stage.
+        frozen, absent = (), ()
+        loads = {llm_module_name: loads[llm_module_name]}
+    else:
+        return None
+    ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
+    reading = {rank for module in loads.values() for rank in module}
+    loading = [index for index, own in enumerate(ranks) if not reading.isdisjoint(own)]
+    schedule = plan_schedule(graph, num_microbatches, frozen=frozen, absent=absent, loading=loading)
+    kinds: dict[str, Modality] = {**modalities, llm_module_name: "text"}
+    names = [name for name, _ in graph.topology]
+    encoders = upstream(dict(graph.topology), llm_module_name)
+    return PipelinePlan(
+        schedule,
+        ranks,
+        tuple((name, kinds.get(name, "vision")) for name in names),
+        frozenset(three_axes).intersection(names),
+        tuple(name for name in topology if mode == "colocated" and name != llm_module_name),
+        text_heads=frozenset(name for name in encoders if kinds.get(name) == "text"),
+    )

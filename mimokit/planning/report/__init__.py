@@ -1,0 +1,1 @@
+"""The text, HTML and JSON of a plan."""

@@ -1,0 +1,124 @@
+"""A plan as a notebook shows it: plain HTML, no script, readable on light and on dark pages.
+
+Text and borders take the page's own colours; fills are translucent hues over whatever is beneath.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.report.pipeline_html import timeline_to_html
+from mimokit.planning.report.pipeline_rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
+from mimokit.planning.report.rows import (
+    MODULE_HEADINGS,
+    MODULE_HUES,
+    bridge_headings,
+    bridge_reasons,
+    bridge_rows,
+    module_rows,
+    place_text,
+    samples_text,
+    title,
+)
+from mimokit.planning.types import LayoutPlan, PipelinePlan
+
+RANKS_SHOWN = 64
+RANKS_A_LINE = 8
+
+_LINE = "1px solid rgba(128,128,128,.35)"
+_CELL = f"padding:.25em .8em .25em 0;border-bottom:{_LINE};text-align:left;font-size:inherit"
+_PLAIN_TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
+_FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ, also without any hue
+
+
+def plan_to_html(plan: LayoutPlan) -> str:
+    """Return the plan as one `<div>`."""
+    parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
+    dots = [_dot(index) for index in range(len(plan.modules))]
+    parts.append(_table("Modules", MODULE_HEADINGS, module_rows(plan), dots))
+    if plan.bridges:
+        rows = bridge_rows(plan)
+        parts.append(_table("Bridges, per micro-batch", bridge_headings(plan), rows))
+        parts += [_note(reason) for reason in bridge_reasons(plan)]
+    if plan.pipeline is not None:
+        parts += _pipeline(plan, plan.pipeline)
+    parts.append(_heading("Ranks: place in the module, samples computed"))
+    parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
+    style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
+    return f'<div style="{style}">{"".join(parts)}</div>'
+
+
+def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
+    names = list(plan.modules)
+    hues = {name: MODULE_HUES[i % len(MODULE_HUES)] for i, name in enumerate(names)}
+    dots = [_dot(names.index(stage.module)) for stage in pipeline.graph.stages]
+    rows = pipeline_rows(pipeline)
+    return [
+        _table(pipeline_title(pipeline), PIPELINE_HEADINGS, rows, dots),
+        f'<div style="margin-top:.5em">{timeline_to_html(pipeline, hues)}</div>',
+    ]
+
+
+def _note(text: str) -> str:
+    return f'<div style="opacity:.75;font-size:.9em">{escape(text)}</div>'
+
+
+def _heading(text: str) -> str:
+    return f'<div style="margin:.9em 0 .2em;opacity:.75">{escape(text)}</div>'
+
+
+def _dot(index: int) -> str:
+    hue = MODULE_HUES[index % len(MODULE_HUES)]
+    style = f"display:inline-block;width:.7em;height:.7em;border-radius:.2em;background:{hue}"
+    return f'<span style="{style};margin-right:.5em"></span>'
+
+
+def _table(
+    heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = ()
+) -> str:
+    head = "".join(
+        f'<th scope="col" style="{_CELL};font-weight:600">{escape(c)}</th>' for c in columns
+    )
+    lines = []
+    for number, row in enumerate(rows):
+        mark = marks[number] if marks else ""
+        cells = [f"{mark}{escape(row[0])}", *(escape(cell) for cell in row[1:])]
+        lines.append("".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells))
+    plain = '<tr style="background:transparent">'  # notebooks stripe rows of their own accord
+    body = "".join(f"{plain}{line}</tr>" for line in lines)
+    return (
+        f'{_heading(heading)}<table style="{_PLAIN_TABLE}">'
+        f"<thead>{plain}{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _rank_map(plan: LayoutPlan, index: int, name: str) -> str:
+    """Return one module's ranks as a grid of cells, one fill per data-parallel replica."""
+    ranks = plan.modules[name]
+    columns = min(RANKS_A_LINE, ranks.size)
+    cells = "".join(_rank_cell(plan, index, ranks, rank) for rank in ranks.ranks[:RANKS_SHOWN])
+    hidden = ranks.size - RANKS_SHOWN
+    rest = f"… and {hidden:,} more ranks in the same pattern" if hidden > 0 else ""
+    style = f"display:grid;grid-template-columns:repeat({columns},minmax(7em,1fr));gap:2px"
+    return (
+        f'<div style="margin:.3em 0 .1em">{_dot(index)}{escape(name)}</div>'
+        f'<div style="{style};max-width:{columns * 9}em">{cells}</div>'
+        f'<div style="opacity:.75">{rest}</div>'
+    )
+
+
+def _rank_cell(plan: LayoutPlan, index: int, ranks: RankMap, rank: int) -> str:
+    place = place_text(ranks, rank)
+    span = plan.batch.modules[ranks.module].samples[rank]
+    samples = f"sample{'s' if span[1] - span[0] > 1 else ''} {samples_text(span)}"
+    hue = MODULE_HUES[index % len(MODULE_HUES)]
+    fill = hue + _FILLS[ranks.coordinates(rank)["dp"] % 2]
+    style = f"background:{fill};border-radius:.2em;padding:.15em .4em;white-space:nowrap"
+    style += ";overflow:hidden"
+    tip = escape(f"rank {rank}: {place}, {samples}", quote=True)
+    return (
+        f'<div style="{style}" title="{tip}"><b>{rank}</b> '
+        f'<span style="font-size:.85em">{place}<br>{samples}</span></div>'
+    )

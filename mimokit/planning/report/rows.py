@@ -1,0 +1,165 @@
+"""The words and numbers that every picture of a plan shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.types import (
+    Bridge,
+    ColocatedBridge,
+    DisjointBridge,
+    LayoutPlan,
+    Route,
+)
+
+MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
+"""One per module, in order; after Okabe and Ito, apart also for colour-blind eyes."""
+
+MODULE_HEADINGS = ("module", "ranks", "TP", "CP", "PP", "DP", "EP", "samples each", "reads data")
+COLOCATED_HEADINGS = ("bridge", "direction", "gather groups", "forward", "backward")
+DISJOINT_HEADINGS = ("bridge", "direction", "who sends to whom", "forward", "backward")
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
+
+
+def title(plan: LayoutPlan) -> str:
+    """Return one line about the whole plan."""
+    ranks = "rank" if plan.world_size == 1 else "ranks"
+    step = plan.batch.global_batch_size * plan.batch.num_microbatches
+    return (
+        f"{plan.deployment_mode} on {plan.world_size:,} {ranks} · global batch "
+        f"{plan.batch.global_batch_size:,} × {plan.batch.num_microbatches:,} micro-batches = "
+        f"{step:,} samples a step"
+    )
+
+
+def module_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
+    """Return one row per module, under `MODULE_HEADINGS`."""
+    rows = []
+    for name, ranks in plan.modules.items():
+        batch = plan.batch.modules[name]
+        sizes = (
+            ranks.tensor_parallel,
+            ranks.context_parallel,
+            ranks.pipeline_parallel,
+            ranks.data_parallel,
+            ranks.expert_parallel,
+        )
+        loads = span_text(batch.loads)
+        rows.append(
+            (
+                name,
+                span_text(ranks.ranks),
+                *(f"{size:,}" for size in sizes),
+                f"{batch.micro_batch_size:,}",
+                loads if loads != span_text(ranks.ranks) else "all",
+            )
+        )
+    return rows
+
+
+def bridge_headings(plan: LayoutPlan) -> tuple[str, ...]:
+    """Return the headings of `bridge_rows`."""
+    return DISJOINT_HEADINGS if plan.disjoint_bridges else COLOCATED_HEADINGS
+
+
+def bridge_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
+    """Return one row per bridge, under `bridge_headings`."""
+    return [
+        (
+            f"{bridge.source} → {bridge.destination}",
+            _direction_text(plan, bridge),
+            *(
+                _disjoint_cells(bridge)
+                if isinstance(bridge, DisjointBridge)
+                else _colocated_cells(bridge)
+            ),
+        )
+        for bridge in plan.bridges
+    ]
+
+
+def bridge_reasons(plan: LayoutPlan) -> list[str]:
+    """Return why each bridge between ranks of their own is as it is."""
+    return [
+        f"{bridge.source} → {bridge.destination}, {way}: {route.reason}"
+        for bridge in plan.disjoint_bridges
+        for way, route in (("forward", bridge.forward), ("backward", bridge.backward))
+    ]
+
+
+def place_text(ranks: RankMap, rank: int) -> str:
+    """Return the coordinates of a rank in the dimensions that the module is cut in, short."""
+    found = ranks.coordinates(rank)
+    sizes = dict(zip(ranks.grid.dimensions, ranks.grid.shape, strict=True))
+    return " ".join(f"{name}{found[name]}" for name in found if sizes[name] > 1) or "whole"
+
+
+def samples_text(span: tuple[int, int]) -> str:
+    """Return a sample range as its first and last sample."""
+    start, stop = span
+    return f"{start}" if stop == start + 1 else f"{start}–{stop - 1}"
+
+
+def span_text(ranks: Iterable[int]) -> str:
+    """Return ascending ranks as spans: 0–3, 8–11."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ", ".join(f"{a:,}" if a == b else f"{a:,}–{b:,}" for a, b in spans)
+
+
+def bytes_text(number: int) -> str:
+    """Return bytes in the unit that leaves one to four digits (1 kB is 1,000 bytes)."""
+    value, unit = float(number), _UNITS[0]
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            break
+        value /= 1000
+    return f"{number} B" if unit == "B" else f"{value:,.3g} {unit}"
+
+
+def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:
+    source = plan.modules[bridge.source].data_parallel
+    destination = plan.modules[bridge.destination].data_parallel
+    if bridge.direction != "equal":
+        return f"{_MEANING[bridge.direction]}, {source:,} → {destination:,} replicas"
+    if isinstance(bridge, ColocatedBridge):
+        return "equal, nothing moves"
+    return f"equal, {source:,} replica{'s' if source > 1 else ''}"
+
+
+def _colocated_cells(bridge: ColocatedBridge) -> tuple[str, ...]:
+    return (
+        _groups_text(bridge),
+        bytes_text(bridge.bytes_forward),
+        bytes_text(bridge.bytes_backward),
+    )
+
+
+def _disjoint_cells(bridge: DisjointBridge) -> tuple[str, ...]:
+    moving = (t for t in bridge.forward.transfers if t.moves)
+    shown = [f"{t.source_rank}→{t.destination_rank}" for t in islice(moving, 4)]
+    more = " …" if bridge.forward.messages > 4 else ""
+    return ", ".join(shown) + more, _route_text(bridge.forward), _route_text(bridge.backward)
+
+
+def _route_text(route: Route) -> str:
+    count = f"{route.messages:,} message{'s' if route.messages > 1 else ''}"
+    return f"{route.form}: {bytes_text(route.bytes_between)} in {count}"
+
+
+def _groups_text(bridge: ColocatedBridge) -> str:
+    if bridge.direction == "equal":
+        return "none"
+    shown = [
+        "[" + ", ".join(map(str, group[:4])) + (", …]" if len(group) > 4 else "]")
+        for group in bridge.gather_groups[:4]
+    ]
+    return " ".join(shown) + (" …" if len(bridge.gather_groups) > 4 else "")

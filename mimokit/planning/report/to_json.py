@@ -1,0 +1,152 @@
+"""A plan as plain lists and dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+from mimokit.planning.rank_map import DIMENSIONS, RankMap
+from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
+from mimokit.planning.types import (
+    Bridge,
+    DisjointBridge,
+    LayoutPlan,
+    ModuleBatch,
+    PipelinePlan,
+    Route,
+    SampleRange,
+)
+
+
+def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
+    """Return what `mimokit plan --json` prints; ranks as keys are text."""
+    found = {
+        "world_size": plan.world_size,
+        "deployment_mode": plan.deployment_mode,
+        "topology": {name: list(fed) for name, fed in plan.topology.items()},
+        "modules": {name: _module(ranks) for name, ranks in plan.modules.items()},
+        "batch": {
+            "global_batch_size": plan.batch.global_batch_size,
+            "modules": {name: _batch(batch) for name, batch in plan.batch.modules.items()},
+        },
+        "bridges": [_bridge(bridge) for bridge in plan.bridges],
+    }
+    if plan.pipeline is not None:
+        found["pipeline"] = _pipeline(plan.pipeline)
+    return found
+
+
+def _module(ranks: RankMap) -> dict[str, Any]:
+    grid = ranks.grid
+    return {
+        "coords": {str(rank): dict(grid.coordinates(rank)) for rank in grid.ranks},
+        "groups": {
+            "-".join(dimensions): grid.group_array(*dimensions).tolist()
+            for count in range(1, len(DIMENSIONS) + 1)
+            for dimensions in combinations(DIMENSIONS, count)
+        },
+    }
+
+
+def _batch(batch: ModuleBatch) -> dict[str, Any]:
+    return {
+        "micro_batch_size": batch.micro_batch_size,
+        "samples": _ranges(batch.samples),
+        "loads": list(batch.loads),
+    }
+
+
+def _bridge(bridge: Bridge) -> dict[str, Any]:
+    if isinstance(bridge, DisjointBridge):
+        return _disjoint_bridge(bridge)
+    return {
+        "source": bridge.source,
+        "destination": bridge.destination,
+        "direction": bridge.direction,
+        "gather_groups": [list(group) for group in bridge.gather_groups],
+        "slices": _ranges(bridge.slices),
+        "bytes_forward": bridge.bytes_forward,
+        "bytes_backward": bridge.bytes_backward,
+    }
+
+
+def _disjoint_bridge(bridge: DisjointBridge) -> dict[str, Any]:
+    """Return a bridge between ranks of their own; what is not marked backward is forward."""
+    forward, backward = bridge.forward, bridge.backward
+    return {
+        "source": bridge.source,
+        "destination": bridge.destination,
+        "direction": bridge.direction,
+        "leader_edges": [list(edge) for edge in bridge.leader_edges],
+        "form": forward.form,
+        "reason": forward.reason,
+        "transfers": _transfers(forward),
+        "gather_groups": [list(group) for group in forward.groups],
+        "slices": _received(forward),
+        "bytes_forward": forward.bytes_between,
+        "bytes_within_forward": forward.bytes_within,
+        "form_backward": backward.form,
+        "reason_backward": backward.reason,
+        "transfers_backward": _transfers(backward),
+        "gather_groups_backward": [list(group) for group in backward.groups],
+        "bytes_backward": backward.bytes_between,
+        "bytes_within_backward": backward.bytes_within,
+    }
+
+
+def _received(route: Route) -> dict[str, list[int]]:
+    """Return rank -> the samples that it receives itself, counted within those of its group."""
+    spans: dict[int, tuple[int, int]] = {}
+    for t in route.transfers:
+        start, stop = spans.get(t.destination_rank, (t.start, t.stop))
+        spans[t.destination_rank] = min(start, t.start), max(stop, t.stop)
+    found = {}
+    for group in route.groups or [(rank,) for rank in spans]:
+        first = min(spans[rank][0] for rank in group if rank in spans)
+        for rank in group:
+            start, stop = spans.get(rank, (first, first))
+            found[str(rank)] = [start - first, stop - first]
+    return found
+
+
+def _transfers(route: Route) -> list[dict[str, int]]:
+    return [
+        {
+            "source_rank": transfer.source_rank,
+            "destination_rank": transfer.destination_rank,
+            "start": transfer.start,
+            "stop": transfer.stop,
+        }
+        for transfer in route.transfers
+    ]
+
+
+def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
+    """Return the pipeline; bubble and makespan as of its `unit_times`, as no others are known."""
+    timeline, schedule = pipeline.timeline(), pipeline.schedule
+    stages = {str(rank): stage for rank, stage in pipeline.by_rank()}
+    warmup = [schedule.warmup(stage.index) for stage in pipeline.graph.stages]
+    return {
+        "total_stages": pipeline.graph.total_stages,
+        "num_microbatches": schedule.num_microbatches,
+        "stage": {rank: stage.position for rank, stage in stages.items()},
+        "warmup": {rank: warmup[stage.index] for rank, stage in stages.items()},
+        "in_flight": {rank: timeline.in_flight[stage.index] for rank, stage in stages.items()},
+        "bubble": {rank: timeline.bubble[stage.index] for rank, stage in stages.items()},
+        "makespan": timeline.makespan,
+        "slots": [
+            {
+                "module": stage.module,
+                "place": stage.place,
+                "counts": dict(slots.counts),
+                "offsets": slots.offsets,
+            }
+            for stage, slots in zip(pipeline.graph.stages, pipeline.slots.stages, strict=True)
+        ],
+        "unit_times": {"forward": FORWARD_UNITS, "backward": BACKWARD_UNITS, "transfer": 0.0},
+    }
+
+
+def _ranges(ranges: Mapping[int, SampleRange]) -> dict[str, list[int]]:
+    return {str(rank): list(ranges[rank]) for rank in ranges}

@@ -1,0 +1,242 @@
+"""The whole plan of a pipeline: graph, order and micro-batches, worked out when it is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mimokit.planning.schedule.actions import Action, ActionKind
+from mimokit.planning.schedule.check import ScheduleError, check_actions
+from mimokit.planning.schedule.graph import StageEdge, StageGraph
+from mimokit.planning.schedule.orders import (
+    ComputeKind,
+    Order,
+    Step,
+    num_warmup_microbatches,
+    one_forward_one_backward,
+)
+from mimokit.planning.schedule.work import Flags, Work, work_of
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What every stage does in which order. It stays small: actions are made when asked for.
+
+    Attributes:
+        graph: the stages.
+        num_microbatches: micro-batches per optimizer step.
+        order: the order of work.
+        frozen: modules of which nothing is trained. Where nothing before them is trained either,
+            they have no backward and receive no gradients.
+        absent: (module, micro-batch) pairs for which a module has no input: it neither computes
+            nor sends, and nobody waits for it.
+        loading: indices of the stages that read data.
+    """
+
+    graph: StageGraph
+    num_microbatches: int
+    order: Order = one_forward_one_backward
+    frozen: frozenset[str] = frozenset()
+    absent: frozenset[tuple[str, int]] = frozenset()
+    loading: frozenset[int] = frozenset()
+
+    def warmup(self, stage: int) -> int:
+        """Return how many forwards a stage does before its first backward under 1F1B."""
+        position = self.graph.stages[stage].position
+        return num_warmup_microbatches(position, self.graph.total_stages, self.num_microbatches)
+
+    def steps(self, stage: int) -> tuple[Step, ...]:
+        """Return what a stage computes, in order."""
+        return _steps(self)[stage]
+
+    def actions(self, stage: int) -> tuple[Action, ...]:
+        """Return everything that a stage does, in order."""
+        return tuple(_stage_actions(self, stage))
+
+    def all_actions(self) -> tuple[tuple[Action, ...], ...]:
+        """Return the actions of every stage, by its index."""
+        return tuple(self.actions(stage.index) for stage in self.graph.stages)
+
+    @property
+    def work(self) -> Work:
+        """Which stage computes what and which edge carries what."""
+        return _work(self)
+
+    def in_flight(self, stage: int) -> int:
+        """Return the most micro-batches whose activations a stage holds for backward at a time.
+
+        A stage without a backward holds the one that it computes.
+        """
+        held = most = 0
+        backward = self.work.backward[stage]
+        for kind, microbatch in self.steps(stage):
+            if kind == "backward":
+                held -= 1
+            else:
+                most = max(most, held + 1)
+                held += bool(backward[microbatch])
+        return most
+
+
+def plan_schedule(
+    graph: StageGraph,
+    num_microbatches: int,
+    order: Order = one_forward_one_backward,
+    *,
+    frozen: Collection[str] = (),
+    absent: Collection[tuple[str, int]] = (),
+    loading: Collection[int] | None = None,
+    check: bool = True,
+) -> Schedule:
+    """Return a schedule that has been checked: what it sends arrives and nobody waits for ever.
+
+    Args:
+        graph: the stages, from `stage_graph`.
+        num_microbatches: micro-batches per optimizer step.
+        order: when a stage computes what: `one_forward_one_backward`, `gpipe` or one of your own.
+        frozen: modules of which nothing is trained.
+        absent: (module, micro-batch) pairs for which a module has no input.
+        loading: indices of the stages that read data; None: first and last stages of the graph.
+        check: False leaves the check to the caller; a search over known orders needs none.
+
+    Raises:
+        ScheduleError: the order leaves work out or repeats it, or the check fails.
+        ValueError: no micro-batch, or an unknown module, micro-batch or stage.
+    """
+    modules = {name for name, _ in graph.topology}
+    if num_microbatches < 1:
+        raise ValueError(f"num_microbatches is {num_microbatches}; it must be at least 1")
+    unknown = sorted(set(frozen) - modules | {name for name, _ in absent} - modules)
+    if unknown:
+        raise ValueError(f"'{unknown[0]}' is not one of {', '.join(sorted(modules))}")
+    beyond = [m for _, m in absent if not 0 <= m < num_microbatches]
+    if beyond:
+        raise ValueError(f"micro-batch {beyond[0]} is not one of 0 to {num_microbatches - 1}")
+    if loading is None:
+        loading = _ends(graph)
+    schedule = Schedule(
+        graph, num_microbatches, order, frozenset(frozen), frozenset(absent), frozenset(loading)
+    )
+    if check:
+        check_schedule(schedule)
+    return schedule
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Refuse a schedule that would mix messages up or wait for ever.
+
+    Looks at the tables that actions are made from, and at the actions themselves only to spell a
+    fault out: a thousand micro-batches take milliseconds.
+
+    Raises:
+        ScheduleError: as `check_actions`.
+    """
+    from mimokit.planning.schedule.tasks import task_graph
+
+    tasks = task_graph(schedule)
+    if tasks.faulty:
+        check_actions(schedule.all_actions())
+
+
+def _ends(graph: StageGraph) -> frozenset[int]:
+    """Return the stages that nobody feeds (they need inputs) and that feed nobody (labels)."""
+    return frozenset(
+        stage.index
+        for stage in graph.stages
+        if not graph.incoming[stage.index] or not graph.outgoing[stage.index]
+    )
+
+
+@lru_cache(maxsize=64)
+def _work(schedule: Schedule) -> Work:
+    return work_of(schedule.graph, schedule.num_microbatches, schedule.frozen, schedule.absent)
+
+
+@lru_cache(maxsize=64)
+def _steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
+    """Return the steps of every stage that there is something to do for."""
+    work = schedule.work
+    everything = bool(work.forward.all() and work.backward.all())
+    at_position: dict[int, tuple[Step, ...]] = {}
+    found = []
+    for stage in schedule.graph.stages:
+        if stage.position not in at_position:
+            at_position[stage.position] = _ordered(schedule, stage.position)
+        steps = at_position[stage.position]
+        if not everything:
+            todo = {
+                "forward": work.forward[stage.index].tolist(),
+                "backward": work.backward[stage.index].tolist(),
+            }
+            steps = tuple(step for step in steps if todo[step[0]][step[1]])
+        found.append(steps)
+    return tuple(found)
+
+
+def _ordered(schedule: Schedule, position: int) -> tuple[Step, ...]:
+    """Return what the order says for a position, once it is known to be complete."""
+    count = schedule.num_microbatches
+    steps = tuple(schedule.order(position, schedule.graph.total_stages, count))
+    wanted = _every_step(count)
+    if len(steps) == len(wanted) and wanted.issuperset(steps) and len(set(steps)) == len(steps):
+        return steps
+    times = Counter(steps)
+    strange = [step for step in times if step not in wanted]
+    kind, microbatch = (strange or [step for step in sorted(wanted) if times[step] != 1])[0]
+    fault = (
+        "there is none" if strange else f"it must do so once, not {times[kind, microbatch]} times"
+    )
+    raise ScheduleError(
+        f"The order at position {position} is to do the {kind} of micro-batch {microbatch}, but "
+        f"{fault}."
+    )
+
+
+@lru_cache(maxsize=8)
+def _every_step(num_microbatches: int) -> frozenset[Step]:
+    kinds: tuple[ComputeKind, ...] = ("forward", "backward")
+    return frozenset((kind, m) for kind in kinds for m in range(num_microbatches))
+
+
+def _stage_actions(schedule: Schedule, stage: int) -> Iterator[Action]:
+    graph, work = schedule.graph, schedule.work
+    incoming, outgoing = graph.incoming[stage], graph.outgoing[stage]
+    forward, backward = work.carry_forward, work.carry_backward
+    receives = {
+        "forward": _messages("receive-forward", stage, incoming, forward),
+        "backward": _messages("receive-backward", stage, outgoing, backward),
+    }
+    sends = {
+        "forward": _messages("send-forward", stage, outgoing, forward),
+        "backward": _messages("send-backward", stage, incoming, backward),
+    }
+    loads = stage in schedule.loading
+    for kind, microbatch in schedule.steps(stage):
+        if loads and kind == "forward":
+            yield Action("load", stage, microbatch)
+        yield from receives[kind][microbatch]
+        yield Action(kind, stage, microbatch)
+        yield from sends[kind][microbatch]
+    if graph.stages[stage].module not in schedule.frozen:
+        yield Action("grad-sync", stage)
+    yield Action("optimizer", stage)
+
+
+def _messages(
+    kind: ActionKind, stage: int, edges: tuple[StageEdge, ...], carried: Flags
+) -> list[list[Action]]:
+    """Return, by micro-batch, the messages that a stage sends or receives over the edges."""
+    ends = [
+        (edge, edge.destination if edge.source == stage else edge.source, carried[edge.index])
+        for edge in edges
+    ]
+    return [
+        [
+            Action(kind, stage, microbatch, edge.index, peer, edge.modality)
+            for edge, peer, flags in ends
+            if flags[microbatch]
+        ]
+        for microbatch in range(carried.shape[1])
+    ]

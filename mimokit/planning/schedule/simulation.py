@@ -1,0 +1,179 @@
+"""Put a schedule on a clock.
+
+A computation begins when the one before it on its stage has ended and its messages have arrived.
+A message leaves when it has been computed and the one before it on the same edge in the same
+direction has arrived; it takes no time of the stages. Nothing else takes time but the gradient
+sync, after the last backward of a stage, and the optimizer, after all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.planning.schedule.check import check_actions
+from mimokit.planning.schedule.schedule import Schedule
+from mimokit.planning.schedule.tasks import TaskGraph, task_graph
+from mimokit.planning.schedule.timeline import Timeline
+
+Seconds = float | Sequence[float] | NDArray[np.float64]
+"""One time for all, one per stage (per edge), or an array [..., stages (edges), micro-batches]."""
+
+FORWARD_UNITS = 1.0
+BACKWARD_UNITS = 2.0
+"""A backward computes the gradients of inputs and of weights: two matrix products for one."""
+
+
+def simulate(
+    schedule: Schedule,
+    forward: Seconds = FORWARD_UNITS,
+    backward: Seconds = BACKWARD_UNITS,
+    transfer: Seconds = 0.0,
+    transfer_backward: Seconds | None = None,
+    *,
+    grad_sync: float | Sequence[float] = 0.0,
+    optimizer: float | Sequence[float] = 0.0,
+) -> Timeline:
+    """Return when every action begins and ends.
+
+    All times are in one unit of the caller's choice, seconds say.
+
+    Args:
+        schedule: from `plan_schedule`.
+        forward: of a stage: one number, one per stage, or [stages, micro-batches].
+        backward: the same.
+        transfer: of activations over an edge of `schedule.graph.edges`: one number, one per edge,
+            or [edges, micro-batches].
+        transfer_backward: of gradients; None: as long as activations.
+        grad_sync: one number or one per stage.
+        optimizer: one number or one per stage.
+
+    Raises:
+        ScheduleError: the schedule fails its check.
+        ValueError: times that are negative, not finite or of another shape.
+    """
+    tasks = _sound(schedule)
+    durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
+    if durations.ndim > 1:
+        raise ValueError("simulate takes one set of times; makespan takes many at once")
+    stop = _run(tasks, durations)[:-1]
+    return Timeline(
+        schedule=schedule,
+        tasks=tasks,
+        start=_starts(tasks, stop),
+        stop=stop,
+        grad_sync=_per_stage(schedule, grad_sync, "grad_sync"),
+        optimizer=_per_stage(schedule, optimizer, "optimizer"),
+    )
+
+
+def makespan(
+    schedule: Schedule,
+    forward: Seconds = FORWARD_UNITS,
+    backward: Seconds = BACKWARD_UNITS,
+    transfer: Seconds = 0.0,
+    transfer_backward: Seconds | None = None,
+) -> NDArray[np.float64]:
+    """Return when the last computation ends, for one or for many sets of times at once.
+
+    The tasks of a schedule are worked out once and kept; a further set of times costs a few
+    microseconds per level of the graph, and a hundred sets hardly more than one.
+
+    Args:
+        schedule: from `plan_schedule`.
+        forward: one number, one per stage, or an array [..., stages, micro-batches]; an axis of
+            length 1 stands for all. Leading axes are sets of times: [candidates, stages, 1].
+        backward: the same.
+        transfer: the same with edges for stages.
+        transfer_backward: of gradients; None: as long as activations.
+
+    Returns:
+        An array of the shape of the leading axes, [] where there are none: `float()` takes it.
+
+    Raises:
+        ScheduleError: the schedule fails its check.
+        ValueError: times that are negative, not finite or of another shape.
+    """
+    tasks = _sound(schedule)
+    durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
+    ends: NDArray[np.float64] = np.asarray(_run(tasks, durations).max(axis=0))
+    return ends
+
+
+def _sound(schedule: Schedule) -> TaskGraph:
+    tasks = task_graph(schedule)
+    if tasks.faulty:
+        check_actions(schedule.all_actions())
+    return tasks
+
+
+def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return when tasks end, level by level, and a zero for "nothing" behind the last.
+
+    Durations may have any axes behind the tasks.
+    """
+    stop = np.zeros((tasks.size + 1, *durations.shape[1:]))
+    waits_for = tasks.waits_for
+    for begin, end in zip(tasks.levels[:-1], tasks.levels[1:], strict=True):
+        ready = stop[waits_for[begin:end]].max(axis=1)
+        np.add(ready, durations[begin:end], out=stop[begin:end])
+    return stop
+
+
+def _starts(tasks: TaskGraph, stop: NDArray[np.float64]) -> NDArray[np.float64]:
+    starts: NDArray[np.float64] = np.append(stop, 0.0)[tasks.waits_for].max(axis=1)
+    return starts
+
+
+def _durations(
+    schedule: Schedule,
+    tasks: TaskGraph,
+    forward: Seconds,
+    backward: Seconds,
+    transfer: Seconds,
+    transfer_backward: Seconds | None,
+) -> NDArray[np.float64]:
+    """Return how long every task takes: [tasks, ...sets of times]."""
+    stages, edges = len(schedule.graph.stages), len(schedule.graph.edges)
+    over = transfer if transfer_backward is None else transfer_backward
+    tables = [
+        _table(schedule, "forward", forward, stages),
+        _table(schedule, "backward", backward, stages),
+        _table(schedule, "transfer", transfer, edges),
+        _table(schedule, "transfer_backward", over, edges),
+    ]
+    sets = np.broadcast_shapes(*(table.shape[:-2] for table in tables))
+    found = np.zeros((tasks.size, *sets))
+    kinds = tasks.transfer * 2 + tasks.backward
+    for kind, table in enumerate(tables):
+        chosen = np.flatnonzero(kinds == kind)
+        if chosen.size:
+            values = table[..., tasks.place[chosen], tasks.microbatch[chosen]]
+            found[chosen] = np.moveaxis(np.broadcast_to(values, (*sets, chosen.size)), -1, 0)
+    return found
+
+
+def _table(schedule: Schedule, name: str, times: Seconds, places: int) -> NDArray[np.float64]:
+    """Return times as [..., places, micro-batches]."""
+    values = np.asarray(times, dtype=np.float64)
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise ValueError(f"{name} must hold finite times of 0 or more")
+    if values.ndim == 1:
+        values = values[:, None]
+    count = schedule.num_microbatches
+    shape = (*values.shape[:-2], places, count)
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} is of shape {np.shape(times)}; give one number, {places} numbers, or an array "
+            f"[..., {places}, {count}]"
+        ) from None
+
+
+def _per_stage(
+    schedule: Schedule, times: float | Sequence[float], name: str
+) -> NDArray[np.float64]:
+    return _table(schedule, name, times, len(schedule.graph.stages))[..., 0]

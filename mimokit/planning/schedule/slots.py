@@ -1,0 +1,107 @@
+"""Which numbers the tensors of a message have, so that branches which meet keep apart.
+
+Everything that reaches a stage in a micro-batch has a slot of its own. The slots of the modalities
+lie end to end: [0, S_text) text, then S_audio slots of audio, then S_vision slots of vision; where
+several branches are of one modality, one behind the other in the order of their edges. Each message
+begins with a header, which has a slot too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mimokit.planning.schedule.graph import StageEdge, StageGraph
+
+Modality = Literal["text", "audio", "vision"]
+MODALITIES: tuple[Modality, ...] = ("text", "audio", "vision")
+
+HEADER = 1
+_WITHIN: dict[Modality, int] = {
+    "text": 1,  # hidden states; those of a text head also as those of recordings
+    "vision": 2,  # hidden states, items per sample
+    "audio": 3,  # hidden states, items per sample, tokens per item
+}
+_BETWEEN = 2  # rows, rows per sample (which come with the header)
+_GRIDS = 2  # items per sample, the grid of each
+_AXES = 1  # grids of items, or position ids
+
+
+@dataclass(frozen=True)
+class StageSlots:
+    """What reaches one stage.
+
+    Attributes:
+        counts: modality -> its slots (S_text, S_audio, S_vision); 0 where it does not come in.
+    """
+
+    counts: Mapping[Modality, int]
+
+    @property
+    def offsets(self) -> dict[Modality, int]:
+        """Modality -> its first slot."""
+        counts = [self.counts[modality] for modality in MODALITIES]
+        return {modality: sum(counts[:index]) for index, modality in enumerate(MODALITIES)}
+
+    @property
+    def total(self) -> int:
+        """All slots."""
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class SlotPlan:
+    """The slots of a graph of stages.
+
+    Attributes:
+        stages: by stage index.
+        edges: by edge index: the slots of the message over it, the header's first; the same in
+            both directions.
+    """
+
+    stages: tuple[StageSlots, ...]
+    edges: tuple[range, ...]
+
+
+def plan_slots(
+    graph: StageGraph,
+    modalities: Mapping[str, Modality],
+    three_axes: Collection[str] = (),
+    text_heads: Collection[str] = (),
+) -> SlotPlan:
+    """Return the slots of every edge.
+
+    Args:
+        graph: the stages.
+        modalities: module -> what it is of; the language model is text.
+        three_axes: modules from which integers of three axes travel: encoders of images that differ
+            in size (their grids), a language model with such positions (from stage to stage).
+        text_heads: modules that read words for the language model: their texts differ in length.
+
+    Raises:
+        KeyError: a module is of no modality.
+    """
+    edges: list[range] = [range(0)] * len(graph.edges)
+    stages = []
+    for incoming in graph.incoming:
+        counts: dict[Modality, int] = dict.fromkeys(MODALITIES, 0)
+        begin = 0
+        for modality in MODALITIES:
+            for edge in incoming:
+                if modalities[edge.modality] != modality:
+                    continue
+                axes, head = edge.modality in three_axes, edge.modality in text_heads
+                size = HEADER + _tensors(graph, edge, "audio" if head else modality, axes)
+                edges[edge.index] = range(begin, begin + size)
+                counts[modality] += size
+                begin += size
+        stages.append(StageSlots(counts))
+    return SlotPlan(tuple(stages), tuple(edges))
+
+
+def _tensors(graph: StageGraph, edge: StageEdge, kind: Modality, three_axes: bool) -> int:
+    within = graph.stages[edge.source].module == graph.stages[edge.destination].module
+    if within:
+        return _WITHIN[kind] + _AXES * three_axes
+    return _BETWEEN + _GRIDS * (three_axes and kind == "vision")  # only images have grids

@@ -1,0 +1,208 @@
+"""A schedule as arrays: every computation and every transfer a task, with what it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from mimokit.planning.schedule.schedule import Schedule
+
+Indices = NDArray[np.int64]
+FORWARD, BACKWARD = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class TaskGraph:
+    """Computations and transfers; which waits for which does not depend on how long they take.
+
+    Tasks are numbered in levels: a task waits for tasks of earlier levels only. Task number
+    `size`, which does not exist, stands for "nothing" where a task waits for less than others.
+
+    Attributes:
+        place: task -> index of its stage (a computation) or of its edge (a transfer).
+        microbatch: task -> its micro-batch.
+        backward: task -> whether it is of the backward pass.
+        transfer: task -> whether it is a transfer.
+        waits_for: [tasks, most that a task waits for] of task numbers. The first is what comes
+            before it in the same place: on the same stage, or on the same edge in the same
+            direction, which carries one message at a time.
+        levels: task numbers at which a level begins, and `size`.
+        faulty: tasks would wait for ever, or messages cross on their way. Such a graph has no
+            times.
+    """
+
+    place: Indices
+    microbatch: Indices
+    backward: NDArray[np.bool_]
+    transfer: NDArray[np.bool_]
+    waits_for: Indices
+    levels: tuple[int, ...]
+    faulty: bool
+
+    @property
+    def size(self) -> int:
+        """Number of tasks."""
+        return len(self.place)
+
+
+@lru_cache(maxsize=16)
+def task_graph(schedule: Schedule) -> TaskGraph:
+    """Return the tasks of a schedule.
+
+    Raises:
+        ScheduleError: the order leaves work out or repeats it.
+    """
+    builder = _Builder(schedule)
+    builder.add_computations()
+    builder.add_transfers()
+    place, microbatch, backward, transfer, waits_for = builder.arrays()
+    order, levels = _levels(waits_for)
+    if len(order) < len(place):  # a cycle: the rest stays in any order
+        rest = np.setdiff1d(np.arange(len(place)), order)
+        order = np.concatenate([order, rest])
+        builder.faulty = True
+    number = np.empty(len(place) + 1, dtype=np.int64)
+    number[order] = np.arange(len(place))
+    number[-1] = len(place)
+    return TaskGraph(
+        place=place[order],
+        microbatch=microbatch[order],
+        backward=backward[order],
+        transfer=transfer[order],
+        waits_for=number[waits_for[order]],
+        levels=levels,
+        faulty=builder.faulty,
+    )
+
+
+class _Builder:
+    """Numbers the tasks place by place: all of a stage, then the next; then edge by edge."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        graph, count = schedule.graph, schedule.num_microbatches
+        self.computation = np.full((2, len(graph.stages), count), -1, dtype=np.int64)
+        self.size = 0
+        self.faulty = False
+        self.places: list[int] = []
+        self.lengths: list[int] = []
+        self.microbatches: list[Indices] = []
+        self.passes: list[NDArray[np.bool_]] = []
+        self.computations = 0
+        self.waits: list[tuple[Indices, Indices]] = []
+
+    def add_computations(self) -> None:
+        for stage in self.schedule.graph.stages:
+            steps = self.schedule.steps(stage.index)
+            microbatches = np.fromiter((m for _, m in steps), np.int64, len(steps))
+            backward = np.fromiter((kind == "backward" for kind, _ in steps), np.bool_, len(steps))
+            numbers = self._add(stage.index, microbatches, backward)
+            self.computation[backward.astype(np.int64), stage.index, microbatches] = numbers
+        self.computations = self.size
+        forward, back = self.computation
+        self.faulty |= bool(((back >= 0) & (back < forward)).any())
+
+    def add_transfers(self) -> None:
+        work = self.schedule.work
+        for edge in self.schedule.graph.edges:
+            for direction, carried, ends in (
+                (FORWARD, work.carry_forward, (edge.source, edge.destination)),
+                (BACKWARD, work.carry_backward, (edge.destination, edge.source)),
+            ):
+                microbatches = np.flatnonzero(carried[edge.index])
+                self._add_transfers(edge.index, direction, microbatches, ends)
+
+    def _add_transfers(
+        self, edge: int, direction: int, microbatches: Indices, ends: tuple[int, int]
+    ) -> None:
+        senders = self.computation[direction, ends[0], microbatches]
+        receivers = self.computation[direction, ends[1], microbatches]
+        in_order = np.argsort(senders)
+        microbatches, senders = microbatches[in_order], senders[in_order]
+        receivers = receivers[in_order]
+        self.faulty |= bool((np.diff(receivers) < 0).any())
+        numbers = self._add(edge, microbatches, np.full(len(microbatches), direction == BACKWARD))
+        self.waits.append((numbers, senders))
+        self.waits.append((receivers, numbers))
+
+    def _add(self, place: int, microbatches: Indices, backward: NDArray[np.bool_]) -> Indices:
+        """Add the tasks of one place, in their order; return their numbers."""
+        numbers = np.arange(self.size, self.size + len(microbatches))
+        self.size += len(microbatches)
+        self.places.append(place)
+        self.lengths.append(len(microbatches))
+        self.microbatches.append(microbatches)
+        self.passes.append(backward)
+        return numbers
+
+    def arrays(
+        self,
+    ) -> tuple[Indices, Indices, NDArray[np.bool_], NDArray[np.bool_], Indices]:
+        """Return place, microbatch, backward, transfer and waits_for."""
+        lengths = np.array(self.lengths)
+        return (
+            np.repeat(np.array(self.places), lengths),
+            np.concatenate(self.microbatches),
+            np.concatenate(self.passes),
+            np.arange(self.size) >= self.computations,
+            self._waits_for(lengths),
+        )
+
+    def _waits_for(self, lengths: Indices) -> Indices:
+        """Return the table: first what comes before in the same place, then one by one."""
+        tasks = np.concatenate([task for task, _ in self.waits] or [np.zeros(0, np.int64)])
+        others = np.concatenate([other for _, other in self.waits] or [np.zeros(0, np.int64)])
+        in_order = np.argsort(tasks, kind="stable")
+        tasks, others = tasks[in_order], others[in_order]
+        column = np.arange(len(tasks)) - np.searchsorted(tasks, tasks)
+        width = 2 + int(column.max(initial=-1))
+        table = np.full((self.size, width), self.size, dtype=np.int64)
+        table[:, 0] = np.arange(self.size) - 1
+        table[_begins(lengths), 0] = self.size
+        table[tasks, 1 + column] = others
+        return table
+
+
+def _begins(lengths: Indices) -> Indices:
+    """Return the number of the first task of every place that has one."""
+    return (np.cumsum(lengths) - lengths)[lengths > 0]
+
+
+def _levels(waits_for: Indices) -> tuple[Indices, tuple[int, ...]]:
+    """Return the tasks level by level, without those that wait for ever, and where levels begin."""
+    size = len(waits_for)
+    followers = _followers(waits_for)
+    done = np.zeros(size + 1, dtype=np.bool_)
+    done[size] = True
+    mark = np.zeros(size + 1, dtype=np.int64)
+    level = np.flatnonzero((waits_for == size).all(axis=1))
+    levels, begins = [level], [0]
+    while level.size:
+        done[level] = True
+        begins.append(begins[-1] + level.size)
+        next_up = followers[level].ravel()
+        next_up = next_up[next_up < size]
+        next_up = next_up[done[waits_for[next_up]].all(axis=1)]
+        counted = np.arange(next_up.size)
+        mark[next_up] = counted
+        level = next_up[mark[next_up] == counted]  # each task once
+        levels.append(level)
+    return np.concatenate(levels), tuple(begins)
+
+
+def _followers(waits_for: Indices) -> Indices:
+    """Return the table the other way round: task -> the tasks that wait for it."""
+    size = len(waits_for)
+    tasks, columns = np.nonzero(waits_for < size)
+    heads = waits_for[tasks, columns]
+    in_order = np.argsort(heads, kind="stable")
+    heads, tasks = heads[in_order], tasks[in_order]
+    column = np.arange(len(heads)) - np.searchsorted(heads, heads)
+    table = np.full((size, 1 + int(column.max(initial=0))), size, dtype=np.int64)
+    table[heads, column] = tasks
+    return table

@@ -1,0 +1,161 @@
+"""What a simulation found: when each action begins and ends, who idles, and what is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.planning.schedule.actions import Action
+
+if TYPE_CHECKING:
+    from mimokit.planning.schedule.schedule import Schedule
+    from mimokit.planning.schedule.tasks import TaskGraph
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An action on the clock, `[start, stop)` in the unit of the simulated times."""
+
+    action: Action
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A simulated schedule; times are in the unit that `simulate` was given.
+
+    Attributes:
+        schedule: what was simulated.
+        tasks: its computations and transfers.
+        start: task -> when it begins.
+        stop: task -> when it ends.
+        grad_sync: by stage: what its gradient sync takes.
+        optimizer: by stage: what its optimizer takes.
+    """
+
+    schedule: Schedule
+    tasks: TaskGraph
+    start: Times
+    stop: Times
+    grad_sync: Times
+    optimizer: Times
+
+    @cached_property
+    def pipeline_makespan(self) -> float:
+        """When the last computation ends."""
+        return float(self.stop.max(initial=0.0))
+
+    @cached_property
+    def makespan(self) -> float:
+        """When the last optimizer ends: the time of one step."""
+        return self._synced + float(self.optimizer.max())
+
+    @cached_property
+    def busy(self) -> tuple[float, ...]:
+        """By stage: the time that it computes."""
+        computing = ~self.tasks.transfer
+        spent = (self.stop - self.start)[computing]
+        stages = len(self.schedule.graph.stages)
+        totals = np.bincount(self.tasks.place[computing], weights=spent, minlength=stages)
+        return tuple(totals.tolist())
+
+    @cached_property
+    def bubble(self) -> tuple[float, ...]:
+        """By stage: the fraction of `pipeline_makespan` in which it does not compute.
+
+        (p - 1) / (m + p - 1) for p equal stages, m micro-batches and no transfer time.
+        """
+        whole = self.pipeline_makespan
+        return tuple((whole - busy) / whole if whole else 0.0 for busy in self.busy)
+
+    @cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """By stage: the most micro-batches whose activations it holds at a time."""
+        return tuple(self.schedule.in_flight(stage.index) for stage in self.schedule.graph.stages)
+
+    def critical_path(self) -> tuple[Interval, ...]:
+        """Return the computations and sends that the end of the pipeline waits for, in order.
+
+        They follow each other without a gap from 0 to `pipeline_makespan`: to make the step
+        faster, one of them must become shorter.
+        """
+        path: list[Interval] = []
+        nothing = self.tasks.size
+        task = int(self.stop.argmax()) if nothing else nothing
+        stop = np.append(self.stop, -np.inf)
+        while task != nothing:
+            path.append(self._interval(task))
+            before = self.tasks.waits_for[task]
+            task = int(before[stop[before].argmax()])
+        return tuple(reversed(path))
+
+    def intervals(self, stage: int) -> tuple[Interval, ...]:
+        """Return the actions of a stage on the clock, in the order of the schedule.
+
+        A send and its receive have the time of the message on its way; loading takes no time.
+        """
+        return tuple(self._on_clock(stage))
+
+    def _on_clock(self, stage: int) -> Iterator[Interval]:
+        now = 0.0
+        for action in self.schedule.actions(stage):
+            if action.kind == "load":
+                yield Interval(action, now, now)
+            elif action.kind == "grad-sync":
+                yield Interval(action, now, now + float(self.grad_sync[stage]))
+            elif action.kind == "optimizer":
+                begin = self._synced
+                yield Interval(action, begin, begin + float(self.optimizer[stage]))
+            else:
+                assert action.microbatch is not None, "work belongs to a micro-batch"
+                transfer = action.edge is not None
+                place = stage if action.edge is None else action.edge
+                backward = action.kind.endswith("backward")
+                task = self._task_at[transfer, place, backward, action.microbatch]
+                yield Interval(action, float(self.start[task]), float(self.stop[task]))
+                now = now if transfer else float(self.stop[task])
+
+    @cached_property
+    def _synced(self) -> float:
+        """When all gradients are synced."""
+        ends = np.zeros(len(self.grad_sync))
+        computing = ~self.tasks.transfer
+        np.maximum.at(ends, self.tasks.place[computing], self.stop[computing])
+        trained = [stage.module not in self.schedule.frozen for stage in self.schedule.graph.stages]
+        return float((ends + np.where(trained, self.grad_sync, 0.0)).max())
+
+    @cached_property
+    def _task_at(self) -> dict[tuple[bool, int, bool, int], int]:
+        """(transfer, place, backward, micro-batch) -> task."""
+        tasks = self.tasks
+        columns = (tasks.transfer, tasks.place, tasks.backward, tasks.microbatch)
+        keys = zip(*(column.tolist() for column in columns), strict=True)
+        return {key: number for number, key in enumerate(keys)}
+
+    def _interval(self, task: int) -> Interval:
+        tasks, graph = self.tasks, self.schedule.graph
+        place, microbatch = int(tasks.place[task]), int(tasks.microbatch[task])
+        backward = bool(tasks.backward[task])
+        if tasks.transfer[task]:
+            edge = graph.edges[place]
+            ends = (edge.source, edge.destination)
+            sender, receiver = reversed(ends) if backward else ends
+            action = Action(
+                "send-backward" if backward else "send-forward",
+                sender,
+                microbatch,
+                edge.index,
+                receiver,
+                edge.modality,
+            )
+        else:
+            action = Action("backward" if backward else "forward", place, microbatch)
+        return Interval(action, float(self.start[task]), float(self.stop[task]))

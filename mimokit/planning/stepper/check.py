@@ -1,0 +1,91 @@
+"""What crossed against what was to cross."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from mimokit.planning.stepper.crossings import Crossing, Piece
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that happened otherwise.
+
+    Attributes:
+        crossing: where.
+        planned: what the plan, or the sender, says.
+        happened: what was seen.
+    """
+
+    crossing: Crossing
+    planned: str
+    happened: str
+
+    def __str__(self) -> str:
+        return f"The {self.crossing}: planned {self.planned}, but {self.happened}."
+
+
+def differences(
+    planned: Iterable[tuple[Crossing, bool]],
+    pieces: Iterable[Piece],
+    sent: Mapping[Crossing, Piece],
+) -> tuple[Difference, ...]:
+    """Compare what ranks saw at a tick with the plan, and what was received with what was sent.
+
+    Args:
+        planned: from `planned_crossings`.
+        pieces: what the ranks saw at that tick.
+        sent: what has been sent and not yet received, those of this tick included.
+    """
+    wanted = dict.fromkeys(planned)
+    seen: dict[tuple[Crossing, bool], Piece] = {}
+    found = []
+    for piece in pieces:
+        key = (piece.crossing, piece.sent)
+        if key not in wanted:
+            found.append(Difference(piece.crossing, "nothing", f"it was {_verb(piece.sent)}"))
+        elif key in seen:
+            found.append(Difference(piece.crossing, "once", f"it was {_verb(piece.sent)} twice"))
+        seen[key] = piece
+        found.extend(_contents(piece, sent.get(piece.crossing)))
+    for crossing, is_sent in wanted:
+        if (crossing, is_sent) not in seen:
+            found.append(Difference(crossing, "to cross", f"it was not {_verb(is_sent)}"))
+    return tuple(found)
+
+
+def _verb(sent: bool) -> str:
+    return "sent" if sent else "received"
+
+
+def _contents(piece: Piece, sent: Piece | None) -> Iterator[Difference]:
+    crossing = piece.crossing
+    if piece.sent:
+        if piece.held is not None and piece.held != piece.prints:
+            which = _which(crossing, piece.held, piece.prints)
+            yield Difference(
+                crossing,
+                f"what rank {crossing.source_rank} holds for {which}",
+                "it handed over other rows",
+            )
+    elif sent is not None and sent.shape != piece.shape:
+        yield Difference(
+            crossing, f"the shape {list(sent.shape)} that was sent", f"{list(piece.shape)} came"
+        )
+    elif sent is not None and sent.prints != piece.prints:
+        which = _which(crossing, sent.prints, piece.prints)
+        yield Difference(
+            crossing,
+            f"what rank {crossing.source_rank} gave for {which}",
+            f"rank {crossing.destination_rank} has other values",
+        )
+
+
+def _which(crossing: Crossing, wanted: tuple[str, ...], got: tuple[str, ...]) -> str:
+    """Name the samples whose fingerprints differ, where there is one per sample."""
+    if not len(wanted) == len(got) == crossing.stop - crossing.start:
+        return f"samples {crossing.start} to {crossing.stop - 1}"
+    pairs = enumerate(zip(wanted, got, strict=True), start=crossing.start)
+    wrong = [str(sample) for sample, (mine, theirs) in pairs if mine != theirs]
+    return f"sample{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}"

@@ -1,0 +1,165 @@
+"""Who does what at which tick, so that nobody waits for somebody who is standing still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import Action, Interval
+from mimokit.planning.schedule.actions import RECEIVE_KINDS, SEND_KINDS
+from mimokit.planning.types import LayoutPlan
+
+REDUCTION = ("grad-sync", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """What a rank is to do at a tick: the fields of the schedule's step, and the plan's action.
+
+    Attributes:
+        name: as the schedule names it.
+        module: what it is done for, None where it concerns the whole rank.
+        microbatch: 0-based, None outside the micro-batches.
+        action: of the pipeline, None where there is none.
+    """
+
+    name: str
+    module: str | None = None
+    microbatch: int | None = None
+    action: Action | None = None
+
+    def __str__(self) -> str:
+        parts = [self.name]
+        if self.module is not None:
+            parts.append(f"of {self.module}")
+        if self.microbatch is not None:
+            parts.append(f"for micro-batch {self.microbatch}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What the ranks do together.
+
+    Attributes:
+        time: on the plan's clock, in units in which a forward takes 1 and a backward 2; where
+            nothing is pipelined, the number of the tick.
+        steps: rank -> what it does; the others wait.
+    """
+
+    time: float
+    steps: Mapping[int, PlannedStep]
+
+
+def clock_of(plan: LayoutPlan) -> tuple[Tick, ...]:
+    """Return the ticks of one optimizer step.
+
+    At a tick every rank does one step or none. A rank receives at the tick at which the message
+    is sent or at a later one, and ranks that compute together (all of a stage; all of the world
+    where modules share their ranks) do so at the same tick: performed tick by tick, the step runs
+    through without anybody waiting for a rank that stands still.
+    """
+    if plan.deployment_mode == "heterogeneous":
+        assert plan.pipeline is not None
+        return tuple(_pipelined(plan, plan.pipeline))
+    everyone = range(plan.world_size)
+    return tuple(
+        Tick(float(number), dict.fromkeys(everyone, step))
+        for number, step in enumerate(_together(plan))
+    )
+
+
+def _together(plan: LayoutPlan) -> Iterator[PlannedStep]:
+    """Yield the steps of ranks that all do the same.
+
+    A rank passes over what it has nothing to do for: an encoder whose modality is absent, the
+    way back of a frozen one.
+    """
+    language = plan.llm_module_name
+    encoders = [name for name in plan.modules if name != language]
+    for microbatch in range(plan.batch.num_microbatches):
+        yield PlannedStep("load", None, microbatch)
+        yield PlannedStep("slice", None, microbatch)
+        for name in encoders:
+            yield PlannedStep("forward", name, microbatch)
+            yield PlannedStep("gather", name, microbatch)
+        for kind in ("forward", "loss", "backward"):
+            yield PlannedStep(kind, language, microbatch)
+        for name in encoders:
+            yield PlannedStep("scatter", name, microbatch)
+            yield PlannedStep("backward", name, microbatch)
+    yield from _at_the_end()
+
+
+def _at_the_end() -> Iterator[PlannedStep]:
+    for kind in (*REDUCTION, "report"):
+        yield PlannedStep(kind)
+
+
+def _pipelined(plan: LayoutPlan, pipeline: PipelinePlan) -> Iterator[Tick]:
+    time = 0.0
+    for time, wave in _waves(pipeline):
+        yield Tick(time, dict(_on_ranks(pipeline, wave)))
+    modules = {rank: stage.module for rank, stage in pipeline.by_rank()}
+    time = max(time, pipeline.timeline().pipeline_makespan)
+    yield Tick(time, {rank: PlannedStep("wait", name) for rank, name in modules.items()})
+    for step in _at_the_end():
+        yield Tick(time, dict.fromkeys(range(plan.world_size), step))
+
+
+def _on_ranks(
+    pipeline: PipelinePlan, wave: Mapping[int, Action]
+) -> Iterator[tuple[int, PlannedStep]]:
+    for stage, action in wave.items():
+        module = pipeline.graph.stages[stage].module
+        step = PlannedStep(action.kind, module, action.microbatch, action)
+        for rank in pipeline.ranks[stage]:
+            yield rank, step
+
+
+def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
+    """Yield (time, stage -> its next action): those whose time has come and whose message is sent.
+
+    The simulated times of the plan say who is first; within one moment a message is sent before
+    it is received, or at the same tick.
+    """
+    timeline = pipeline.timeline()
+    waiting = {
+        stage.index: _timed(timeline.intervals(stage.index)) for stage in pipeline.graph.stages
+    }
+    sent: set[tuple[str, int | None, int | None]] = set()
+    now = 0.0
+    while any(waiting.values()):
+        due = {stage: queue[0][1] for stage, queue in waiting.items() if queue}
+        times = {stage: waiting[stage][0][0] for stage in due}
+        due = {stage: action for stage, action in due.items() if times[stage] <= now}
+        sent |= {_message(action) for action in due.values() if action.kind in SEND_KINDS}
+        wave = {
+            stage: action
+            for stage, action in due.items()
+            if action.kind not in RECEIVE_KINDS or _message(action) in sent
+        }
+        if wave:
+            yield now, wave
+        else:
+            now = min(time for time in times.values() if time > now)
+        for stage in wave:
+            waiting[stage].pop(0)
+
+
+def _message(action: Action) -> tuple[str, int | None, int | None]:
+    """Return what a send and its receive have in common."""
+    return action.kind.partition("-")[2], action.edge, action.microbatch
+
+
+def _timed(intervals: tuple[Interval, ...]) -> list[tuple[float, Action]]:
+    """Return when a stage does what, up to the reduction: a receive when its message is there."""
+    timed, now = [], 0.0
+    for interval in intervals:
+        if interval.action.kind in REDUCTION:
+            continue
+        begin = interval.stop if interval.action.kind in RECEIVE_KINDS else interval.start
+        now = max(now, begin)
+        timed.append((now, interval.action))
+    return timed

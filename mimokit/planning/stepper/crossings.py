@@ -1,0 +1,167 @@
+"""What crosses between ranks at a tick: as planned, and as the two ends saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mimokit.planning.bridges.edges import edge_transfers
+from mimokit.planning.bridges.routes import numbered
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.schedule import Action
+from mimokit.planning.stepper.clock import PlannedStep, Tick
+from mimokit.planning.types import ColocatedBridge, LayoutPlan
+
+
+@dataclass(frozen=True, order=True)
+class Crossing:
+    """Samples that one rank hands to another, or keeps (then both ends are the same rank).
+
+    Attributes:
+        source: module that sends forward.
+        destination: module that receives forward; `source` itself between its pipeline stages.
+        backward: a gradient crosses, from the destination to the source.
+        microbatch: 0-based.
+        source_rank: the rank that hands over.
+        destination_rank: the rank that takes.
+        start: first sample, counted in the global batch of the micro-batch.
+        stop: one behind the last.
+    """
+
+    source: str
+    destination: str
+    backward: bool
+    microbatch: int
+    source_rank: int
+    destination_rank: int
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        what = "gradient" if self.backward else "output"
+        samples = f"sample {self.start}"
+        if self.stop - self.start != 1:
+            samples = f"samples {self.start} to {self.stop - 1}"
+        return (
+            f"{what} of {self.source!r} for {samples} of micro-batch {self.microbatch} "
+            f"from rank {self.source_rank} to rank {self.destination_rank}"
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A crossing as one end saw it.
+
+    Attributes:
+        crossing: what the rank did.
+        sent: seen by the rank that hands over; False: by the one that takes.
+        shape: of the tensor.
+        bytes: that crossed.
+        prints: fingerprints of the bits, one per sample, or one of all where rows are not known
+            to belong to samples.
+        held: fingerprints of what the sender holds for these samples; None where that is what it
+            handed over, or not known.
+        code: the line that did it, behind a line "file:number".
+    """
+
+    crossing: Crossing
+    sent: bool
+    shape: tuple[int, ...]
+    bytes: int
+    prints: tuple[str, ...]
+    held: tuple[str, ...] | None = None
+    code: str = ""
+
+
+def planned_crossings(plan: LayoutPlan, tick: Tick) -> tuple[tuple[Crossing, bool], ...]:
+    """Return what is to cross at a tick, as (crossing, it is sent; False: it is received)."""
+    found: dict[tuple[Crossing, bool], None] = {}
+    for rank, step in tick.steps.items():
+        for crossing, sent in _of_rank(plan, rank, step):
+            found[crossing, sent] = None
+    return tuple(sorted(found))
+
+
+def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[Crossing, bool]]:
+    if step.name in ("gather", "scatter"):
+        assert step.module is not None
+        assert step.microbatch is not None
+        bridge = next(b for b in plan.colocated_bridges if b.source == step.module)
+        backward = step.name == "scatter"
+        for crossing in colocated_crossings(plan, bridge, backward, step.microbatch):
+            if crossing.source_rank == rank:
+                yield crossing, True
+            if crossing.destination_rank == rank:
+                yield crossing, False
+    elif step.action is not None and step.action.edge is not None:
+        assert plan.pipeline is not None
+        sent = step.name.startswith("send")
+        for crossing, _ in edge_crossings(plan, plan.pipeline, step.action):
+            if rank == (crossing.source_rank if sent else crossing.destination_rank):
+                yield crossing, sent
+
+
+def colocated_crossings(
+    plan: LayoutPlan, bridge: ColocatedBridge, backward: bool, microbatch: int
+) -> tuple[Crossing, ...]:
+    """Return what crosses a bridge between modules on the same ranks.
+
+    Where pieces are gathered, every rank of a group takes from every one; where they are cut,
+    every rank keeps its own. Where nothing moves there is none.
+    """
+    if bridge.direction == "equal":
+        return ()
+    gathers = (bridge.direction == "fan_in") != backward
+    few = bridge.destination if bridge.direction == "fan_in" else bridge.source
+    samples = plan.batch.modules[few].samples
+    found = []
+    for group in bridge.gather_groups:
+        base = samples[group[0]][0]
+        for taker in group:
+            for giver in group if gathers else (taker,):
+                start, stop = bridge.slices[giver]
+                found.append(
+                    Crossing(
+                        bridge.source,
+                        bridge.destination,
+                        backward,
+                        microbatch,
+                        giver,
+                        taker,
+                        base + start,
+                        base + stop,
+                    )
+                )
+    return tuple(found)
+
+
+def edge_crossings(
+    plan: LayoutPlan, pipeline: PipelinePlan, action: Action
+) -> tuple[tuple[Crossing, int], ...]:
+    """Return what crosses an edge of the stage graph with an action, and the split of its tag.
+
+    A pair of ranks that exchanges several messages numbers them: the split.
+    """
+    edge = pipeline.graph.edges[action.edge] if action.edge is not None else None
+    assert edge is not None
+    assert action.microbatch is not None
+    ends = [pipeline.graph.stages[end] for end in (edge.source, edge.destination)]
+    backward = action.kind.endswith("backward")
+    source, destination = (stage.module for stage in ends)
+    transfers = edge_transfers(plan, edge, backward=backward)
+    return tuple(
+        (
+            Crossing(
+                source,
+                destination,
+                backward,
+                action.microbatch,
+                transfer.source_rank,
+                transfer.destination_rank,
+                transfer.start,
+                transfer.stop,
+            ),
+            split,
+        )
+        for transfer, split in numbered(transfers)
+    )

@@ -1,0 +1,227 @@
+"""Who sends how many bytes to whom in one optimizer step, by kind of traffic.
+
+Collectives are counted as rings, as NCCL and gloo run them for large tensors: every member sends
+to the next one only. Numbers are fp32, as mimokit's engine moves them.
+
+| kind | what | bytes that a rank sends, per step |
+|---|---|---|
+| bridge | outputs of one module on their way to the next, gradients back | the plan's transfers |
+| pipeline | activations to the next stage, gradients back | samples x tokens x hidden / CP, twice |
+| tensor | 4 all-reduces per layer and micro-batch, half of them backward | each 2 (t - 1) / t of |
+| | | the activations |
+| context | keys and values round the ring, and with their gradients back | 6 (c - 1) x their size |
+| data | all-reduce of the gradients | 2 (d - 1) / d of the rank's parameters |
+
+Frozen modules reduce no gradients; where none passes, nothing is sent backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module, held_parameters
+from mimokit.config import ExperimentConfig
+from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
+from mimokit.planning.bridges.routes import Route
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
+
+KINDS = ("bridge", "pipeline", "tensor", "context", "data")
+
+Ranks = NDArray[np.int64]
+Bytes = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Bytes per step from rank to rank; a pair may be listed several times.
+
+    Attributes:
+        kind: one of `KINDS`.
+        sources: ranks that send.
+        destinations: ranks that receive.
+        sent: bytes.
+    """
+
+    kind: str
+    sources: Ranks
+    destinations: Ranks
+    sent: Bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """All flows of a layout.
+
+    Attributes:
+        world_size: ranks of the world.
+        flows: by kind; kinds without a byte are left out.
+    """
+
+    world_size: int
+    flows: Mapping[str, Flow]
+
+    @cached_property
+    def total(self) -> Mapping[str, float]:
+        """Kind -> bytes per step over all ranks."""
+        return {kind: float(flow.sent.sum()) for kind, flow in self.flows.items()}
+
+    def matrix(self, kind: str, ranks_per_block: int = 1) -> Bytes:
+        """Return bytes [sending block, receiving block], where a block is so many ranks.
+
+        Raises:
+            KeyError: there is no such traffic.
+        """
+        flow = self.flows[kind]
+        blocks = -(-self.world_size // ranks_per_block)
+        places = flow.sources // ranks_per_block * blocks + flow.destinations // ranks_per_block
+        counted = np.bincount(places, weights=flow.sent, minlength=blocks * blocks)
+        matrix: Bytes = counted.astype(np.float64).reshape(blocks, blocks)
+        return matrix
+
+
+def traffic(config: ExperimentConfig, plan: LayoutPlan) -> Traffic:
+    """Return what the ranks of a plan send each other in one step.
+
+    Args:
+        config: the config of the plan.
+        plan: its plan.
+    """
+    found: dict[str, list[Flow]] = {kind: [] for kind in KINDS}
+    for flow in (*_bridges(plan), *_modules(config, plan)):
+        if flow.sent.any():
+            found[flow.kind].append(flow)
+    return Traffic(
+        plan.world_size, {kind: _joined(kind, flows) for kind, flows in found.items() if flows}
+    )
+
+
+def _joined(kind: str, flows: list[Flow]) -> Flow:
+    return Flow(
+        kind,
+        np.concatenate([flow.sources for flow in flows]),
+        np.concatenate([flow.destinations for flow in flows]),
+        np.concatenate([flow.sent for flow in flows]),
+    )
+
+
+def _ring(kind: str, groups: Ranks, sent: float) -> Flow:
+    """Return the flow in which every member of every group sends to the next."""
+    return _pairs(kind, groups.reshape(-1), np.roll(groups, -1, axis=1).reshape(-1), sent)
+
+
+def _pairs(kind: str, sources: Ranks, destinations: Ranks, sent: Any) -> Flow:
+    whole = np.broadcast_to(np.asarray(sent, dtype=np.float64), sources.shape)
+    return Flow(kind, sources, destinations, whole)
+
+
+def _bridges(plan: LayoutPlan) -> Iterator[Flow]:
+    count = plan.batch.num_microbatches
+    for bridge in plan.bridges:
+        if isinstance(bridge, ColocatedBridge):
+            yield from _colocated(bridge, count)
+        else:
+            yield from _disjoint(bridge, count)
+
+
+def _colocated(bridge: ColocatedBridge, count: int) -> Iterator[Flow]:
+    groups = np.array(bridge.gather_groups, dtype=np.int64)
+    moved = bridge.bytes_forward + bridge.bytes_backward
+    if groups.size and moved:
+        yield _ring("bridge", groups, moved / groups.size * count)
+
+
+def _disjoint(bridge: DisjointBridge, count: int) -> Iterator[Flow]:
+    for route in (bridge.forward, bridge.backward):
+        moving = [transfer for transfer in route.transfers if transfer.moves]
+        if not moving:
+            continue  # no gradient crosses to what is frozen
+        rows = np.array([_columns(transfer) for transfer in moving], dtype=np.int64)
+        samples = rows[:, 3] - rows[:, 2]
+        per_sample = route.bytes_between / max(1, int(samples.sum()))
+        yield _pairs("bridge", rows[:, 0], rows[:, 1], samples * per_sample * count)
+        yield from _within(route, count)
+
+
+def _columns(transfer: Any) -> tuple[int, int, int, int]:
+    return transfer.source_rank, transfer.destination_rank, transfer.start, transfer.stop
+
+
+def _within(route: Route, count: int) -> Iterator[Flow]:
+    """Return how a group hands on what one of its ranks, or each a part of, has received."""
+    if not route.groups:
+        return
+    groups = np.array(route.groups, dtype=np.int64)
+    if route.form == "shards":
+        yield _ring("bridge", groups, route.bytes_within / groups.size * count)
+        return
+    # A broadcast is a chain from the rank that received: all but its end send once.
+    receiving = {transfer.destination_rank for transfer in route.transfers}
+    first = np.isin(groups, list(receiving)).argmax(axis=1)
+    places = (first[:, None] + np.arange(groups.shape[1])) % groups.shape[1]
+    chain = np.take_along_axis(groups, places, axis=1)
+    sources, destinations = chain[:, :-1].reshape(-1), chain[:, 1:].reshape(-1)
+    yield _pairs("bridge", sources, destinations, route.bytes_within / sources.size * count)
+
+
+def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
+    described = model_of_config(config.model)
+    nets: dict[str, Module] = {branch.name: branch for branch in described.branches}
+    nets[plan.llm_module_name] = described.language
+    for name, ranks in plan.modules.items():
+        architecture = config.model.get_architecture(name)
+        tokens = architecture.seq_length
+        if name == plan.llm_module_name:
+            tokens = config.data.seq_length
+        samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
+        whole = samples * tokens / ranks.context_parallel * architecture.hidden_size
+        layers = architecture.num_layers / ranks.pipeline_parallel
+        backward = config.model.has_backward(name)
+        yield from _inside(ranks, whole * BYTES_PER_NUMBER, layers, backward=backward)
+        if name in nets and not config.model.is_frozen(name):
+            yield from _gradients(nets[name], ranks)
+
+
+def _inside(ranks: RankMap, activation: float, layers: float, *, backward: bool) -> Iterator[Flow]:
+    """Yield what a module's ranks send each other; an activation is that of a whole step."""
+    tensor, context = ranks.tensor_parallel, ranks.context_parallel
+    if tensor > 1:
+        share = 2 * (tensor - 1) / tensor
+        count = (4 if backward else 2) * layers
+        yield _ring("tensor", ranks.group_array("tp"), count * share * activation)
+    if context > 1:
+        keys_and_values = 2 * activation / tensor
+        sent = (3 if backward else 1) * (context - 1) * layers * keys_and_values
+        yield _ring("context", ranks.group_array("cp"), sent)
+    if ranks.pipeline_parallel > 1:
+        stages = ranks.group_array("pp")
+        here, there = stages[:, :-1].reshape(-1), stages[:, 1:].reshape(-1)
+        yield _pairs("pipeline", here, there, activation)
+        if backward:
+            yield _pairs("pipeline", there, here, activation)
+
+
+def _gradients(module: Module, ranks: RankMap) -> Iterator[Flow]:
+    replicas = ranks.data_parallel * ranks.context_parallel
+    if replicas == 1:
+        return
+    sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
+    groups = ranks.group_array("cp", "dp")
+    for stage in range(ranks.pipeline_parallel):
+        held = float(held_parameters(module, sizes, stage).total)
+        sent = 2 * (replicas - 1) / replicas * held * BYTES_PER_NUMBER
+        yield _ring("data", _of_stage(groups, ranks.stage(stage)), sent)
+
+
+def _of_stage(groups: Ranks, stage: range) -> Ranks:
+    firsts = groups[:, 0]
+    chosen: Ranks = groups[(firsts >= stage.start) & (firsts < stage.stop)]
+    return chosen

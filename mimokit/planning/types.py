@@ -1,0 +1,190 @@
+"""The plan of a layout as frozen data: what the engines execute and the widgets draw.
+
+Every sample range is half open, `[start, stop)`. Every rank is a rank of the whole world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from mimokit.planning.bridges.routes import Route, Transfer
+from mimokit.planning.pipeline import PipelinePlan
+from mimokit.planning.rank_map import RankMap
+from mimokit.planning.rank_ranges import SampleRange
+
+__all__ = [
+    "BatchPlan",
+    "Bridge",
+    "ColocatedBridge",
+    "Direction",
+    "DisjointBridge",
+    "LayoutPlan",
+    "ModuleBatch",
+    "PipelinePlan",
+    "Route",
+    "SampleRange",
+    "Transfer",
+]
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+Direction = Literal["fan_in", "fan_out", "equal"]
+
+
+@dataclass(frozen=True)
+class ModuleBatch:
+    """How the samples of one micro-batch are spread over the ranks of one module.
+
+    Attributes:
+        micro_batch_size: samples per data-parallel replica and micro-batch.
+        samples: rank -> the samples of the global batch that the rank computes.
+        loads: ranks that read data for this module.
+        loaded: loading rank -> the samples of the global batch that it reads. In colocated mode
+            without a pipeline this is the range of the module with fewer replicas, otherwise it
+            equals `samples`.
+    """
+
+    micro_batch_size: int
+    samples: Mapping[int, SampleRange]
+    loads: tuple[int, ...]
+    loaded: Mapping[int, SampleRange]
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The batch of every module.
+
+    Attributes:
+        global_batch_size: samples per micro-batch over all replicas,
+            `base_batch_size * data_parallel of the language module`. One optimizer step
+            consumes `global_batch_size * num_microbatches` samples.
+        num_microbatches: micro-batches per optimizer step.
+    """
+
+    global_batch_size: int
+    num_microbatches: int
+    modules: Mapping[str, ModuleBatch]
+
+
+@dataclass(frozen=True)
+class ColocatedBridge:
+    """How the output of `source` reaches `destination` on the same ranks, per micro-batch.
+
+    fan_in: the source has more replicas: its pieces are gathered (forward), the gradient is cut
+    (backward). fan_out: the source has fewer replicas: its output is cut (forward), the gradient
+    is gathered (backward). equal: nothing moves.
+
+    Attributes:
+        ratio: larger DP / smaller DP.
+        gather_groups: the ranks that gather with each other, in the order in which their pieces
+            are laid end to end. Every rank of the span is in exactly one.
+        slices: rank -> the samples that the rank keeps, counted within the samples of its gather
+            group (that is, within the micro-batch of the module with fewer replicas).
+        bytes_forward: bytes received over all ranks in the forward direction, per micro-batch.
+        bytes_backward: the same for the gradient.
+    """
+
+    source: str
+    destination: str
+    direction: Direction
+    ratio: int
+    gather_groups: tuple[tuple[int, ...], ...]
+    slices: Mapping[int, SampleRange]
+    bytes_forward: int
+    bytes_backward: int
+
+
+@dataclass(frozen=True)
+class DisjointBridge:
+    """How the output of `source` reaches `destination` on other ranks, per micro-batch.
+
+    On the same ranks, in colocated mode, where the destination is a pipeline: then its first stage
+    are the other ranks, and what they have computed themselves they keep.
+
+    The ranks of the source's last pipeline stage send forward to those of the destination's first
+    stage, and receive the gradient back. Every rank of a tensor (and context) parallel group holds
+    the whole output of its replica.
+
+    Attributes:
+        direction: fan_in where the source has more replicas, fan_out where it has fewer.
+        ratio: larger DP / smaller DP.
+        leader_edges: (source rank, destination rank) of the leader form, which megatron-core's
+            `BridgeCommunicator` uses: the last rank of every source replica's last stage, the
+            first rank of every destination replica's first stage.
+        forward: how the output crosses.
+        backward: how its gradient crosses; senders and receivers have changed sides.
+    """
+
+    source: str
+    destination: str
+    direction: Direction
+    ratio: int
+    leader_edges: tuple[tuple[int, int], ...]
+    forward: Route
+    backward: Route
+
+
+Bridge = ColocatedBridge | DisjointBridge
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """All decisions about a layout that are made before it runs.
+
+    A notebook shows it as tables with a rank map, `rich.print` and `print` as text.
+
+    Attributes:
+        world_size: ranks of the world.
+        deployment_mode: homogeneous, colocated or heterogeneous.
+        llm_module_name: the module that all others feed.
+        topology: module -> the modules that it feeds.
+        modules: module -> its ranks, in the order of the config.
+        batch: who reads and computes which samples.
+        bridges: how outputs cross between modules, one per edge of the topology: colocated where
+            modules share their ranks, disjoint where each has its own or the language model shares
+            them as a pipeline.
+        pipeline: in which order stages work, or None where nothing is cut into stages.
+    """
+
+    world_size: int
+    deployment_mode: str
+    llm_module_name: str
+    topology: Mapping[str, tuple[str, ...]]
+    modules: Mapping[str, RankMap]
+    batch: BatchPlan
+    bridges: tuple[Bridge, ...]
+    pipeline: PipelinePlan | None = None
+
+    @property
+    def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:
+        """The bridges between modules on shared ranks."""
+        return tuple(bridge for bridge in self.bridges if isinstance(bridge, ColocatedBridge))
+
+    @property
+    def disjoint_bridges(self) -> tuple[DisjointBridge, ...]:
+        """The bridges between modules that have ranks of their own."""
+        return tuple(bridge for bridge in self.bridges if isinstance(bridge, DisjointBridge))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain lists and dicts that `json.dumps` takes."""
+        from mimokit.planning.report.to_json import plan_to_json
+
+        return plan_to_json(self)
+
+    def _repr_html_(self) -> str:
+        from mimokit.planning.report.html import plan_to_html
+
+        return plan_to_html(self)
+
+    def __rich__(self) -> Group:
+        from mimokit.planning.report.text import plan_to_rich
+
+        return plan_to_rich(self)
+
+    def __str__(self) -> str:
+        from mimokit.planning.report.text import plan_to_text
+
+        return plan_to_text(self)

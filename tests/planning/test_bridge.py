@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mimokit
+from mimokit.planning import ColocatedBridge, RankMap
+from mimokit.planning.bridges.colocated import plan_colocated_bridge
+from tests.planning.layouts import Sizes, layout, sizes
+
+
+def bridge(images: Sizes, language: Sizes, base_batch_size: int) -> ColocatedBridge:
+    config = layout("colocated", language, base_batch_size, images=images)
+    (found,) = mimokit.plan(config).bridges
+    return found
+
+
+def test_fan_in() -> None:
+    # Trap T15: TP2 DP4 to TP4 DP2 on 8 ranks with 8 samples a replica of the language module.
+    found = bridge(sizes(2, 4), sizes(4, 2), 8)
+    assert (found.source, found.destination) == ("images", "language")
+    assert (found.direction, found.ratio) == ("fan_in", 2)
+    assert found.gather_groups == ((0, 2), (1, 3), (4, 6), (5, 7))
+    starts = {0: 0, 1: 0, 4: 0, 5: 0, 2: 4, 3: 4, 6: 4, 7: 4}
+    assert found.slices == {rank: (start, start + 4) for rank, start in starts.items()}
+    # Each of 8 ranks receives 4 samples of 16 tokens, 5040 wide, in fp32.
+    assert found.bytes_forward == 8 * 4 * 16 * 5040 * 4
+    assert found.bytes_backward == 0
+
+
+def test_fan_out() -> None:
+    found = bridge(sizes(4, 2), sizes(2, 4), 4)
+    assert (found.direction, found.ratio) == ("fan_out", 2)
+    assert found.gather_groups == ((0, 2), (1, 3), (4, 6), (5, 7))
+    assert found.slices[6] == (4, 8)
+    assert found.bytes_forward == 0
+    assert found.bytes_backward == 8 * 4 * 16 * 5040 * 4
+
+
+def test_starts_repeat_within_a_replica() -> None:
+    # Trap T19: a language micro-batch of 4, encoder DP 4, language DP 2: starts 0, 2, 0, 2.
+    found = bridge(sizes(1, 4), sizes(2, 2), 4)
+    assert [found.slices[rank] for rank in range(4)] == [(0, 2), (2, 4), (0, 2), (2, 4)]
+
+
+def test_equal() -> None:
+    found = bridge(sizes(2, 2), sizes(1, 2, cp=2), 3)
+    assert (found.direction, found.ratio) == ("equal", 1)
+    assert found.gather_groups == ((0,), (1,), (2,), (3,))
+    assert found.slices == dict.fromkeys(range(4), (0, 3))
+    assert (found.bytes_forward, found.bytes_backward) == (0, 0)
+
+
+def test_homogeneous_modules_have_equal_bridges() -> None:
+    same = sizes(tp=2, dp=2, pp=2)
+    plan = mimokit.plan(layout("homogeneous", same, 3, images=dict(same), audio=dict(same)))
+    assert [b.source for b in plan.bridges] == ["images", "audio"]
+    assert {b.direction for b in plan.bridges} == {"equal"}
+    assert plan.bridges[0].gather_groups == tuple((rank,) for rank in range(8))
+
+
+def test_modules_on_their_own_ranks_have_other_bridges() -> None:
+    config = layout("heterogeneous", sizes(dp=2, offset=2), 1, images=sizes(dp=2))
+    plan = mimokit.plan(config)
+    assert plan.colocated_bridges == ()
+    assert plan.disjoint_bridges == plan.bridges
+    assert len(plan.bridges) == 1
+
+
+@settings(deadline=None)
+@given(
+    many=st.sampled_from([1, 2, 4, 8, 16]),
+    few=st.sampled_from([1, 2, 4, 8, 16]),
+    cp_many=st.sampled_from([1, 2]),
+    out=st.booleans(),
+)
+def test_gathering_by_brute_force(many: int, few: int, cp_many: int, out: bool) -> None:
+    """Lay the pieces of every group end to end; each rank must end up with its replica's batch."""
+    many, few = max(many, few), min(many, few)
+    if cp_many * many > 16 or many == few:
+        return
+    wide = RankMap("wide", 16 // many // cp_many, cp_many, many, 1, 1, 0)
+    narrow = RankMap("narrow", 16 // few, 1, few, 1, 1, 0)
+    ends = (narrow, wide) if out else (wide, narrow)
+    total = 2 * many
+    found = plan_colocated_bridge(*ends, total, 10)
+    assert sorted(rank for group in found.gather_groups for rank in group) == list(range(16))
+    for group in found.gather_groups:
+        places = [wide.coordinates(rank) for rank in group]
+        assert len({(place["tp"], place["cp"]) for place in places}) == 1
+        replicas = {narrow.coordinates(rank)["dp"] for rank in group}
+        assert len(replicas) == 1
+        gathered = [sample for p in places for sample in (2 * p["dp"], 2 * p["dp"] + 1)]
+        width = total // few
+        (replica,) = replicas
+        assert gathered == list(range(replica * width, (replica + 1) * width))
+        for rank, place in zip(group, places, strict=True):
+            start, stop = found.slices[rank]
+            assert gathered[start:stop] == [2 * place["dp"], 2 * place["dp"] + 1]
+    received = 16 * (many // few - 1) * 2 * 10
+    moved = (found.bytes_backward, found.bytes_forward)
+    assert moved == ((received, 0) if out else (0, received))
+
+
+@pytest.mark.parametrize(
+    ("source_dp", "destination_dp", "samples", "reason"),
+    [(2, 4, 6, "does not divide the global batch"), (4, 2, 6, "6 samples"), (3, 2, 6, "divide 3")],
+)
+def test_what_cannot_be_cut_is_refused(
+    source_dp: int, destination_dp: int, samples: int, reason: str
+) -> None:
+    # Traps T18 and T30: in both directions, before anything moves.
+    source = RankMap("images", 12 // source_dp, 1, source_dp, 1, 1, 0)
+    destination = RankMap("language", 12 // destination_dp, 1, destination_dp, 1, 1, 0)
+    with pytest.raises(ValueError, match=reason):
+        plan_colocated_bridge(source, destination, samples, 1)
+    with pytest.raises(ValueError, match="same ranks"):
+        plan_colocated_bridge(source, RankMap("language", 1, 1, 2, 1, 1, 0), 12, 1)

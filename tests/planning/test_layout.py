@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+import mimokit
+import mimokit.planning.rank_map
+from mimokit.config import ConfigError, ExperimentConfig, load_preset, preset_names
+from mimokit.planning import LayoutPlan
+from mimokit.planning import plan as plan_function
+from mimokit.planning.report.rows import bytes_text, samples_text, span_text
+from tests.planning.layouts import layout, sizes
+
+
+def colocated() -> ExperimentConfig:
+    return layout("colocated", sizes(tp=4, dp=1), 4, images=sizes(dp=4))
+
+
+def test_the_face_of_the_package_names_what_it_offers() -> None:
+    config = colocated()
+    assert mimokit.plan(config) == plan_function(config)
+    assert mimokit.plan is plan_function
+    assert set(mimokit.__all__) <= set(dir(mimokit))
+    for name in mimokit.__all__:
+        assert callable(getattr(mimokit, name))
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = mimokit.nothing_of_the_kind
+
+
+def test_every_kind_of_source(tmp_path: Path) -> None:
+    config = load_preset("llava_7b_colocated")
+    path = config.save(tmp_path / "config.yaml")
+    expected = mimokit.plan(config)
+    for source in (path, str(path), config.to_mapping(), "preset:llava_7b_colocated"):
+        assert mimokit.plan(source) == expected
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_presets_can_be_planned(name: str) -> None:
+    assert mimokit.plan(f"preset:{name}").deployment_mode == name.rsplit("_", 1)[1]
+
+
+def test_a_plan_leaves_the_config_alone() -> None:
+    config = layout("colocated", sizes(tp=4, dp=None), 4, images=sizes(dp=4))
+    before = config.model_copy(deep=True)
+    assert mimokit.plan(config).modules["language"].data_parallel == 1
+    assert config == before
+
+
+def test_a_plan_needs_to_know_its_world() -> None:
+    config = layout("colocated", sizes(tp=4, dp=1), 4, images=sizes(dp=4))
+    for module in config.model.module_parallelisms.values():
+        module.data_parallel = None
+    with pytest.raises(ConfigError, match="--world-size"):
+        mimokit.plan(config)
+    assert mimokit.plan(config, 4).world_size == 4
+
+
+def test_plans_travel() -> None:
+    plan = mimokit.plan(colocated())
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert plan != mimokit.plan("preset:llava_7b_colocated")
+
+
+def test_json() -> None:
+    found = json.loads(json.dumps(mimokit.plan(colocated()).to_json()))
+    assert set(found) == {
+        "world_size", "deployment_mode", "topology", "modules", "batch", "bridges"
+    }  # fmt: skip
+    assert (found["world_size"], found["deployment_mode"]) == (4, "colocated")
+    assert found["topology"] == {"images": ["language"], "language": []}
+    images = found["modules"]["images"]
+    assert images["coords"]["2"] == {"tp": 0, "cp": 0, "dp": 2, "pp": 0}
+    names = [
+        "-".join(chosen)
+        for n in range(1, 5)
+        for chosen in combinations(("tp", "cp", "dp", "pp"), n)
+    ]
+    assert list(images["groups"]) == names
+    assert images["groups"]["dp"] == [[0, 1, 2, 3]]
+    assert found["batch"]["global_batch_size"] == 4
+    assert found["batch"]["modules"]["images"] == {
+        "micro_batch_size": 1,
+        "samples": {"0": [0, 1], "1": [1, 2], "2": [2, 3], "3": [3, 4]},
+        "loads": [0, 1, 2, 3],
+    }
+    assert found["bridges"] == [
+        {
+            "source": "images",
+            "destination": "language",
+            "direction": "fan_in",
+            "gather_groups": [[0, 1, 2, 3]],
+            "slices": {"0": [0, 1], "1": [1, 2], "2": [2, 3], "3": [3, 4]},
+            "bytes_forward": 4 * 3 * 16 * 5040 * 4,
+            "bytes_backward": 0,
+        }
+    ]
+
+
+def big() -> LayoutPlan:
+    return mimokit.plan(layout("colocated", sizes(tp=16, dp=16), 16, images=sizes(dp=256)))
+
+
+def test_the_notebook_picture() -> None:
+    picture = mimokit.plan(colocated())._repr_html_()
+    assert picture.count("<div") == picture.count("</div>")
+    assert "<script" not in picture
+    assert "images" in picture
+    assert "fan-in, 4 → 1 replicas" in picture
+    assert 'title="rank 3: dp3, sample 3"' in picture
+    assert len(big()._repr_html_()) < 60_000
+    assert "… and 192 more ranks" in big()._repr_html_()
+
+
+def test_the_text() -> None:
+    text = str(mimokit.plan(colocated()))
+    assert "colocated on 4 ranks" in text
+    assert "fan-in, 4 → 1 replicas" in text
+    assert "… and 224 more ranks" in str(big())
+
+
+def test_words() -> None:
+    assert [bytes_text(n) for n in (0, 999, 1000, 528482304)] == ["0 B", "999 B", "1 kB", "528 MB"]
+    assert span_text([0, 1, 2, 8, 10, 11]) == "0–2, 8, 10–11"
+    assert [samples_text(span) for span in ((0, 1), (0, 4))] == ["0", "0–3"]
+
+
+def test_no_gradient_crosses_to_a_frozen_encoder() -> None:
+    config = layout("colocated", sizes(tp=1, dp=4), 4, images=sizes(tp=4, dp=1))
+    assert mimokit.plan(config).colocated_bridges[0].bytes_backward > 0
+    networks = config.model.module_architectures
+    networks["images"] = networks["images"].model_copy(update={"frozen": True})
+    frozen = mimokit.plan(config).colocated_bridges[0]
+    assert (frozen.direction, frozen.bytes_backward) == ("fan_out", 0)

@@ -1,0 +1,159 @@
+"""A pipeline of the language model on the ranks of its encoders: planned, not run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mimokit
+from mimokit.config import ConfigError, ExperimentConfig, check_runnable, config_from_mapping
+from mimokit.planning import LayoutPlan, RankMap
+from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
+from mimokit.planning.bridges.routes import Route
+from mimokit.planning.rank_ranges import SampleRange
+from mimokit.planning.traffic import traffic
+from tests.planning.layouts import Sizes, layout, sizes
+
+
+def three_phase(language: Sizes, base: int, count: int = 2, **encoders: Sizes) -> ExperimentConfig:
+    """Return a colocated config in which the language model may have a pipeline."""
+    return layout("colocated", language, base, count, schedule="three_phase", **encoders)
+
+
+def row_of_the_paper() -> ExperimentConfig:
+    """Return arXiv 2605.27678, table A2, 1B with 14B, colocated, 50 %: 72 GPUs, 288 samples."""
+    return three_phase(sizes(tp=2, pp=2, dp=18), 2, 8, images=sizes(tp=2, dp=36))
+
+
+def missing(plan: LayoutPlan, route: Route, source: RankMap, taking: range, module: str) -> int:
+    """Return how many samples do not arrive as they should on the ranks that take them.
+
+    A transfer counts only if its sender has computed what it sends. Ranks of a group hand on what
+    any of them has received.
+    """
+    computed = plan.batch.modules[source.module].samples
+    held: dict[int, list[int]] = {rank: [] for rank in taking}
+    for transfer in route.transfers:
+        start, stop = computed[transfer.source_rank]
+        if start <= transfer.start and transfer.stop <= stop:
+            held[transfer.destination_rank] += range(transfer.start, transfer.stop)
+    for group in route.groups:
+        together = sorted(sample for rank in group for sample in held[rank])
+        held |= dict.fromkeys(group, together)
+    wanted = plan.batch.modules[module].samples
+
+    def wrong(rank: int, span: SampleRange) -> int:
+        return len(set(range(*span)).symmetric_difference(held[rank])) + (
+            len(held[rank]) - len(set(held[rank]))
+        )
+
+    return sum(wrong(rank, wanted[rank]) for rank in taking)
+
+
+@st.composite
+def shared(draw: st.DrawFn) -> ExperimentConfig:
+    """Return an encoder and a language model with a pipeline on as many ranks."""
+    tp, cp, pp = (draw(st.sampled_from(choice)) for choice in ([1, 2, 4], [1, 2], [2, 3, 4]))
+    dp = draw(st.sampled_from([1, 2, 4]))
+    world = tp * cp * pp * dp
+    fitting = [t for t in (1, 2, 3, 4, 6, 8) if world % t == 0]
+    fitting = [t for t in fitting if max(world // t, dp) % min(world // t, dp) == 0]
+    tensor = draw(st.sampled_from(fitting))
+    replicas = world // tensor
+    least = max(1, replicas // dp)
+    base = least * draw(st.sampled_from([1, 2]))
+    return three_phase(sizes(tp, dp, cp, pp), base, images=sizes(tensor, replicas))
+
+
+@settings(max_examples=80, deadline=None)
+@given(shared())
+def test_every_sample_reaches_the_first_stage_and_its_gradient_the_encoder(
+    config: ExperimentConfig,
+) -> None:
+    plan = mimokit.plan(config)
+    (bridge,) = plan.disjoint_bridges
+    images, language = plan.modules["images"], plan.modules["language"]
+    first = language.stage(0)
+    assert missing(plan, bridge.forward, images, first, "language") == 0
+    assert missing(plan, bridge.backward, language, images.ranks, "images") == 0
+    for route in (bridge.forward, bridge.backward):
+        sent = [t for t in route.transfers if t.source_rank != t.destination_rank]
+        assert route.messages == len(sent)
+        whole = sum(t.stop - t.start for t in sent)
+        per_sample = config.data.image_seq_length * 5040 * 4
+        assert route.bytes_between == whole * per_sample
+    flows = traffic(config, plan).flows
+    crossing = flows["bridge"].sent[flows["bridge"].sources == flows["bridge"].destinations]
+    assert not crossing.any(), "what a rank keeps is no traffic"
+
+
+def test_the_check_sees_a_message_that_is_left_out_or_of_the_wrong_rank() -> None:
+    plan = mimokit.plan(row_of_the_paper())
+    route = plan.disjoint_bridges[0].forward
+    images, first = plan.modules["images"], plan.modules["language"].stage(0)
+    assert missing(plan, route, images, first, "language") == 0
+    fewer = replace(route, transfers=route.transfers[:-1])
+    assert missing(plan, fewer, images, first, "language") > 0
+    turned = (replace(route.transfers[-1], source_rank=0), *route.transfers[:-1])
+    assert missing(plan, replace(route, transfers=turned), images, first, "language") > 0
+
+
+def test_a_layout_of_the_paper() -> None:
+    plan = mimokit.plan(row_of_the_paper())
+    assert plan.world_size == 72
+    assert plan.batch.global_batch_size * plan.batch.num_microbatches == 288
+    assert plan.pipeline is not None
+    assert plan.pipeline.around == ("images",)
+    assert [list(ranks) for ranks in plan.pipeline.ranks] == [
+        list(range(36)),
+        list(range(36, 72)),
+    ]
+    assert plan.pipeline.timeline().in_flight == (2, 1)
+    for module in plan.batch.modules.values():  # each reads what it computes
+        assert all(module.loaded[rank] == module.samples[rank] for rank in module.loaded)
+    words = " ".join(str(plan).split())
+    assert "images run forward before it and backward after it" in words
+
+
+def test_it_is_planned_and_not_run() -> None:
+    config = row_of_the_paper()
+    with pytest.raises(ConfigError, match="can be planned but not run yet") as refused:
+        check_runnable(config)
+    assert len(refused.value.problems) == 1
+    flat = three_phase(sizes(tp=2, dp=2), 4, images=sizes(dp=4))
+    with pytest.raises(ConfigError, match="pipeline_schedule is three_phase, which can be planned"):
+        check_runnable(flat)
+
+
+def test_the_model_alone_asks_for_no_phases() -> None:
+    with pytest.raises(ConfigError, match="without a pipeline"):
+        row_of_the_paper().model.finalize(72)
+    config = row_of_the_paper()
+    config.model.module_parallelisms["images"].data_parallel = None
+    assert config.finalize(72).model.get_parallelism("images").data_parallel == 36
+
+
+def test_an_encoder_has_no_pipeline_there() -> None:
+    content = row_of_the_paper().to_mapping()
+    content["model"]["module_parallelisms"]["images"] |= {
+        "pipeline_parallel": 2,
+        "data_parallel": 18,
+    }
+    with pytest.raises(ConfigError, match="Module 'images': pipeline_parallel is 2") as refused:
+        config_from_mapping(content)
+    assert refused.value.problems[0].fix == {
+        "path": "model.module_parallelisms.images.pipeline_parallel",
+        "value": 1,
+    }
+
+
+def test_other_ranks_have_another_bridge() -> None:
+    plan = mimokit.plan(row_of_the_paper())
+    images, language = plan.modules["images"], plan.modules["language"]
+    with pytest.raises(ValueError, match="not on the same ranks"):
+        plan_first_stage_bridge(
+            ("images", images.grid), ("language", replace(language, rank_offset=1).grid), 36, 4
+        )

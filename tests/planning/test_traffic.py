@@ -1,0 +1,199 @@
+"""Bytes between ranks, against collectives played message by message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mimokit
+from mimokit.config import ExperimentConfig, ModuleParallelismConfig, load_preset
+from mimokit.planning.traffic import KINDS, Traffic, traffic
+
+Sent = Counter[tuple[int, int]]
+BYTES = 4
+
+
+def ring_all_reduce(members: Sequence[int], size: float) -> Sent:
+    """Play a ring all-reduce: reduce-scatter, then all-gather, a piece a round."""
+    sent: Sent = Counter()
+    count = len(members)
+    for _ in range(2 * (count - 1)):
+        for place, member in enumerate(members):
+            sent[member, members[(place + 1) % count]] += size / count
+    return sent
+
+
+def found_in(traffic_found: Traffic, kind: str) -> Sent:
+    matrix = traffic_found.matrix(kind)
+    return Counter(
+        {(int(row), int(column)): float(matrix[row, column]) for row, column in np.argwhere(matrix)}
+    )
+
+
+def assert_same(found: Sent, expected: Iterable[Sent]) -> None:
+    whole: Sent = Counter()
+    for each in expected:
+        for pair, size in each.items():
+            whole[pair] += size
+    assert set(found) == set(whole)
+    for pair, size in whole.items():
+        assert found[pair] == pytest.approx(size, rel=1e-9)
+
+
+def heterogeneous(
+    images: dict[str, int] | None = None, language: dict[str, int] | None = None
+) -> ExperimentConfig:
+    config = load_preset("llava_7b_heterogeneous")
+    first = ModuleParallelismConfig(**(images or {"data_parallel": 2}))
+    second = ModuleParallelismConfig(
+        **(language or {"data_parallel": 2}), rank_offset=first.total_ranks
+    )
+    config.model.module_parallelisms = {"images": first, "language_module": second}
+    return config
+
+
+def test_tensor_parallel_traffic_is_four_ring_all_reduces_a_layer() -> None:
+    config = heterogeneous(language={"tensor_parallel": 4, "data_parallel": 2})
+    plan = mimokit.plan(config)
+    samples = plan.batch.modules["language_module"].micro_batch_size
+    size = samples * config.data.seq_length * 4096 * BYTES
+    played = [
+        ring_all_reduce(group, size)
+        for group in plan.modules["language_module"].groups("tp")
+        for _ in range(4 * 32 * config.data.num_microbatches)
+    ]
+    assert_same(found_in(traffic(config, plan), "tensor"), played)
+
+
+def test_gradients_are_all_reduced_once_over_replicas() -> None:
+    config = heterogeneous({"data_parallel": 1}, {"data_parallel": 4})
+    plan = mimokit.plan(config)
+    found = found_in(traffic(config, plan), "data")
+    language = config.model.get_architecture("language_module")
+    hidden, ffn = language.hidden_size, language.feed_forward_size
+    layer = 4 * hidden**2 + 4 * hidden + 2 * hidden * ffn + ffn + hidden + 4 * hidden
+    parameters = language.num_layers * layer + 2 * language.vocab_size * hidden + 2 * hidden
+    group = plan.modules["language_module"].groups("dp")[0]
+    assert_same(found, [ring_all_reduce(group, parameters * BYTES)])
+
+
+def test_stages_hand_activations_on_and_gradients_back() -> None:
+    config = heterogeneous(language={"pipeline_parallel": 2, "data_parallel": 2})
+    plan = mimokit.plan(config)
+    found = found_in(traffic(config, plan), "pipeline")
+    samples = plan.batch.modules["language_module"].micro_batch_size
+    size = samples * config.data.num_microbatches * config.data.seq_length * 4096 * BYTES
+    assert found == {(2, 4): size, (4, 2): size, (3, 5): size, (5, 3): size}
+
+
+def test_context_parallel_sends_keys_and_values_round_the_ring() -> None:
+    config = heterogeneous(language={"context_parallel": 4, "data_parallel": 2})
+    plan = mimokit.plan(config)
+    found = found_in(traffic(config, plan), "context")
+    samples = plan.batch.modules["language_module"].micro_batch_size
+    local = samples * config.data.num_microbatches * config.data.seq_length // 4 * 4096 * BYTES
+    # Forward a ring of 3 hops; backward keys, values and the gradients of both: twice as much.
+    expected = 3 * (2 * local + 4 * local) * 32
+    assert set(found.values()) == {float(expected)}
+    assert len(found) == 8
+
+
+SIZES = st.sampled_from([1, 2, 4])
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, SIZES, SIZES, SIZES, SIZES, SIZES)
+def test_what_the_bridges_move_is_all_there(
+    itp: int, ipp: int, idp: int, ltp: int, lpp: int, ldp: int
+) -> None:
+    config = heterogeneous(
+        {"tensor_parallel": itp, "pipeline_parallel": ipp, "data_parallel": idp},
+        {"tensor_parallel": ltp, "pipeline_parallel": lpp, "data_parallel": ldp},
+    )
+    plan = mimokit.plan(config)
+    found = traffic(config, plan)
+    (bridge,) = plan.disjoint_bridges
+    routes = (bridge.forward, bridge.backward)
+    whole = sum(route.bytes_between + route.bytes_within for route in routes)
+    assert found.total["bridge"] == pytest.approx(whole * config.data.num_microbatches)
+    between = {(t.source_rank, t.destination_rank) for route in routes for t in route.transfers}
+    pairs = set(found_in(found, "bridge"))
+    assert between <= pairs
+    within = {frozenset(group) for route in routes for group in route.groups}
+    for pair in pairs - between:
+        assert any(set(pair) <= group for group in within)
+
+
+@pytest.mark.parametrize("replicas", [(8, 1), (8, 2), (1, 8), (4, 4)])
+def test_colocated_bridges_gather_within_their_groups(replicas: tuple[int, int]) -> None:
+    config = load_preset("llava_7b_colocated")
+    images, language = replicas
+    config.model.module_parallelisms = {
+        "images": ModuleParallelismConfig(tensor_parallel=8 // images, data_parallel=images),
+        "language_module": ModuleParallelismConfig(
+            tensor_parallel=8 // language, data_parallel=language
+        ),
+    }
+    plan = mimokit.plan(config)
+    found = traffic(config, plan)
+    (bridge,) = plan.colocated_bridges
+    whole = (bridge.bytes_forward + bridge.bytes_backward) * config.data.num_microbatches
+    assert found.total.get("bridge", 0.0) == pytest.approx(whole)
+    if bridge.direction == "equal":
+        assert "bridge" not in found.flows
+        return
+    for pair in found_in(found, "bridge"):
+        assert any(set(pair) <= set(group) for group in bridge.gather_groups)
+
+
+@pytest.mark.parametrize("block", [1, 3, 8, 24, 100])
+def test_blocks_sum_over_their_ranks(block: int) -> None:
+    config = load_preset("llava_7b_heterogeneous")
+    found = traffic(config, mimokit.plan(config))
+    for kind in found.flows:
+        fine, coarse = found.matrix(kind), found.matrix(kind, block)
+        for row in range(coarse.shape[0]):
+            for column in range(coarse.shape[1]):
+                rows = slice(row * block, (row + 1) * block)
+                columns = slice(column * block, (column + 1) * block)
+                assert coarse[row, column] == pytest.approx(fine[rows, columns].sum())
+
+
+def test_nobody_sends_to_itself_and_every_kind_is_known() -> None:
+    for name in ("llava_7b_homogeneous", "llava_7b_colocated", "llava_7b_heterogeneous"):
+        config = load_preset(name)
+        found = traffic(config, mimokit.plan(config))
+        assert set(found.flows) <= set(KINDS)
+        for kind in found.flows:
+            assert np.trace(found.matrix(kind)) == 0
+
+
+def test_a_single_rank_sends_nothing() -> None:
+    config = load_preset("llava_7b_colocated")
+    config.model.module_parallelisms = {
+        name: ModuleParallelismConfig(data_parallel=1) for name in config.model.module_parallelisms
+    }
+    assert traffic(config, mimokit.plan(config)).flows == {}
+
+
+def test_what_is_frozen_reduces_no_gradients_and_is_sent_none() -> None:
+    sizes = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2}
+    config = heterogeneous(sizes, {"data_parallel": 2})
+    trained = traffic(config, mimokit.plan(config))
+    config.model.module_architectures["images"].frozen = True
+    frozen = traffic(config, mimokit.plan(config))
+    images = range(8)
+
+    def sent_by_images(found: Traffic, kind: str) -> float:
+        return sum(size for (rank, _), size in found_in(found, kind).items() if rank in images)
+
+    assert sent_by_images(frozen, "data") == 0 < sent_by_images(trained, "data")
+    for kind in ("tensor", "pipeline"):
+        assert sent_by_images(frozen, kind) == pytest.approx(sent_by_images(trained, kind) / 2)
+    back = [pair for pair in found_in(frozen, "bridge") if pair[0] not in images]
+    assert all(pair[1] not in images for pair in back)
