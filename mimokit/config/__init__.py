@@ -1,17 +1,17 @@
 """What the user asks for: config classes, their validation, YAML files and presets."""
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.checks import check_experiment, check_model
 from mimokit.config.data import DataConfig, ModalityPresence
+from mimokit.config.errors import ConfigError, Fix, Problem
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.loading import config_from_mapping, load_experiment_config, load_preset
-from mimokit.config.mimo import MimoParallelismConfig
+from mimokit.config.files.loading import config_from_mapping, load_experiment_config, load_preset
+from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import ProjectorArchitecture
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.presets import preset_names
-from mimokit.config.problems import ConfigError, Fix, Problem
-from mimokit.config.runnable import check_runnable
+from mimokit.config.rules import check_experiment, check_model
+from mimokit.config.rules.runnable import check_runnable
 from mimokit.config.runtime import DeploymentMode, PipelineSchedule, RuntimeConfig
 
 __all__ = [

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mimokit.config.problems import ConfigError
-from mimokit.config.sentences import problems_of
+from mimokit.config.errors import ConfigError
+from mimokit.config.messages import problems_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 

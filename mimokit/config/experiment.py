@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from mimokit.config.base import ConfigModel
 from mimokit.config.data import DataConfig
-from mimokit.config.mimo import MimoParallelismConfig
+from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.prediction import PredictionConfig
 from mimokit.config.runtime import SCHEDULE_OF_MODE, RuntimeConfig
 
@@ -59,8 +59,8 @@ class ExperimentConfig(ConfigModel):
         Raises:
             ConfigError: all problems at once; nothing was changed then.
         """
-        from mimokit.config.checks import check_experiment
-        from mimokit.config.worlds import resolve
+        from mimokit.config.rules import check_experiment
+        from mimokit.config.world_size import resolve
 
         check_experiment(self, world_size)
         self.model.module_parallelisms = dict(resolve(self.model, world_size).sizes)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mimokit.config.base import ConfigModel
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 
 LARGEST_WORLD = 2**20
 """Ranks. A size above it is taken for a slip: plans list ranks one by one."""

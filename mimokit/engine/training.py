@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
+from mimokit.config.evaluations import Evaluations
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import rank_device
 from mimokit.engine.evaluation import Evaluation, evaluate
-from mimokit.engine.evaluations import Evaluations
 from mimokit.engine.gradients import (
     ModuleToGridTuple,
     clip_gradients,

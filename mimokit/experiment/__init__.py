@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mimokit.engine.evaluations import Evaluations
+    from mimokit.config.evaluations import Evaluations
     from mimokit.experiment.calibration import calibrate
     from mimokit.experiment.moment import Moment
     from mimokit.experiment.run import TrainingResult, TrainingRun, train
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "Evaluations": "mimokit.engine.evaluations",
+    "Evaluations": "mimokit.config.evaluations",
     "Moment": "mimokit.experiment.moment",
     "Stepper": "mimokit.experiment.stepping",
     "SteppingError": "mimokit.experiment.stepping",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mimokit.cluster import EngineCluster
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.experiment import ranks
 from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
 

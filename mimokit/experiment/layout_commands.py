@@ -246,7 +246,7 @@ def _lacking(file: str, read: LayoutFile, found: Imported) -> str:
 def _format(form: str) -> Any:
     from typing import get_args
 
-    from mimokit.config.problems import unknown_name
+    from mimokit.config.errors import unknown_name
     from mimokit.experiment.layout_files import Format
 
     if form not in get_args(Format):

@@ -15,7 +15,7 @@ from mimokit.config import (
     Problem,
     load_experiment_config,
 )
-from mimokit.config.inheritance import PRESET_PREFIX
+from mimokit.config.files.inheritance import PRESET_PREFIX
 from mimokit.interop import (
     Imported,
     from_bridge,

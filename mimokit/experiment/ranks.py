@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.engine.evaluations import Evaluations
+from mimokit.config.evaluations import Evaluations
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
 

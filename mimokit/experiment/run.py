@@ -17,7 +17,7 @@ import pandas as pd
 from mimokit.analysis import samples_to_evaluations, samples_to_steps, write_trace
 from mimokit.cluster import ClusterRun, EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
-from mimokit.engine.evaluations import Evaluations
+from mimokit.config.evaluations import Evaluations
 from mimokit.engine.metrics import write_metrics
 from mimokit.experiment import ranks
 from mimokit.experiment.prepare import Config, prepared

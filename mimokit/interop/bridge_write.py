@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.from_config import PRECISION
 from mimokit.prediction.layout import sizes_text

@@ -12,7 +12,7 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.size_words import other_fields, rank_fields
 from mimokit.config import ExperimentConfig, config_from_mapping
-from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import THREE_PHASE
 from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.interop.networks import encoder_network, language_network

@@ -13,7 +13,7 @@ from typing import Any
 from mimokit.architecture import EncoderBranch, LanguageModel, Model, VisionEncoder
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ExperimentConfig
-from mimokit.config.problems import Problem
+from mimokit.config.errors import Problem
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.from_config import layout_of_config, workload_of_config
 from mimokit.prediction.placement import plain_name

@@ -12,7 +12,7 @@ from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
-from mimokit.config.problems import ConfigError, Problem, refuse_if_any
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.interop.imported import Imported, refused
 from mimokit.interop.megatron_lm_model import model_of
 from mimokit.interop.megatron_options import WHERE, Options, number, options_of, word

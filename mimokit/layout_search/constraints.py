@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, Numbers
-from mimokit.config.problems import Problem, refuse_if_any, unknown_name
+from mimokit.config.errors import Problem, refuse_if_any, unknown_name
 from mimokit.config.runtime import DeploymentMode
 
 Objective = Literal["step_time", "cost", "memory"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimokit.architecture.modules import EncoderBranch, LanguageModel
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.layout_search.bounds import bounded
 from mimokit.layout_search.candidates import Candidates, candidates
 from mimokit.layout_search.cost_tables import fitting_alone

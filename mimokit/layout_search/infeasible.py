@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.layout_search.constraints import DIMENSIONS, EVERY_MODULE, Constraints
 from mimokit.layout_search.cost_tables import make_tables
 from mimokit.layout_search.enumerate import enumerate_modules

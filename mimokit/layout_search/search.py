@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mimokit.config.problems import Problem, refuse_if_any, unknown_name
+from mimokit.config.errors import Problem, refuse_if_any, unknown_name
 from mimokit.layout_search.constraints import (
     EVERY_MODULE,
     LANGUAGE,

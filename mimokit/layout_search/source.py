@@ -13,8 +13,8 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ExperimentConfig, load_experiment_config
-from mimokit.config.inheritance import PRESET_PREFIX
-from mimokit.config.problems import ConfigError, Problem, unknown_name
+from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.config.files.inheritance import PRESET_PREFIX
 from mimokit.prediction import Workload
 from mimokit.prediction.from_config import workload_of_config
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mimokit.architecture.parameters_on_rank import Module
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.layout_search.constraints import score
 from mimokit.layout_search.facts import facts_of
 from mimokit.layout_search.limits import broken_limits

@@ -10,10 +10,10 @@ from mimokit.config import (
     DeploymentMode,
     MimoParallelismConfig,
 )
-from mimokit.config.checks import Subject
-from mimokit.config.checks.batch import batch_problems
-from mimokit.config.topology import Topology
-from mimokit.config.worlds import resolve
+from mimokit.config.graph import Topology
+from mimokit.config.rules import Subject
+from mimokit.config.rules.batch import batch_problems
+from mimokit.config.world_size import resolve
 from mimokit.planning.rank_map import RankMap
 from mimokit.planning.rank_ranges import RankRanges
 from mimokit.planning.types import BatchPlan, ModuleBatch

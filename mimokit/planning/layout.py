@@ -13,9 +13,9 @@ from mimokit.config import (
     config_from_mapping,
     load_experiment_config,
 )
-from mimokit.config.problems import ConfigError, Problem, refuse_if_any
-from mimokit.config.tag_room import tag_problems, too_many
-from mimokit.config.worlds import ResolvedWorld, resolve, unknown_world_size
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.rules.message_tags import tag_problems, too_many
+from mimokit.config.world_size import ResolvedWorld, resolve, unknown_world_size
 from mimokit.planning.batch import plan_batch
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
 from mimokit.planning.bridges.disjoint import (

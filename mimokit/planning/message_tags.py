@@ -6,11 +6,12 @@ A tag has 31 bits, for torch takes no more. From the highest:
 
 direction: 0 activations, 1 gradients. edge: of the stage graph. micro-batch: within the step.
 slot: which tensor of all that reach a stage in a micro-batch
-(`mimokit.planning.schedule.slots`); that of a message's header comes first. split: which of several messages that one pair exchanges over an
-edge for a micro-batch. A value that does not fit is refused, never hashed: two messages with one
-tag would be taken for each other. (NCCL ignores tags; the schedule plan has checked that both ends
-of a pair have the same order.) How many bits each field has stands in `mimokit.config.tag_room`, so
-that more micro-batches or edges than a tag holds are refused before an engine starts.
+(`mimokit.planning.schedule.slots`); that of a message's header comes first. split: which of several
+messages that one pair exchanges over an edge for a micro-batch. A value that does not fit is
+rejected, never hashed: two messages with one tag would be confused. (NCCL ignores tags; the
+schedule plan has checked that both ends of a pair have the same order.) The number of bits of each
+field is in `mimokit.config.rules.message_tags`, so that more micro-batches or edges than a tag
+holds are rejected before an engine starts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mimokit.config.tag_room import FIELD_BITS
+from mimokit.config.rules.message_tags import FIELD_BITS
 
 __all__ = ["FIELD_BITS", "Tag"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
-from mimokit.config.topology import Topology, upstream
+from mimokit.config.graph import Topology, upstream
 from mimokit.planning.rank_map import RankMap
 from mimokit.planning.schedule import (
     Action,

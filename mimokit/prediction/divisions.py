@@ -12,7 +12,7 @@ from mimokit.architecture.modules import LanguageModel, Model
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.transformer import Transformer
-from mimokit.config.problems import Problem
+from mimokit.config.errors import Problem
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.workload import Workload, branches_of, language_of
 

@@ -6,8 +6,8 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.size_words import sizes_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.config.problems import ConfigError, Problem, refuse_if_any
-from mimokit.config.worlds import resolve
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.world_size import resolve
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.placement import in_first_stage
 

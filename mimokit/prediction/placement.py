@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction import Layout, Workload
 
 COUNTS = ("tensor", "pipeline", "virtual", "context", "expert", "data", "micro_batch", "instances")

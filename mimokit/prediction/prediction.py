@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.architecture.modules import Model
-from mimokit.config.problems import refuse_if_any
+from mimokit.config.errors import refuse_if_any
 from mimokit.prediction.deployment_modes import Outcome, colocated, heterogeneous, homogeneous
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout

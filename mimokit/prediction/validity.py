@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 
 from mimokit.architecture.modules import Model
-from mimokit.config.problems import ConfigError, Problem, refuse_if_any, unknown_name
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction.divisions import indivisible
 from mimokit.prediction.hardware import Hardware

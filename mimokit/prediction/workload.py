@@ -19,7 +19,7 @@ from mimokit.architecture import (
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parameters import active_stack_parameters
 from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction.step_time.stage import visible_tokens
 
 

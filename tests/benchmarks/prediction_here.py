@@ -26,7 +26,7 @@ from rich.table import Table
 import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
-from mimokit.engine.evaluations import Evaluations
+from mimokit.config.evaluations import Evaluations
 from mimokit.planning import plan as make_plan
 from mimokit.prediction.calibration import Calibration
 from mimokit.prediction.local_cpu import predict_shared

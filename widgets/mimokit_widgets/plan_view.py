@@ -9,7 +9,7 @@ from typing import Any
 import traitlets
 
 from mimokit.config import ExperimentConfig, load_experiment_config
-from mimokit.config.loading import config_from_mapping
+from mimokit.config.files.loading import config_from_mapping
 from mimokit.planning.layout import plan as plan_of
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.by_identity import ByIdentity

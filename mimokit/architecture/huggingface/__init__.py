@@ -27,7 +27,7 @@ from mimokit.architecture.modules import (
     MultimodalModel,
     Projector,
 )
-from mimokit.config.problems import ConfigError, Problem, unknown_name
+from mimokit.config.errors import ConfigError, Problem, unknown_name
 
 __all__ = ["from_hf"]
 

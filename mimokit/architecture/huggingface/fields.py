@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 
 
 class Fields:

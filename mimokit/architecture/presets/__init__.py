@@ -12,7 +12,7 @@ from typing import Any
 
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.modules import Model
-from mimokit.config.problems import unknown_name
+from mimokit.config.errors import unknown_name
 
 _FOLDER = Path(__file__).parent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 
 _FOLDER = Path(__file__).parent
 

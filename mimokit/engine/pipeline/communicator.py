@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 import torch.distributed as dist
 
-from mimokit.config.tag_room import too_many
+from mimokit.config.rules.message_tags import too_many
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mimokit.config.topology import Topology, names_of, topological_order
+from mimokit.config.graph import Topology, names_of, topological_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.calibration.cpu_costs import fit_shared_costs
 from mimokit.prediction.calibration.fit import Fit
 from mimokit.prediction.calibration.hardware import fit_hardware

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 
 TRIALS = 200
 """Sets of rows that the start of a fit is drawn from."""

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mimokit.config.problems import Problem, refuse_if_any, unknown_name
-from mimokit.config.yaml_file import read_yaml
+from mimokit.config.errors import Problem, refuse_if_any, unknown_name
+from mimokit.config.files.yaml_file import read_yaml
 from mimokit.prediction.hardware.hardware import Efficiency, Hardware, Link
 
 _FOLDER = Path(__file__).parent / "gpus"

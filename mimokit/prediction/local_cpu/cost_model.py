@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mimokit.config.problems import ConfigError, Problem
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 
 SEGMENTS = 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import ExperimentConfig
-from mimokit.config.problems import Problem, refuse_if_any
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu import ring
 from mimokit.prediction.local_cpu.cost_model import CoreCosts

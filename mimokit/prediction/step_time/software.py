@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mimokit.config.problems import unknown_name
+from mimokit.config.errors import unknown_name
 
 TensorOverlap = Literal["none", "async", "pipelined"]
 LAUNCH = 6e-4

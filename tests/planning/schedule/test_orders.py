@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from mimokit.config.topology import find_cycle, topological_order
+from mimokit.config.graph import find_cycle, topological_order
 from mimokit.planning.schedule import (
     Action,
     Schedule,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mimokit.config import ExperimentConfig
-from mimokit.config.topology import topological_order
+from mimokit.config.graph import topological_order
 from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit_widgets.pictures.batch_lanes import ranks_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mimokit.config.topology import topological_order
+from mimokit.config.graph import topological_order
 from mimokit.planning.types import LayoutPlan
 
 BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 196, 54, 8

@@ -8,7 +8,7 @@ from typing import Any
 
 from mimokit.config import Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.mimo import MimoParallelismConfig
+from mimokit.config.model import MimoParallelismConfig
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.nearest import nearest_number
 from mimokit_widgets.planner.paths import (

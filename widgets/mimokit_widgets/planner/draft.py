@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, config_from_mapping
-from mimokit.config.inheritance import read_with_parents, resolve_path
+from mimokit.config.files.inheritance import read_with_parents, resolve_path
 
 RANKS_PER_NODE = 8
 

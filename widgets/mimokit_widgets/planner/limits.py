@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from mimokit.config import Problem
-from mimokit.config.tag_room import ROOM
+from mimokit.config.rules.message_tags import ROOM
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.paths import SIZES, mapping_at, value_at
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config import ConfigError, ExperimentConfig, Problem, load_preset
-from mimokit.config.problems import Fix
-from mimokit.config.yaml_file import parse_yaml
+from mimokit.config.errors import Fix
+from mimokit.config.files.yaml_file import parse_yaml
 from mimokit.prediction.hardware import hardware_names
 from mimokit_widgets.pictures.found_layouts import layouts_shown
 from mimokit_widgets.planner import edits

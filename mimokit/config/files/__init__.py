@@ -1,0 +1,1 @@
+"""Configs in files: loading, inheritance, YAML."""

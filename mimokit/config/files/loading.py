@@ -1,0 +1,146 @@
+"""From a YAML file, or a mapping, to a checked config: all problems at once."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.files.inheritance import PRESET_PREFIX, read_with_parents, resolve_path
+from mimokit.config.files.partial import Reading, read_sections
+from mimokit.config.rules import Subject, all_problems
+from mimokit.config.runtime import MODE_OF_SCHEDULE
+
+
+def load_experiment_config(
+    config_path: str | os.PathLike[str],
+    experiment_dir: str | os.PathLike[str] | None = None,
+    *,
+    world_size: int | None = None,
+) -> ExperimentConfig:
+    """Read a config from a YAML file; unpacks as `model, data, runtime = ...`.
+
+    Args:
+        config_path: the file, or `preset:NAME` for one that is shipped. It inherits from a
+            `baseline.yaml` beside it or from the file that its `extends` names.
+        experiment_dir: the run's folder, in place of `runtime.metrics_output_dir`; TensorBoard
+            files, where the config asks for some, go to its folder `tensorboard`.
+        world_size: ranks of the world, to check against; missing data_parallel sizes are left
+            missing (`config.model.finalize` fills them in).
+
+    Raises:
+        ConfigError: everything that is wrong with it.
+    """
+    path = resolve_path(os.fspath(config_path), Path())
+    content = read_with_parents(path)
+    config = config_from_mapping(
+        content, name=path.stem, world_size=world_size, world_may_be_open=world_size is None
+    )
+    if experiment_dir is not None:
+        folder = Path(experiment_dir)
+        config.runtime.metrics_output_dir = str(folder)
+        if config.runtime.tensorboard_dir is not None:
+            config.runtime.tensorboard_dir = str(folder / "tensorboard")
+    return config
+
+
+def load_preset(name: str) -> ExperimentConfig:
+    """Return a config that is shipped with mimokit.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    return load_experiment_config(PRESET_PREFIX + name)
+
+
+def config_from_mapping(
+    content: Mapping[str, Any],
+    *,
+    name: str = "experiment",
+    world_size: int | None = None,
+    world_may_be_open: bool = False,
+) -> ExperimentConfig:
+    """Return the checked config that a mapping in the form of a YAML file describes.
+
+    Args:
+        content: the sections model, data and runtime; it is left as it is.
+        name: what to call the config where the mapping does not say.
+        world_size: ranks of the world, or None for as many as the modules need.
+        world_may_be_open: a data_parallel that only a world size can tell is no problem yet.
+
+    Raises:
+        ConfigError: everything that is wrong with it.
+    """
+    sections, problems, derived = _normalise(content, name)
+    reading = read_sections(sections)
+    problems += reading.problems
+    if reading.config is not None:
+        subject = _subject(reading.config, reading, derived, world_size, world_may_be_open)
+        problems += tuple(all_problems(subject))
+    refuse_if_any(problems)
+    assert reading.config is not None, "a config without a problem was read"
+    return reading.config
+
+
+def _subject(
+    config: ExperimentConfig,
+    reading: Reading,
+    derived: Mapping[str, str],
+    world_size: int | None,
+    world_may_be_open: bool,
+) -> Subject:
+    unsound = set(reading.unsound)
+    unsound |= {path for path, source in derived.items() if source in unsound}
+    return Subject(
+        config.model,
+        config.data,
+        config.runtime,
+        config.prediction,
+        world_size=world_size,
+        unsound=frozenset(unsound),
+        world_may_be_open=world_may_be_open,
+    )
+
+
+def _normalise(
+    content: Mapping[str, Any], name: str
+) -> tuple[dict[str, Any], tuple[Problem, ...], dict[str, str]]:
+    """Return the sections in their full form, problems, and path -> path it was derived from."""
+    sections = copy.deepcopy(dict(content))
+    sections.pop("extends", None)
+    sections.setdefault("name", name)
+    sections.setdefault("runtime", {})
+    model, runtime = sections.get("model"), sections["runtime"]
+    derived: dict[str, str] = {}
+    if not isinstance(model, dict):
+        return sections, (), derived
+    if "deployment_mode" not in model:
+        schedule = runtime.get("pipeline_schedule") if isinstance(runtime, dict) else None
+        known = {str(key): mode for key, mode in MODE_OF_SCHEDULE.items()}
+        model["deployment_mode"] = known.get(str(schedule), "homogeneous")
+        derived["model.deployment_mode"] = "runtime.pipeline_schedule"
+    return sections, _move_rank_offset(model), derived
+
+
+def _move_rank_offset(model: dict[str, Any]) -> tuple[Problem, ...]:
+    """Turn `llm_rank_offset` into the rank_offset of the language module, in place."""
+    if "llm_rank_offset" not in model:
+        return ()
+    offset = model.pop("llm_rank_offset")
+    name, modules = model.get("llm_module_name"), model.get("module_parallelisms")
+    module = modules.get(name) if isinstance(modules, dict) and isinstance(name, str) else None
+    if not isinstance(module, dict):
+        return ()  # refused for another reason
+    if "rank_offset" not in module:
+        module["rank_offset"] = offset
+    elif module["rank_offset"] != offset:
+        sentence = (
+            f"Module '{name}': rank_offset is {module['rank_offset']}, but model.llm_rank_offset "
+            f"is {offset}; they mean the same, so write one of them."
+        )
+        return (Problem(str(name), "rank_offset", module["rank_offset"], sentence),)
+    return ()

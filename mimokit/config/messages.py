@@ -1,0 +1,185 @@
+"""Turn what pydantic found into problems of ours: one sentence each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from mimokit.config.errors import Fix, Problem
+
+_MAPPINGS_OF_MODULES = (
+    "module_parallelisms",
+    "module_architectures",
+    "special_token_ids",
+    "topology",
+    "modality_seq_lengths",
+    "modality_presence",
+    "inputs",
+)
+_A_NAME = "letters, digits, underscores and hyphens only"
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
+    """Return one problem per thing that pydantic refused about `model`."""
+    return tuple(_problem(detail, model) for detail in error.errors(include_url=False))
+
+
+def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
+    """Return (what Problem.module holds, how a sentence begins) for the value at `path`.
+
+    Path is counted from `model`. A module's name where the path leads through a module, the
+    section where it leads through one, the class name otherwise.
+    """
+    for mapping in _MAPPINGS_OF_MODULES:
+        if mapping in path[:-1]:
+            name = path[path.index(mapping) + 1]
+            return name, f"Module '{name}'"
+    if len(path) > 1:
+        return path[0], f"Section '{path[0]}'"
+    if "model" in model.model_fields:
+        return "config", "Config"
+    return model.__name__, model.__name__
+
+
+def written(value: object) -> str:
+    """Return a number, a word or a truth value as it stands in a file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def describe(value: object) -> str:
+    """Return a short description of a value that a user wrote."""
+    match value:
+        case None:
+            return "empty"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"the text '{_shorten(value)}'"
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list() | tuple():
+            return "a list" if value else "an empty list"
+        case BaseModel():
+            return f"a {type(value).__name__}"
+        case _:
+            return _shorten(str(value))
+
+
+def _shorten(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 60 else flat[:57] + "..."
+
+
+def _problem(detail: Any, model: type[BaseModel]) -> Problem:
+    path = tuple(str(key) for key in detail["loc"])
+    if path and path[-1] == "[key]":
+        return _key_problem(path[:-1], detail["type"], model)
+    module, begin = owner_of(path, model)
+    field = path[-1] if path else model.__name__
+    value = detail["input"]
+    if detail["type"] == "missing":
+        sentence = f"{begin}: {field} is missing; {_right(detail, path, model)}."
+        return Problem(module, field, None, sentence)
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(path, value, model)
+    sentence = f"{begin}: {field} is {describe(value)}; {_right(detail, path, model)}."
+    return Problem(module, field, value, sentence, _number_fix(path, value, detail["type"]))
+
+
+def _key_problem(path: tuple[str, ...], kind: str, model: type[BaseModel]) -> Problem:
+    module, begin = owner_of(path[:-1], model) if len(path) > 1 else owner_of(path, model)
+    wrong = f"is no name; write {_A_NAME}" if kind != "string_type" else "is not text; quote it"
+    sentence = f"{begin}: the key {_shorten(path[-1])!r} {wrong}."
+    return Problem(module, path[-2] if len(path) > 1 else path[-1], path[-1], sentence)
+
+
+def _unknown_key(path: tuple[str, ...], value: object, model: type[BaseModel]) -> Problem:
+    module, begin = owner_of(path, model)
+    owner = model_at(path[:-1], model)
+    known = [] if owner is None else list(owner.model_fields)
+    nearest = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.6)
+    right = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}."
+    given = f" (its value is {describe(value)})"
+    return Problem(module, path[-1], value, f"{begin}: unknown key {path[-1]}{given}; {right}")
+
+
+def model_at(path: Iterable[str], model: type[BaseModel]) -> type[BaseModel] | None:
+    """Return the config class of the mapping at `path` below `model`, None where it has none."""
+    current: type[BaseModel] | None = model
+    keys = iter(path)
+    for key in keys:
+        if current is None or key not in current.model_fields:
+            return None
+        annotation = current.model_fields[key].annotation
+        current = next(_models_in(annotation), None)
+        if _is_mapping(annotation):
+            next(keys, None)  # a dict of records: the next key is the name of one
+    return current
+
+
+def _is_mapping(annotation: Any) -> bool:
+    """Return whether an annotation is of a dict, be it annotated further or optional."""
+    if get_origin(annotation) is dict:
+        return True
+    return any(_is_mapping(argument) for argument in get_args(annotation))
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _number_fix(path: tuple[str, ...], value: object, kind: str) -> Fix | None:
+    """Return the fix for a number that was written as text."""
+    readers: dict[str, Callable[[str], object]] = {"int_type": int, "float_type": float}
+    if kind not in readers or not isinstance(value, str):
+        return None
+    try:
+        return {"path": ".".join(path), "value": readers[kind](value)}
+    except ValueError:
+        return None
+
+
+def _right(detail: Any, path: tuple[str, ...], model: type[BaseModel]) -> str:
+    """Return what would have been right, as the end of a sentence."""
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return "give it a value"
+        case "int_type":
+            return "write a whole number, without quotes"
+        case "int_from_float":
+            return "write a whole number"
+        case "float_type":
+            return "write a number, without quotes"
+        case "finite_number":
+            return "write a finite number"
+        case "bool_type":
+            return "write true or false, without quotes"
+        case "string_type":
+            return "write text"
+        case "string_pattern_mismatch":
+            return f"write {_A_NAME}"
+        case "too_short":
+            return "give at least one entry"
+        case "list_type":
+            return "write a list of names"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "write a mapping of keys and values"
+        case "greater_than_equal":
+            return f"it must be at least {context['ge']}"
+        case "greater_than":
+            return f"it must be greater than {context['gt']}"
+        case "less_than_equal":
+            return f"it must be at most {context['le']}"
+        case "less_than":
+            return f"it must be less than {context['lt']}"
+        case "literal_error":
+            return f"choose {context['expected']}"
+        case _:
+            return str(detail["msg"])[:1].lower() + str(detail["msg"])[1:]

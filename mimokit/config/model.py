@@ -1,0 +1,138 @@
+"""The model half of a config: modules, their ranks and their networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.base import ConfigModel, Name
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.graph import downstream, upstream
+from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.runtime import DeploymentMode
+
+
+class MimoParallelismConfig(ConfigModel):
+    """The modules of a model, their parallel sizes and their networks.
+
+    Attributes:
+        llm_module_name: the module that all others feed.
+        deployment_mode: homogeneous (same sizes, same ranks), colocated (own sizes, same ranks)
+            or heterogeneous (own sizes, own ranks).
+        module_parallelisms: module -> its parallel sizes; the language module is one of them.
+        special_token_ids: encoder -> the token id that holds the place of its output.
+        module_architectures: module -> its network; may be empty where only ranks matter.
+        encoder_module_name: the first encoder, for code that knows one only; may be left out.
+        topology: module -> the modules that it feeds; None: every encoder feeds the language
+            module. Other graphs need heterogeneous mode.
+        allow_rank_gaps: in heterogeneous mode, warn of ranks without a module, don't refuse.
+    """
+
+    llm_module_name: Name
+    deployment_mode: DeploymentMode
+    module_parallelisms: Annotated[dict[Name, ModuleParallelismConfig], Field(min_length=1)]
+    special_token_ids: dict[Name, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    module_architectures: dict[Name, ModuleArchitecture] = Field(default_factory=dict)
+    encoder_module_name: Name | None = None
+    topology: dict[Name, list[Name]] | None = None
+    allow_rank_gaps: bool = False
+
+    def finalize(self, world_size: int | None = None) -> Self:
+        """Work out missing data_parallel sizes and check everything.
+
+        Args:
+            world_size: ranks of the world, or None for as many as the modules need.
+
+        Returns:
+            The same object, every data_parallel filled in.
+
+        Raises:
+            ConfigError: all problems at once; nothing was changed then.
+        """
+        from mimokit.config.rules import check_model
+        from mimokit.config.world_size import resolve
+
+        check_model(self, world_size)
+        self.module_parallelisms = dict(resolve(self, world_size).sizes)
+        return self
+
+    @property
+    def total_world_size(self) -> int:
+        """Ranks of the world that the modules need.
+
+        Raises:
+            ConfigError: a missing data_parallel leaves it open.
+        """
+        from mimokit.config.world_size import needed_world_size, unknown_world_size
+
+        needed = needed_world_size(self)
+        if needed is None:
+            raise ConfigError(unknown_world_size(self))
+        return needed
+
+    @property
+    def encoder_module_names(self) -> tuple[str, ...]:
+        """The modules whose output reaches the language module, in the order they were written."""
+        reaching = upstream(self.module_topology, self.llm_module_name)
+        return tuple(
+            name for name in self.module_parallelisms if name in reaching - {self.llm_module_name}
+        )
+
+    @property
+    def decoder_module_names(self) -> tuple[str, ...]:
+        """The modules that the language module's output reaches, in the order they were written."""
+        reached = downstream(self.module_topology, self.llm_module_name)
+        return tuple(name for name in self.module_parallelisms if name in reached)
+
+    @property
+    def module_topology(self) -> dict[str, tuple[str, ...]]:
+        """Module -> the modules that it feeds, for every module, in the order they were written."""
+        if self.topology is not None:
+            listed = (*self.module_parallelisms, *self.topology)
+            return {name: tuple(dict.fromkeys(self.topology.get(name, ()))) for name in listed}
+        language = self.llm_module_name
+        return {name: () if name == language else (language,) for name in self.module_parallelisms}
+
+    @property
+    def frozen_modules(self) -> frozenset[str]:
+        """The modules of which nothing is trained."""
+        networks = self.module_architectures
+        return frozenset(name for name, network in networks.items() if network.frozen)
+
+    def is_frozen(self, name: str) -> bool:
+        """Tell whether nothing in a module is trained."""
+        return name in self.frozen_modules
+
+    def has_backward(self, name: str) -> bool:
+        """Tell whether a gradient passes a module: it, or one that feeds it, is trained."""
+        before = upstream(self.module_topology, name) | {name}
+        return not before <= self.frozen_modules
+
+    def get_parallelism(self, name: str) -> ModuleParallelismConfig:
+        """Return the parallel sizes of a module.
+
+        Raises:
+            ConfigError: there is no such module.
+        """
+        if name not in self.module_parallelisms:
+            raise ConfigError([_absent(name, "module_parallelisms", self.module_parallelisms)])
+        return self.module_parallelisms[name]
+
+    def get_architecture(self, name: str) -> ModuleArchitecture:
+        """Return the network of a module.
+
+        Raises:
+            ConfigError: there is no such module.
+        """
+        if name not in self.module_architectures:
+            raise ConfigError([_absent(name, "module_architectures", self.module_architectures)])
+        return self.module_architectures[name]
+
+
+def _absent(name: str, field: str, known: Iterable[str]) -> Problem:
+    names = ", ".join(known) or "none"
+    sentence = f"Module '{name}': it is not in {field}; the modules there are: {names}."
+    return Problem(name, field, None, sentence)

@@ -1,0 +1,69 @@
+"""The rules that a config must keep, each a function from a subject to its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.rules.batch import batch_problems
+from mimokit.config.rules.context import Subject
+from mimokit.config.rules.graph import topology_problems
+from mimokit.config.rules.modalities import modality_problems
+from mimokit.config.rules.names import name_problems
+from mimokit.config.rules.networks import network_problems
+from mimokit.config.rules.planned_networks import planned_network_problems
+from mimokit.config.rules.predictions import prediction_problems
+from mimokit.config.rules.ranks import mode_problems
+from mimokit.config.rules.runtime import runtime_problems
+from mimokit.config.rules.sharding import planned_layout_problems
+from mimokit.config.rules.tokens import token_problems
+
+if TYPE_CHECKING:
+    from mimokit.config.experiment import ExperimentConfig
+    from mimokit.config.model import MimoParallelismConfig
+
+__all__ = ["Subject", "all_problems", "check_experiment", "check_model"]
+
+
+def all_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield everything that is wrong with a subject."""
+    yield from name_problems(subject)
+    yield from topology_problems(subject)
+    yield from mode_problems(subject)
+    yield from network_problems(subject)
+    yield from planned_layout_problems(subject)
+    yield from planned_network_problems(subject)
+    yield from modality_problems(subject)
+    yield from token_problems(subject)
+    yield from batch_problems(subject)
+    yield from runtime_problems(subject)
+    yield from prediction_problems(subject)
+
+
+def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> None:
+    """Check the model section alone.
+
+    Raises:
+        ConfigError: all its problems.
+    """
+    refuse_if_any(all_problems(Subject(model, world_size=world_size)))
+
+
+def check_experiment(config: ExperimentConfig, world_size: int | None = None) -> None:
+    """Check a whole config.
+
+    Raises:
+        ConfigError: all its problems.
+    """
+    refuse_if_any(
+        all_problems(
+            Subject(
+                config.model,
+                config.data,
+                config.runtime,
+                config.prediction,
+                world_size=world_size,
+            )
+        )
+    )

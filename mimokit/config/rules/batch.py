@@ -1,0 +1,39 @@
+"""The global batch can be dealt out evenly to every module's replicas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from mimokit.config.errors import Problem
+from mimokit.config.rules.context import Subject
+
+
+def batch_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield one problem per module whose replicas do not divide the global batch."""
+    language = subject.model.llm_module_name
+    data = subject.data
+    if data is None or language not in subject.sizes or not subject.sound("data.base_batch_size"):
+        return
+    replicas = subject.sizes[language].data_parallel
+    if replicas is None or not subject.sound_ranks(language):
+        return
+    if not subject.sound("model.llm_module_name"):
+        return
+    global_batch = data.base_batch_size * replicas
+    for name, module in subject.sizes.items():
+        if module.data_parallel is None or not subject.sound_ranks(name):
+            continue
+        if global_batch % module.data_parallel:
+            step = module.data_parallel // math.gcd(module.data_parallel, replicas)
+            fitting = math.ceil(data.base_batch_size / step) * step
+            yield Problem(
+                name,
+                "data_parallel",
+                module.data_parallel,
+                f"Module '{name}': data_parallel is {module.data_parallel}, which does not divide "
+                f"the global batch of {global_batch} samples (data.base_batch_size "
+                f"{data.base_batch_size} x data_parallel {replicas} of '{language}'); a "
+                f"base_batch_size of {fitting} would do.",
+                {"path": "data.base_batch_size", "value": fitting},
+            )

@@ -1,0 +1,63 @@
+"""What the checks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.world_size import ResolvedWorld, resolve
+
+if TYPE_CHECKING:
+    from mimokit.config.data import DataConfig
+    from mimokit.config.model import MimoParallelismConfig
+    from mimokit.config.prediction import PredictionConfig
+    from mimokit.config.runtime import RuntimeConfig
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A config to be checked, or the part of one that could be read.
+
+    Attributes:
+        model: the model.
+        data: the data section, or None for a check of the model alone.
+        runtime: the runtime section, or None.
+        prediction: the prediction section, or None.
+        world_size: ranks of the world, or None for as many as the modules need.
+        unsound: paths of values that were refused already. Their place holds a stand-in, so a
+            check that depends on one of them must be silent.
+        world_may_be_open: a data_parallel that only a world size can tell is no problem yet.
+    """
+
+    model: MimoParallelismConfig
+    data: DataConfig | None = None
+    runtime: RuntimeConfig | None = None
+    prediction: PredictionConfig | None = None
+    world_size: int | None = None
+    unsound: frozenset[str] = field(default_factory=frozenset)
+    world_may_be_open: bool = False
+
+    @cached_property
+    def world(self) -> ResolvedWorld:
+        """The model with its replicas counted."""
+        return resolve(self.model, self.world_size)
+
+    @property
+    def sizes(self) -> Mapping[str, ModuleParallelismConfig]:
+        """Module -> its sizes, data_parallel filled in where that could be done."""
+        return self.world.sizes
+
+    def sound(self, *paths: str) -> bool:
+        """Return whether nothing at, above or below any of the paths was refused already."""
+        return not any(
+            bad == path or bad.startswith(path + ".") or path.startswith(bad + ".")
+            for bad in self.unsound
+            for path in paths
+        )
+
+    def sound_ranks(self, *names: str) -> bool:
+        """Return whether the sizes of the modules can be relied on."""
+        return self.sound(*(f"model.module_parallelisms.{name}" for name in names))

@@ -1,0 +1,83 @@
+"""The graph of modules leads to the language module, or away from it, and never back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mimokit.config.errors import Problem
+from mimokit.config.graph import Topology, downstream, find_cycle, upstream
+from mimokit.config.rules.context import Subject
+
+
+def topology_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield what is wrong with a topology that was written; the default one is right."""
+    model = subject.model
+    if model.topology is None or model.llm_module_name not in model.module_parallelisms:
+        return
+    if not subject.sound("model.topology", "model.module_parallelisms", "model.llm_module_name"):
+        return
+    graph = model.module_topology
+    unknown = tuple(_unknown_modules(subject, graph))
+    yield from unknown
+    if unknown:
+        return
+    cycle = find_cycle(graph)
+    if cycle:
+        yield Problem(
+            "model",
+            "topology",
+            list(cycle),
+            f"Section 'model': topology has a cycle, {' -> '.join(cycle)}, in which every module "
+            "waits for itself; remove one of these edges.",
+        )
+        return
+    yield from _apart(subject, graph)
+    if subject.sound("model.deployment_mode"):
+        yield from _needs_heterogeneous(subject, graph)
+
+
+def _unknown_modules(subject: Subject, graph: Topology) -> Iterator[Problem]:
+    known = subject.model.module_parallelisms
+    for name in dict.fromkeys((*graph, *(target for fed in graph.values() for target in fed))):
+        if name not in known:
+            yield Problem(
+                "model",
+                "topology",
+                name,
+                f"Section 'model': topology names '{name}', which is no module of "
+                f"module_parallelisms; choose one of {', '.join(known)}.",
+            )
+
+
+def _apart(subject: Subject, graph: Topology) -> Iterator[Problem]:
+    """Yield the modules that no path joins to the language module."""
+    language = subject.model.llm_module_name
+    joined = {language} | upstream(graph, language) | downstream(graph, language)
+    for name in graph:
+        if name in joined:
+            continue
+        fed = [source for source, targets in graph.items() if name in targets]
+        by = f"only {' and '.join(fed)} feeds it" if fed else "nobody feeds it"
+        yield Problem(
+            name,
+            "topology",
+            list(graph[name]),
+            f"Module '{name}': by the topology {by} and it does not lead to '{language}'; let it "
+            f"feed '{language}', or be fed by it.",
+        )
+
+
+def _needs_heterogeneous(subject: Subject, graph: Topology) -> Iterator[Problem]:
+    model, language = subject.model, subject.model.llm_module_name
+    if model.deployment_mode == "heterogeneous":
+        return
+    for name, fed in graph.items():
+        if set(fed) != (set() if name == language else {language}):
+            yield Problem(
+                name,
+                "topology",
+                list(fed),
+                f"Module '{name}': by the topology it feeds {' and '.join(fed) or 'nobody'}, but "
+                f"in {model.deployment_mode} mode every encoder feeds '{language}' and nobody "
+                "else; leave topology out, or use heterogeneous mode.",
+            )

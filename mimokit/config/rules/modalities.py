@@ -1,0 +1,202 @@
+"""What the config says per encoder fits the encoders that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.data import DataConfig
+from mimokit.config.errors import Fix, Problem
+from mimokit.config.messages import written
+from mimokit.config.rules.context import Subject
+
+_ENCODER_FIELDS = ("modal_type", "class_token", "num_registers", "any_image_size", "mel_bins")
+_VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers", "any_image_size")
+_LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section")
+
+
+def modality_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield what is wrong about modalities, frozen modules and tied embeddings."""
+    for name, network in subject.model.module_architectures.items():
+        if subject.sound(f"model.module_architectures.{name}"):
+            yield from _network_problems(subject, name, network)
+    yield from _all_frozen(subject)
+    if subject.data is not None and subject.sound("model.llm_module_name", "model.topology"):
+        yield from _strangers(subject, subject.data)
+        yield from _no_room(subject, subject.data)
+        yield from _text_heads(subject, subject.data)
+
+
+def _network_problems(
+    subject: Subject, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    if name == subject.model.llm_module_name:
+        for field in _ENCODER_FIELDS:
+            if getattr(network, field):
+                yield _out_of_place(name, network, field, "is the language module", "an encoder")
+        yield from _section_problem(name, network)
+        return
+    for field in _LANGUAGE_FIELDS:
+        if getattr(network, field):
+            yield _out_of_place(
+                name, network, field, "is no language module", "the language module"
+            )
+    if network.any_image_size and network.image_size is None and network.modality == "vision":
+        yield Problem(
+            name,
+            "any_image_size",
+            True,
+            f"Module '{name}': any_image_size is true, but image_size is missing; give the longest "
+            "side of an image, and patch_size.",
+        )
+    if network.modality == "text":
+        why = "has modal_type text and so reads words"
+        for field in _VISION_FIELDS:
+            if getattr(network, field):
+                yield _out_of_place(name, network, field, why, "a vision encoder")
+        if network.mel_bins is not None:
+            yield _out_of_place(name, network, "mel_bins", why, "an audio encoder")
+        if network.vocab_size == 0:
+            yield Problem(
+                name,
+                "vocab_size",
+                0,
+                f"Module '{name}': modal_type is text, but vocab_size is 0; give the rows of its "
+                "token embedding.",
+            )
+        if network.merge_size > 1:
+            yield _out_of_place(name, network, "merge_size", why, "an encoder of another kind")
+    if network.modality == "audio":
+        for field in _VISION_FIELDS:
+            if getattr(network, field):
+                yield _out_of_place(
+                    name, network, field, "has mel_bins and so reads sound", "a vision encoder"
+                )
+        if network.seq_length % network.merge_size:
+            yield Problem(
+                name,
+                "merge_size",
+                network.merge_size,
+                f"Module '{name}': merge_size is {network.merge_size}, which does not divide its "
+                f"{network.seq_length} positions (seq_length); choose a divisor of them.",
+            )
+
+
+def _section_problem(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield the problem of frequencies that three axes do not share out among them."""
+    section, heads = network.mrope_section, network.num_attention_heads
+    half = network.hidden_size // heads // 2
+    if section is None or network.hidden_size % heads or sum(section) == half:
+        return
+    yield Problem(
+        name,
+        "mrope_section",
+        section,
+        f"Module '{name}': mrope_section is {section}, {sum(section)} together, but a head of "
+        f"{network.hidden_size // heads} numbers has {half} frequencies; give each of them to one "
+        "axis.",
+    )
+
+
+def _out_of_place(
+    name: str, network: ModuleArchitecture, field: str, why: str, whose: str
+) -> Problem:
+    value = getattr(network, field)
+    return Problem(
+        name,
+        field,
+        value,
+        f"Module '{name}': {field} is {written(value)}, but the module {why}; only {whose} has "
+        f"{field}, leave it out.",
+    )
+
+
+def _all_frozen(subject: Subject) -> Iterator[Problem]:
+    modules = subject.model.module_parallelisms
+    if not modules or not subject.model.frozen_modules.issuperset(modules):
+        return
+    if subject.sound("model.module_parallelisms", "model.module_architectures"):
+        first = next(iter(modules))
+        fix: Fix = {"path": f"model.module_architectures.{first}.frozen", "value": False}
+        yield Problem(
+            "model",
+            "frozen",
+            True,
+            "Section 'model': every module is frozen, so that nothing is trained; set frozen to "
+            f"false for one of {', '.join(modules)}.",
+            fix,
+        )
+
+
+def _strangers(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    """Yield what the data section says about modules that are no encoders."""
+    model = subject.model
+    encoders = [
+        name
+        for name in model.encoder_module_names
+        if model.llm_module_name in model.module_topology[name]
+    ]
+    for field in ("modality_seq_lengths", "modality_presence"):
+        for name, value in getattr(data, field).items():
+            if (
+                name not in encoders
+                and subject.sound(f"data.{field}")
+                and subject.sound_ranks(name)
+            ):
+                yield Problem(
+                    name,
+                    field,
+                    value,
+                    f"Module '{name}': data.{field} has it, but it is no encoder that feeds "
+                    f"'{model.llm_module_name}' (those are {', '.join(encoders) or 'none'}); "
+                    "remove the entry or add the encoder.",
+                )
+
+
+def _text_heads(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    """Yield what does not fit the encoders that read words."""
+    model = subject.model
+    heads = {
+        name: network
+        for name, network in model.module_architectures.items()
+        if name in model.encoder_module_names and network.modality == "text"
+    }
+    for name in list(heads)[1:]:
+        yield Problem(
+            name,
+            "modal_type",
+            "text",
+            f"Module '{name}': modal_type is text, but '{next(iter(heads))}' reads the words "
+            "already; leave it out of one of them.",
+        )
+    for name, network in heads.items():
+        if data.vocab_size > network.vocab_size > 0 and subject.sound("data.vocab_size"):
+            yield Problem(
+                "data",
+                "vocab_size",
+                data.vocab_size,
+                f"Section 'data': vocab_size is {data.vocab_size}, more than the "
+                f"{network.vocab_size} of module '{name}' in module_architectures; lower it, or "
+                "raise that.",
+            )
+        if name in data.modality_presence:
+            yield Problem(
+                name,
+                "modality_presence",
+                data.modality_presence[name],
+                f"Module '{name}': data.modality_presence has it, but it reads words, which every "
+                "sample has; remove the entry.",
+            )
+
+
+def _no_room(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    total = sum(data.modality_seq_lengths.values())
+    if total >= data.seq_length and subject.sound("data.modality_seq_lengths", "data.seq_length"):
+        yield Problem(
+            "data",
+            "modality_seq_lengths",
+            dict(data.modality_seq_lengths),
+            f"Section 'data': modality_seq_lengths add up to {total}, but a sample has "
+            f"{data.seq_length} tokens (data.seq_length), those of all encoders among them; make "
+            "them smaller, so that text has room.",
+        )

@@ -1,0 +1,117 @@
+"""Modules are named alike in every section."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from mimokit.config.errors import Problem
+from mimokit.config.rules.context import Subject
+
+
+def name_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield the names that are missing somewhere or known nowhere."""
+    model = subject.model
+    modules = model.module_parallelisms
+    language_sound = subject.sound("model.llm_module_name")
+    if (
+        model.llm_module_name not in modules
+        and language_sound
+        and subject.sound_ranks(model.llm_module_name)
+    ):
+        yield _unknown("llm_module_name", model.llm_module_name, modules)
+    yield from _encoder_name(subject)
+    yield from _architectures(subject)
+    yield from _special_tokens(subject)
+
+
+def _encoder_name(subject: Subject) -> Iterator[Problem]:
+    model, name = subject.model, subject.model.encoder_module_name
+    if name is None:
+        return
+    if not subject.sound_ranks(name):
+        return
+    if name not in model.module_parallelisms:
+        yield _unknown("encoder_module_name", name, model.encoder_module_names)
+    elif name == model.llm_module_name:
+        encoders = ", ".join(model.encoder_module_names) or "none"
+        yield Problem(
+            "model",
+            "encoder_module_name",
+            name,
+            f"Section 'model': encoder_module_name is '{name}', which is the language module; "
+            f"name one of the encoders ({encoders}) or leave it out.",
+        )
+
+
+def _architectures(subject: Subject) -> Iterator[Problem]:
+    model = subject.model
+    if subject.data is None and not model.module_architectures:
+        return  # a model that was written for its ranks only
+    for name in model.module_parallelisms:
+        if name not in model.module_architectures and _readable(subject, name):
+            yield Problem(
+                name,
+                "module_architectures",
+                None,
+                f"Module '{name}': it is in module_parallelisms but missing from "
+                "module_architectures; give its num_layers, hidden_size, num_attention_heads, "
+                "seq_length and vocab_size there.",
+            )
+    for name in model.module_architectures:
+        if name not in model.module_parallelisms and _readable(subject, name):
+            yield _stray(name, "module_architectures", model.module_parallelisms)
+
+
+def _readable(subject: Subject, name: str) -> bool:
+    """Return whether no entry of the module was refused, and so is missing from what was read."""
+    return subject.sound_ranks(name) and subject.sound(f"model.module_architectures.{name}")
+
+
+def _special_tokens(subject: Subject) -> Iterator[Problem]:
+    model = subject.model
+    for name, token in model.special_token_ids.items():
+        if name == model.llm_module_name:
+            yield Problem(
+                name,
+                "special_token_ids",
+                token,
+                f"Module '{name}': special_token_ids gives it {token}, but it is the language "
+                "module, whose tokens hold no place for another; remove the entry.",
+            )
+        elif name not in model.module_parallelisms and subject.sound_ranks(name):
+            yield _stray(name, "special_token_ids", model.encoder_module_names)
+    if subject.data is None and not model.special_token_ids:
+        return  # a model that was written for its ranks only
+    if model.llm_module_name not in model.module_parallelisms:
+        return  # which modules are encoders is not known
+    for name in model.encoder_module_names:
+        if model.llm_module_name not in model.module_topology[name]:
+            continue  # its output takes no places among the tokens
+        path = f"model.special_token_ids.{name}"
+        if name not in model.special_token_ids and subject.sound(path):
+            yield Problem(
+                name,
+                "special_token_ids",
+                None,
+                f"Module '{name}': it has no entry in special_token_ids; give it a token id at or "
+                "above data.vocab_size.",
+            )
+
+
+def _unknown(field: str, name: str, known: Iterable[str]) -> Problem:
+    names = list(known)
+    nearest = difflib.get_close_matches(name, names, n=1)
+    fix = {"path": f"model.{field}", "value": nearest[0]} if nearest else None
+    sentence = (
+        f"Section 'model': {field} is '{name}', which is no module of module_parallelisms; "
+        f"choose one of {', '.join(names) or 'its modules'}."
+    )
+    return Problem("model", field, name, sentence, fix)  # type: ignore[arg-type]
+
+
+def _stray(name: str, field: str, known: Iterable[str]) -> Problem:
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    right = f"did you mean '{nearest[0]}'?" if nearest else "add it there or remove it here."
+    sentence = f"Module '{name}': {field} has it, but module_parallelisms has not; {right}"
+    return Problem(name, field, name, sentence)

@@ -1,0 +1,179 @@
+"""Attention, experts and vocabularies that are planned fit together and can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.errors import Problem
+from mimokit.config.messages import written
+from mimokit.config.rules.context import Subject
+
+_OF_LATENT_ATTENTION = (
+    "kv_lora_rank",
+    "qk_head_dim",
+    "qk_pos_emb_head_dim",
+    "v_head_dim",
+    "q_lora_rank",
+)
+_OF_EXPERTS = (
+    "moe_router_topk",
+    "moe_ffn_hidden_size",
+    "moe_shared_expert_intermediate_size",
+    "first_k_dense_replace",
+    "moe_router_enable_expert_bias",
+    "moe_shared_expert_gate",
+)
+_OF_LANGUAGE = ("mtp_num_layers", "make_vocab_size_divisible_by")
+_OF_ENCODERS = ("outer_norms", "projector")
+_OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head")
+
+
+def planned_network_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield what is wrong with the fields of networks that are only planned."""
+    for name, network in subject.model.module_architectures.items():
+        if not subject.sound(f"model.module_architectures.{name}"):
+            continue
+        yield from _together(name, network, "multi_latent_attention", _OF_LATENT_ATTENTION)
+        yield from _together(name, network, "num_moe_experts", _OF_EXPERTS)
+        yield from _latent(name, network)
+        yield from _numbers(name, network)
+        yield from _together(name, network, "window_size", ("full_attention_layers",))
+        yield from _positions(name, network)
+        if subject.sound("model.llm_module_name"):
+            yield from _out_of_place(subject, name, network)
+        if name in subject.sizes and subject.sound_ranks(name):
+            yield from _cuts(subject, name, network)
+
+
+def _path(name: str, field: str) -> str:
+    return f"model.module_architectures.{name}.{field}"
+
+
+def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
+    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
+    return Problem(
+        name,
+        field,
+        value,
+        f"Module '{name}': {field} {'is missing' if value is None else verb}, {what}",
+        {"path": _path(name, field), "value": None} if leave_out else None,
+    )
+
+
+def _together(
+    name: str, network: ModuleArchitecture, leader: str, others: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield the fields that say nothing without another that is not there."""
+    if getattr(network, leader):
+        return
+    for field in others:
+        value = getattr(network, field)
+        if value is not None:
+            yield _problem(
+                name, field, value, f"but {leader} is not given; give both or none.", True
+            )
+
+
+def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    if not network.multi_latent_attention:
+        return
+    for field in _OF_LATENT_ATTENTION[:-1]:
+        if getattr(network, field) is None:
+            yield _problem(name, field, None, "and multi_latent_attention needs it; give it.")
+
+
+def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    heads, groups = network.num_attention_heads, network.num_query_groups
+    if groups is not None and heads % groups:
+        yield _problem(
+            name,
+            "num_query_groups",
+            groups,
+            f"which does not divide its {heads} attention heads (num_attention_heads); choose a "
+            f"divisor of {heads}.",
+        )
+    experts = network.num_moe_experts
+    visited = network.moe_router_topk
+    if experts is not None and (visited or 2) > experts:
+        yield _problem(
+            name,
+            "num_moe_experts",
+            experts,
+            f"fewer than the {visited or 2} that a token visits (moe_router_topk); lower that.",
+        )
+    for field in ("first_k_dense_replace", "full_attention_layers"):
+        value = getattr(network, field)
+        if value is not None and value > network.num_layers:
+            yield _problem(
+                name, field, value, f"more than its {network.num_layers} layers; lower it."
+            )
+
+
+def _positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    field = "max_position_embeddings"
+    value = getattr(network, field)
+    if value is not None and network.position_embedding_type != "learned_absolute":
+        yield _problem(
+            name,
+            field,
+            value,
+            "but position_embedding_type is not learned_absolute; give both or none.",
+            True,
+        )
+
+
+def _out_of_place(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    language = name == subject.model.llm_module_name
+    wrong = [*_OF_ENCODERS, *_OF_VISION] if language else list(_OF_LANGUAGE)
+    whose = "an encoder" if language else "the language module"
+    why = "is the language module" if language else "is no language module"
+    if not language and network.modality == "audio":
+        yield from _strangers(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
+    yield from _strangers(name, network, wrong, why, whose)
+
+
+def _strangers(
+    name: str, network: ModuleArchitecture, fields: Sequence[str], why: str, whose: str
+) -> Iterator[Problem]:
+    for field in fields:
+        value = getattr(network, field)
+        owner = "a vision encoder" if field in _OF_VISION else whose
+        if value is not None:
+            yield _problem(
+                name,
+                field,
+                value,
+                f"but the module {why}; only {owner} has it, leave it out.",
+                True,
+            )
+
+
+def _cuts(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what tensor and expert parallelism cannot cut."""
+    sizes = subject.sizes[name]
+    tensor, groups = sizes.tensor_parallel, network.num_query_groups
+    uneven = groups is not None and network.num_attention_heads % groups  # refused already
+    if groups is not None and not uneven and groups % tensor and tensor % groups:
+        yield _problem(
+            name,
+            "num_query_groups",
+            groups,
+            f"and tensor_parallel {tensor}; one must divide the other, change one of them.",
+        )
+    shared = network.moe_shared_expert_intermediate_size
+    if shared is not None and shared % tensor:
+        yield _problem(
+            name,
+            "moe_shared_expert_intermediate_size",
+            shared,
+            f"which tensor_parallel {tensor} does not divide; change one of them.",
+        )
+    experts = network.num_moe_experts
+    if experts is not None and experts % sizes.expert_parallel:
+        yield _problem(
+            name,
+            "num_moe_experts",
+            experts,
+            f"which expert_parallel {sizes.expert_parallel} does not divide; change one of them.",
+        )

@@ -1,0 +1,271 @@
+"""Each deployment mode has its rules about ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+from mimokit.config.errors import Fix, Problem
+from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.rules.context import Subject
+from mimokit.config.runtime import THREE_PHASE
+
+_SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+
+
+def mode_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield what breaks the rules of the subject's deployment mode."""
+    if subject.model.llm_module_name not in subject.model.module_parallelisms:
+        return  # refused by name; who feeds whom is not known
+    if not subject.sound("model.deployment_mode", "model.llm_module_name"):
+        return
+    left_open = subject.world_may_be_open and subject.world.world_size is None
+    if subject.sound("model.module_parallelisms") and not left_open:
+        yield from subject.world.problems
+    yield from _expert_problems(subject)
+    match subject.model.deployment_mode:
+        case "homogeneous":
+            yield from _homogeneous(subject)
+        case "colocated":
+            yield from _colocated(subject)
+        case "heterogeneous":
+            yield from _heterogeneous(subject)
+
+
+def size_path(name: str, field: str) -> str:
+    """Return the path of a field of a module's parallel sizes."""
+    return f"model.module_parallelisms.{name}.{field}"
+
+
+def _expert_problems(subject: Subject) -> Iterator[Problem]:
+    for name, module in subject.sizes.items():
+        if module.data_parallel is None or not subject.sound_ranks(name):
+            continue
+        per_stage = module.total_ranks // module.pipeline_parallel
+        if per_stage % module.expert_parallel:
+            yield Problem(
+                name,
+                "expert_parallel",
+                module.expert_parallel,
+                f"Module '{name}': expert_parallel is {module.expert_parallel}, which does not "
+                f"divide the {per_stage} ranks of a pipeline stage (tensor x context x data "
+                f"parallel); choose a divisor of {per_stage}.",
+            )
+
+
+def _homogeneous(subject: Subject) -> Iterator[Problem]:
+    language_name = subject.model.llm_module_name
+    language = subject.sizes[language_name]
+    for name in subject.model.encoder_module_names:
+        module = subject.sizes[name]
+        fields = list(_SIZES)
+        if {name, language_name} <= subject.world.given:
+            fields.append("data_parallel")
+        for field in fields:
+            value, right = getattr(module, field), getattr(language, field)
+            paths = (size_path(name, field), size_path(language_name, field))
+            if value != right and subject.sound(*paths):
+                yield Problem(
+                    name,
+                    field,
+                    value,
+                    f"Module '{name}': {field} is {value}, but homogeneous mode gives all modules "
+                    f"the same sizes and '{language_name}' has {right}; set it to {right}, or use "
+                    "colocated mode.",
+                    {"path": size_path(name, field), "value": right},
+                )
+    yield from _offset_problems(subject, "homogeneous")
+    yield from _count_problem(subject, language_name)
+
+
+def _colocated(subject: Subject) -> Iterator[Problem]:
+    for name, module in subject.sizes.items():
+        if module.pipeline_parallel != 1 and subject.sound_ranks(name):
+            yield from _colocated_pipeline(subject, name, module.pipeline_parallel)
+    yield from _offset_problems(subject, "colocated")
+    for name in subject.sizes:
+        yield from _count_problem(subject, name)
+    yield from _replica_problems(subject)
+
+
+def _colocated_pipeline(subject: Subject, name: str, stages: int) -> Iterator[Problem]:
+    """Yield the pipeline of a module on shared ranks, unless the schedule has a phase for it.
+
+    Three phases have one for the language model's. Without a runtime section nobody has asked for
+    them.
+    """
+    fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
+    right = "set it to 1, or use heterogeneous mode"
+    runtime, path = subject.runtime, "runtime.pipeline_schedule"
+    if runtime is not None and name == subject.model.llm_module_name:
+        if runtime.pipeline_schedule == THREE_PHASE or not subject.sound(path):
+            return
+        fix = {"path": path, "value": THREE_PHASE}
+        right = f"set it to 1, plan it with {path} {THREE_PHASE}, or use heterogeneous mode"
+    yield Problem(
+        name,
+        "pipeline_parallel",
+        stages,
+        f"Module '{name}': pipeline_parallel is {stages}, but modules that share their ranks in "
+        f"colocated mode run without a pipeline; {right}.",
+        fix,
+    )
+
+
+def _offset_problems(subject: Subject, mode: str) -> Iterator[Problem]:
+    for name, module in subject.sizes.items():
+        if module.rank_offset and subject.sound(size_path(name, "rank_offset")):
+            yield Problem(
+                name,
+                "rank_offset",
+                module.rank_offset,
+                f"Module '{name}': rank_offset is {module.rank_offset}, but in {mode} mode all "
+                "modules share the ranks from 0 on; set it to 0, or use heterogeneous mode.",
+                {"path": size_path(name, "rank_offset"), "value": 0},
+            )
+
+
+def _count_problem(subject: Subject, name: str) -> Iterator[Problem]:
+    """Yield the problem of a module on shared ranks whose rank count is not the world's."""
+    module, world = subject.sizes[name], subject.world.world_size
+    if world is None or module.data_parallel is None or not subject.sound_ranks(name):
+        return
+    if subject.world_size is None and not subject.sound_ranks(subject.model.llm_module_name):
+        return
+    if module.total_ranks == world:
+        return
+    replicas, left = divmod(world, module.ranks_per_replica)
+    fits = not left and replicas > 0
+    right = (
+        f"set data_parallel to {replicas}"
+        if fits
+        else f"no data_parallel fits, choose sizes whose product divides {world}"
+    )
+    per_replica = _product_text(module)
+    why = (
+        f"the world has {world}"
+        if subject.world_size is not None
+        else f"'{subject.model.llm_module_name}' takes {world} and all modules share their ranks"
+    )
+    yield Problem(
+        name,
+        "data_parallel",
+        module.data_parallel,
+        f"Module '{name}': data_parallel is {module.data_parallel}, which makes "
+        f"{module.total_ranks} ranks ({per_replica} x data {module.data_parallel}), but {why}; "
+        f"{right}.",
+        {"path": size_path(name, "data_parallel"), "value": replicas} if fits else None,
+    )
+
+
+def _product_text(module: ModuleParallelismConfig) -> str:
+    return (
+        f"tensor {module.tensor_parallel} x context {module.context_parallel} x pipeline "
+        f"{module.pipeline_parallel}"
+    )
+
+
+def _replica_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield the pairs of modules of which neither's replicas can be cut into the other's.
+
+    Shared ranks need it of every pair, since every rank reads its samples once for all modules.
+    """
+    language = subject.model.llm_module_name
+    pairs = [
+        (target, source) if source == language else (source, target)
+        for source, targets in subject.model.module_topology.items()
+        for target in targets
+        if {source, target} <= subject.sizes.keys()
+    ]
+    if subject.model.deployment_mode == "colocated":
+        encoders = subject.model.encoder_module_names
+        pairs += [(b, a) for i, a in enumerate(encoders) for b in encoders[i + 1 :]]
+    for name, other in pairs:
+        mine, theirs = subject.sizes[name].data_parallel, subject.sizes[other].data_parallel
+        if mine is None or theirs is None or not subject.sound_ranks(name, other):
+            continue
+        if max(mine, theirs) % min(mine, theirs):
+            yield Problem(
+                name,
+                "data_parallel",
+                mine,
+                f"Module '{name}': data_parallel is {mine} and that of '{other}' is {theirs}; one "
+                "must divide the other, so that samples can be handed over whole.",
+            )
+
+
+def _heterogeneous(subject: Subject) -> Iterator[Problem]:
+    yield from _replica_problems(subject)
+    complete = all(module.data_parallel is not None for module in subject.sizes.values())
+    if not complete or not subject.sound("model.module_parallelisms"):
+        return
+    spans = sorted(
+        subject.sizes.items(), key=lambda item: (item[1].rank_offset, item[1].total_ranks)
+    )
+    end, before = 0, ""
+    for name, module in spans:
+        if module.rank_offset < end:
+            yield _overlap(name, module, before, end)
+        elif module.rank_offset > end:
+            yield from _gap(subject, name, before, end)
+        if module.rank_offset + module.total_ranks > end:
+            end, before = module.rank_offset + module.total_ranks, name
+    yield from _end(subject, before, end)
+
+
+def _overlap(name: str, module: ModuleParallelismConfig, before: str, end: int) -> Problem:
+    last = min(end, module.rank_offset + module.total_ranks) - 1
+    return Problem(
+        name,
+        "rank_offset",
+        module.rank_offset,
+        f"Module '{name}': rank_offset is {module.rank_offset}, so it overlaps '{before}' on ranks "
+        f"{module.rank_offset} to {last}; begin it at rank {end}, or use colocated mode.",
+        {"path": size_path(name, "rank_offset"), "value": end},
+    )
+
+
+def _gap(subject: Subject, name: str, before: str, end: int) -> Iterator[Problem]:
+    start = subject.sizes[name].rank_offset
+    idle = f"rank {end}" if start == end + 1 else f"ranks {end} to {start - 1}"
+    gap = f"so {idle} {'has' if start == end + 1 else 'have'} no module"
+    if subject.model.allow_rank_gaps:
+        warnings.warn(f"Module '{name}': rank_offset is {start}, {gap}.", stacklevel=2)
+        return
+    fix: Fix = {"path": size_path(name, "rank_offset"), "value": end}
+    right = f"begin it at rank {end}"
+    if before:
+        module = subject.sizes[before]
+        replicas, left = divmod(start - module.rank_offset, module.ranks_per_replica)
+        if not left:
+            fix = {"path": size_path(before, "data_parallel"), "value": replicas}
+            right += f", give '{before}' data_parallel {replicas}"
+    yield Problem(
+        name,
+        "rank_offset",
+        start,
+        f"Module '{name}': rank_offset is {start}, but the ranks before it end at {end}, {gap}; "
+        f"{right}, or set allow_rank_gaps to true.",
+        fix,
+    )
+
+
+def _end(subject: Subject, last: str, end: int) -> Iterator[Problem]:
+    world = subject.world.world_size
+    if world is None or end == world:
+        return
+    module = subject.sizes[last]
+    idle = f"Module '{last}': data_parallel is {module.data_parallel}, so the modules end at rank "
+    if end < world and subject.model.allow_rank_gaps:
+        warnings.warn(f"{idle}{end} of {world}.", stacklevel=2)
+        return
+    replicas, left = divmod(world - module.rank_offset, module.ranks_per_replica)
+    fits = not left and replicas > 0
+    right = f"set data_parallel to {replicas}" if fits else f"use a world of {end} ranks"
+    yield Problem(
+        last,
+        "data_parallel",
+        module.data_parallel,
+        f"{idle}{end}, but the world has {world}; {right}.",
+        {"path": size_path(last, "data_parallel"), "value": replicas} if fits else None,
+    )

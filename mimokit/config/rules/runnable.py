@@ -1,0 +1,151 @@
+"""What can be planned but not run yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.messages import written
+from mimokit.config.model import MimoParallelismConfig
+from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.planned_architecture import PlannedArchitecture
+from mimokit.config.rules.message_tags import tag_problems
+from mimokit.config.rules.runnable_graph import graph_problems
+from mimokit.config.runtime import THREE_PHASE, RuntimeConfig
+
+_NOT_RUNNING = ("context_parallel", "expert_parallel")
+_AS_WRITTEN_NOWHERE: Mapping[str, object] = {
+    "virtual_pipeline_model_parallel_size": 1,
+    "num_distributed_optimizer_instances": 1,
+    "sequence_parallel": False,
+    "use_distributed_optimizer": False,
+    "use_megatron_fsdp": False,
+    "account_for_embedding_in_pipeline_split": False,
+    "account_for_loss_in_pipeline_split": False,
+    "recompute_granularity": None,
+}
+"""Field of a module's sizes that is only planned -> the value with which it runs."""
+_PLAIN_NETWORK: Mapping[str, object] = {
+    "gated_linear_unit": False,
+    "normalization": "LayerNorm",
+    "add_bias_linear": True,
+    "add_qkv_bias": True,
+    "add_key_bias": True,
+    "add_attention_output_bias": True,
+    "qk_layernorm": False,
+    "full_attention_layers": 0,
+    "multi_latent_attention": False,
+    "first_k_dense_replace": 0,
+    "moe_router_enable_expert_bias": False,
+    "moe_shared_expert_gate": False,
+    "mtp_num_layers": 0,
+    "temporal_patch_size": 1,
+    "patch_bias": True,
+    "outer_norms": 1,
+    "pooling_head": False,
+}
+"""Field of a network that is only planned -> the value with which it runs."""
+
+
+def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
+    """Refuse to run what can only be planned so far.
+
+    Raises:
+        ConfigError: a module has a context or expert parallel size above 1, a pipeline in a mode
+            other than heterogeneous, a graph of modules other than encoders that feed the language
+            module and text decoders that it feeds, a field of `ModuleParallelismConfig` or
+            `PlannedArchitecture` that runs do not have yet, a schedule of three phases, a precision
+            other than fp32, or more micro-batches or edges than a message tag holds.
+    """
+    model = config.model if isinstance(config, ExperimentConfig) else config
+    problems = list(_problems(model))
+    problems += graph_problems(model, config.data if isinstance(config, ExperimentConfig) else None)
+    if isinstance(config, ExperimentConfig):
+        problems += tag_problems(model, config.data)
+        problems += _schedule(config)
+        problems += _precision(config.runtime)
+    refuse_if_any(problems)
+
+
+def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
+    heterogeneous = model.deployment_mode == "heterogeneous"
+    fields = _NOT_RUNNING if heterogeneous else (*_NOT_RUNNING, "pipeline_parallel")
+    for name, module in model.module_parallelisms.items():
+        for field in fields:
+            if getattr(module, field) > 1:
+                yield _too_large(name, field, getattr(module, field))
+        yield from _planned_sizes(name, module)
+    for name, network in model.module_architectures.items():
+        yield from _planned_network(name, network)
+
+
+def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
+    for field, plain in _AS_WRITTEN_NOWHERE.items():
+        value = getattr(module, field)
+        alone = field == "sequence_parallel" and module.tensor_parallel == 1
+        if value is not None and value != plain and not alone:
+            yield _leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
+
+
+def _planned_network(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    plain = {
+        **_PLAIN_NETWORK,
+        "num_query_groups": network.num_attention_heads,
+        "kv_channels": network.hidden_size // network.num_attention_heads,
+    }
+    for field in PlannedArchitecture.model_fields:
+        value = getattr(network, field)
+        if value is not None and value != plain.get(field):
+            yield _leave_out(name, field, value, f"model.module_architectures.{name}.{field}")
+
+
+def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a schedule that is only planned, where no pipeline in it has been refused already."""
+    stages = config.model.get_parallelism(config.model.llm_module_name).pipeline_parallel
+    if config.runtime.pipeline_schedule == THREE_PHASE and stages == 1:
+        yield Problem(
+            "runtime",
+            "pipeline_schedule",
+            THREE_PHASE,
+            f"Section 'runtime': pipeline_schedule is {THREE_PHASE}, which can be planned but not "
+            "run yet; leave it out until then.",
+            {"path": "runtime.pipeline_schedule", "value": None},
+        )
+
+
+def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
+    value = runtime.precision
+    if value is not None and value != "fp32":
+        yield Problem(
+            "runtime",
+            "precision",
+            value,
+            f"Section 'runtime': precision is {value}, which can be predicted but not run yet; "
+            "leave it out to run in fp32.",
+            {"path": "runtime.precision", "value": None},
+        )
+
+
+def _leave_out(name: str, field: str, value: object, path: str) -> Problem:
+    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
+    return Problem(
+        name,
+        field,
+        value,
+        f"Module '{name}': {field} {verb}, which can be planned but not run yet; leave it out "
+        "until then.",
+        {"path": path, "value": None},
+    )
+
+
+def _too_large(name: str, field: str, value: int) -> Problem:
+    return Problem(
+        name,
+        field,
+        value,
+        f"Module '{name}': {field} is {value}, which can be planned but not run yet; run it with "
+        "1 until then.",
+        {"path": f"model.module_parallelisms.{name}.{field}", "value": 1},
+    )

@@ -1,0 +1,113 @@
+"""A special token id means one thing only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mimokit.config.data import DataConfig
+from mimokit.config.errors import Fix, Problem
+from mimokit.config.rules.context import Subject
+
+
+def token_problems(subject: Subject) -> Iterator[Problem]:
+    """Yield the token ids with two meanings, and sequences too long for their network."""
+    yield from _shared_ids(subject)
+    if subject.data is not None:
+        yield from _ordinary_ids(subject, subject.data)
+        yield from _placeholder(subject, subject.data)
+        yield from _lengths(subject, subject.data)
+
+
+def _shared_ids(subject: Subject) -> Iterator[Problem]:
+    owners: dict[int, str] = {}
+    taken = set(subject.model.special_token_ids.values())
+    for name, token in subject.model.special_token_ids.items():
+        path = f"model.special_token_ids.{name}"
+        if not subject.sound(path):
+            continue
+        if token in owners:
+            free = max(taken) + 1
+            taken.add(free)
+            yield Problem(
+                name,
+                "special_token_ids",
+                token,
+                f"Module '{name}': its special token id {token} in special_token_ids is also that "
+                f"of '{owners[token]}'; give each its own, {free} say.",
+                {"path": path, "value": free},
+            )
+        owners.setdefault(token, name)
+
+
+def _ordinary_ids(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    """Yield the special ids that ordinary text uses too.
+
+    An id at or above the vocabulary is right: the model never looks up a placeholder's embedding.
+    """
+    if not subject.sound("data.vocab_size"):
+        return
+    for name, token in subject.model.special_token_ids.items():
+        path = f"model.special_token_ids.{name}"
+        if token < data.vocab_size and subject.sound(path):
+            yield Problem(
+                name,
+                "special_token_ids",
+                token,
+                f"Module '{name}': its special token id {token} in special_token_ids is also an "
+                f"ordinary token, as data.vocab_size is {data.vocab_size}; use an id of "
+                f"{data.vocab_size} or above.",
+                {"path": path, "value": data.vocab_size},
+            )
+
+
+def _placeholder(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    """Yield the problem of a data section and a model that disagree about the image token."""
+    ids, first = subject.model.special_token_ids, subject.model.encoder_module_name
+    expected = {first: ids[first]} if first in ids else ids
+    if not expected or not subject.sound("data.image_special_token_id", "model.special_token_ids"):
+        return
+    if data.image_special_token_id not in expected.values():
+        known = ", ".join(f"'{name}' has {token}" for name, token in expected.items())
+        fix: Fix = {
+            "path": "data.image_special_token_id",
+            "value": next(iter(expected.values())),
+        }
+        yield Problem(
+            "data",
+            "image_special_token_id",
+            data.image_special_token_id,
+            f"Section 'data': image_special_token_id is {data.image_special_token_id}, but in "
+            f"model.special_token_ids {known}; write the same id in both.",
+            fix if len(expected) == 1 else None,
+        )
+
+
+def _lengths(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+    if data.image_seq_length >= data.seq_length and subject.sound(
+        "data.image_seq_length", "data.seq_length"
+    ):
+        yield Problem(
+            "data",
+            "image_seq_length",
+            data.image_seq_length,
+            f"Section 'data': image_seq_length is {data.image_seq_length}, but a sample has "
+            f"{data.seq_length} tokens (data.seq_length), its image tokens among them; make it "
+            "smaller, so that text has room.",
+        )
+    language = subject.model.llm_module_name
+    network = subject.model.module_architectures.get(language)
+    if network is None or not subject.sound(f"model.module_architectures.{language}"):
+        return
+    for field, value, limit_field in (
+        ("seq_length", data.seq_length, network.seq_length),
+        ("vocab_size", data.vocab_size, network.vocab_size),
+    ):
+        if value > limit_field and subject.sound(f"data.{field}"):
+            yield Problem(
+                "data",
+                field,
+                value,
+                f"Section 'data': {field} is {value}, more than the {limit_field} of module "
+                f"'{language}' in module_architectures; lower it, or raise that.",
+                {"path": f"data.{field}", "value": limit_field} if limit_field else None,
+            )

@@ -1,0 +1,127 @@
+"""How many ranks a model needs, and how many replicas of a module a world has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mimokit.config.errors import Problem
+from mimokit.config.parallelism import LARGEST_WORLD, ModuleParallelismConfig
+
+if TYPE_CHECKING:
+    from mimokit.config.model import MimoParallelismConfig
+
+
+@dataclass(frozen=True)
+class ResolvedWorld:
+    """A model with its replicas counted.
+
+    Attributes:
+        world_size: ranks of the world, or None where nothing says it.
+        sizes: module -> its sizes; data_parallel is None where it could not be worked out.
+        problems: why it could not.
+        given: the modules whose data_parallel the user wrote.
+    """
+
+    world_size: int | None
+    sizes: Mapping[str, ModuleParallelismConfig]
+    problems: tuple[Problem, ...]
+    given: frozenset[str]
+
+
+def needed_world_size(model: MimoParallelismConfig) -> int | None:
+    """Return the ranks that the modules need together, None where a missing size leaves it open.
+
+    On shared ranks one complete module tells the world: the language module first.
+    """
+    names = dict.fromkeys((model.llm_module_name, *model.module_parallelisms))
+    modules = [model.module_parallelisms[n] for n in names if n in model.module_parallelisms]
+    complete = [module for module in modules if module.data_parallel is not None]
+    if model.deployment_mode == "heterogeneous":
+        if len(complete) < len(modules):
+            return None
+        return max(module.rank_offset + module.total_ranks for module in complete)
+    return complete[0].total_ranks if complete else None
+
+
+def unknown_world_size(model: MimoParallelismConfig) -> tuple[Problem, ...]:
+    """Return one problem per module whose missing data_parallel leaves the world size open."""
+    return tuple(
+        Problem(
+            name,
+            "data_parallel",
+            None,
+            f"Module '{name}': data_parallel is missing and without a world size it cannot be "
+            "worked out; give --world-size (world_size=... in Python) or data_parallel.",
+        )
+        for name, module in model.module_parallelisms.items()
+        if module.data_parallel is None
+    )
+
+
+def resolve(model: MimoParallelismConfig, world_size: int | None) -> ResolvedWorld:
+    """Fill in every missing data_parallel; the model itself is left as it is."""
+    given = frozenset(
+        name for name, module in model.module_parallelisms.items() if module.data_parallel
+    )
+    refused = _world_problems(world_size)
+    world = needed_world_size(model) if world_size is None or refused else world_size
+    if world is None:
+        problems = refused or unknown_world_size(model)
+        return ResolvedWorld(None, dict(model.module_parallelisms), problems, given)
+    sizes: dict[str, ModuleParallelismConfig] = {}
+    problems = refused
+    for name, module in model.module_parallelisms.items():
+        if module.data_parallel is not None:
+            sizes[name] = module
+            continue
+        room = _room(model, module, world)
+        replicas, left = divmod(room, module.ranks_per_replica)
+        if left or replicas < 1:
+            problems += (_no_replicas(name, module, room),)
+            sizes[name] = module
+        else:
+            sizes[name] = module.model_copy(update={"data_parallel": replicas})
+    return ResolvedWorld(world, sizes, problems, given)
+
+
+def _room(model: MimoParallelismConfig, module: ModuleParallelismConfig, world: int) -> int:
+    """Return the ranks between the module's offset and the next module's, or the world's end."""
+    if model.deployment_mode != "heterogeneous":
+        return world
+    later = [
+        other.rank_offset
+        for other in model.module_parallelisms.values()
+        if other.rank_offset > module.rank_offset
+    ]
+    return min([*later, world]) - module.rank_offset
+
+
+def _no_replicas(name: str, module: ModuleParallelismConfig, room: int) -> Problem:
+    sizes = (
+        f"tensor_parallel {module.tensor_parallel} x context_parallel {module.context_parallel} "
+        f"x pipeline_parallel {module.pipeline_parallel}"
+    )
+    sentence = (
+        f"Module '{name}': data_parallel is missing and cannot be worked out, as a replica takes "
+        f"{module.ranks_per_replica} ranks ({sizes}) and {max(room, 0)} ranks are no multiple of "
+        f"it; choose sizes whose product divides {max(room, 0)}."
+        if room > 0
+        else f"Module '{name}': rank_offset is {module.rank_offset}, beyond the last rank of the "
+        "world; begin it inside the world."
+    )
+    field = "data_parallel" if room > 0 else "rank_offset"
+    return Problem(name, field, None if room > 0 else module.rank_offset, sentence)
+
+
+def _world_problems(world_size: object) -> tuple[Problem, ...]:
+    if world_size is None:
+        return ()
+    whole = isinstance(world_size, int) and not isinstance(world_size, bool)
+    if whole and 1 <= int(str(world_size)) <= LARGEST_WORLD:
+        return ()
+    sentence = (
+        f"World: world_size is {world_size!r}; it must be a whole number from 1 to {LARGEST_WORLD}."
+    )
+    return (Problem("world", "world_size", world_size, sentence),)

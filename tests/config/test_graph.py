@@ -1,0 +1,119 @@
+"""Every graph of modules that is refused, one sentence at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.config.sections import load, network, only, problems, put, sections
+
+LANGUAGE = "language_module"
+
+
+def graph(topology: Any, *more: str) -> dict[str, Any]:
+    """Return the small config with a topology, in heterogeneous mode, and with more modules."""
+    content = sections({"data_parallel": 2}, {"data_parallel": 2, "rank_offset": 2}, "1f1b")
+    for number, name in enumerate(more):
+        sizes = {"data_parallel": 2, "rank_offset": 4 + 2 * number}
+        content["model"]["module_parallelisms"][name] = sizes
+        content["model"]["module_architectures"][name] = network()
+    content["model"]["topology"] = topology
+    return content
+
+
+def test_the_default_graph() -> None:
+    config = load(sections())
+    assert config.model.topology is None
+    assert config.model.module_topology == {"images": (LANGUAGE,), LANGUAGE: ()}
+    written = graph({"images": [LANGUAGE]})
+    assert load(written).model.module_topology == config.model.module_topology
+    assert load(put(sections(), "model.topology", {"images": [LANGUAGE]}))
+
+
+def test_modules_before_encoders_and_behind_the_language_module() -> None:
+    topology = {
+        "images": ["resampler"], "resampler": [LANGUAGE], LANGUAGE: ["generator", "generator"]
+    }  # fmt: skip
+    content = graph(topology, "resampler", "generator")
+    content["model"]["special_token_ids"] = {"resampler": 1024}
+    model = load(content).model
+    assert model.encoder_module_names == ("images", "resampler")
+    assert model.module_topology[LANGUAGE] == ("generator",)
+    assert load(load(content).to_mapping()).model == model
+
+
+def test_who_feeds_the_language_module_has_a_token() -> None:
+    content = graph({"images": ["resampler"], "resampler": [LANGUAGE]}, "resampler")
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("resampler", "special_token_ids")
+
+
+@pytest.mark.parametrize(
+    ("topology", "more", "sentence"),
+    [
+        (
+            {"images": [LANGUAGE], LANGUAGE: ["images"]},
+            (),
+            "Section 'model': topology has a cycle, images -> language_module -> images, in which "
+            "every module waits for itself; remove one of these edges.",
+        ),
+        (
+            {"images": [LANGUAGE], LANGUAGE: [LANGUAGE]},
+            (),
+            "topology has a cycle, language_module -> language_module,",
+        ),
+        (
+            {"images": [LANGUAGE]},
+            ("probe",),
+            "Module 'probe': by the topology nobody feeds it and it does not lead to "
+            "'language_module'; let it feed 'language_module', or be fed by it.",
+        ),
+        (
+            {"images": [LANGUAGE, "probe"]},
+            ("probe",),
+            "Module 'probe': by the topology only images feeds it and it does not lead to",
+        ),
+        ({}, (), "Module 'images': by the topology nobody feeds it"),
+        (
+            {"images": ["langage_module"]},
+            (),
+            "Section 'model': topology names 'langage_module', which is no module of "
+            "module_parallelisms; choose one of images, language_module.",
+        ),
+        ({"image": [LANGUAGE], "images": [LANGUAGE]}, (), "topology names 'image', which"),
+        (
+            {"images": LANGUAGE},
+            (),
+            "Module 'images': images is the text 'language_module'; write a list of names.",
+        ),
+    ],
+)
+def test_refusals(topology: Any, more: tuple[str, ...], sentence: str) -> None:
+    content = graph(topology, *more)
+    if "probe" in more:
+        content["model"]["special_token_ids"] = {"images": 1024}
+    problem = only(problems(content))
+    assert sentence in problem.sentence
+    assert problem.sentence.endswith(".")
+    assert "topology" in (problem.field, "topology")
+
+
+@pytest.mark.parametrize("mode", ["homogeneous", "colocated"])
+def test_other_graphs_need_ranks_of_their_own(mode: str) -> None:
+    content = sections({"data_parallel": 2}, {"data_parallel": 2}, mode)
+    content["model"]["topology"] = {LANGUAGE: ["images"]}
+    content["model"]["special_token_ids"] = {"images": 1024}
+    found = [problem.sentence for problem in problems(content)]
+    assert found[0] == (
+        f"Module 'images': by the topology it feeds nobody, but in {mode} mode every encoder feeds "
+        "'language_module' and nobody else; leave topology out, or use heterogeneous mode."
+    )
+
+
+def test_sizes_divide_along_every_edge() -> None:
+    content = graph({"images": [LANGUAGE], LANGUAGE: ["generator"]}, "generator")
+    content["model"]["module_parallelisms"]["generator"]["data_parallel"] = 3
+    content["data"]["base_batch_size"] = 3
+    problem = only(problems(content))
+    assert (problem.module, problem.field, problem.value) == ("generator", "data_parallel", 3)

@@ -1,0 +1,82 @@
+"""More than a message tag holds is refused before an engine starts, with the engine's sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+import mimokit
+from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from tests.config.sections import load, network, put, sections
+
+APART = {"data_parallel": 1, "rank_offset": 1}
+
+
+def apart(microbatches: int, mode: str = "1f1b") -> ExperimentConfig:
+    content = sections({"data_parallel": 1}, dict(APART), mode)
+    if mode != "1f1b":
+        content = sections({"data_parallel": 1}, {"data_parallel": 1}, mode)
+    return load(put(content, "data.num_microbatches", microbatches))
+
+
+@pytest.mark.parametrize("refuse", [mimokit.plan, check_runnable])
+def test_micro_batches(refuse: object) -> None:
+    assert callable(refuse)
+    refuse(apart(1024))
+    with pytest.raises(ConfigError) as refused:
+        refuse(apart(1025))
+    (problem,) = refused.value.problems
+    assert problem.sentence == (
+        "The pipeline has 1,025 values of microbatch, but a message tag holds 1,024; plan for at "
+        "most as many."
+    )
+    assert problem.fix == {"path": "data.num_microbatches", "value": 1024}
+
+
+def test_modules_on_shared_ranks_send_no_tags() -> None:
+    check_runnable(apart(1025, "colocated"))
+
+
+@pytest.mark.parametrize("refuse", [mimokit.plan, check_runnable])
+def test_edges(refuse: object) -> None:
+    assert callable(refuse)
+    content = sections({"data_parallel": 1}, {**APART, "pipeline_parallel": 64}, "1f1b")
+    put(content, "model.module_architectures.language_module.num_layers", 64)
+    refuse(load(content))  # 63 edges between its stages, one from the encoder
+    put(content, "model.module_architectures.images.num_layers", 4)
+    put(content, "model.module_parallelisms.images.pipeline_parallel", 2)
+    put(content, "model.module_parallelisms.language_module.rank_offset", 2)
+    with pytest.raises(ConfigError, match="65 values of edge, but a message tag holds 64; plan"):
+        refuse(load(content))
+
+
+def test_slots() -> None:
+    """Images of any size, with their grids, take five slots each: 52 encoders take 260."""
+    encoders = [f"encoder_{number}" for number in range(52)]
+    content = sections(dict(APART), {"data_parallel": 1}, "1f1b")
+    model, data = content["model"], content["data"]
+    seen = network(image_size=4, patch_size=2, seq_length=4, any_image_size=True)
+    language = model["module_architectures"]["language_module"]
+    sizes = {name: {"data_parallel": 1, "rank_offset": n + 1} for n, name in enumerate(encoders)}
+    model["module_parallelisms"] = {**sizes, "language_module": {"data_parallel": 1}}
+    model["module_architectures"] = {**dict.fromkeys(encoders, seen), "language_module": language}
+    model["special_token_ids"] = {name: 1024 + n for n, name in enumerate(encoders)}
+    model.pop("encoder_module_name")
+    data["image_seq_length"] = 1
+    config = load(content)
+    with pytest.raises(ConfigError, match="260 values of slot, but a message tag holds 256; plan"):
+        mimokit.plan(config)
+
+
+def test_predictions_know_no_tags() -> None:
+    from mimokit.architecture.from_config import model_of_config
+    from mimokit.interop import layout_of_config, workload_of_config
+    from mimokit.prediction import predict
+
+    config = apart(4096)
+    config.model.module_architectures["images"] = type(config.model.module_architectures["images"])(
+        **network(image_size=8, patch_size=2)
+    )
+    found = predict(
+        model_of_config(config.model), layout_of_config(config), workload_of_config(config)
+    )
+    assert found.seconds > 0

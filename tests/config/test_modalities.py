@@ -1,0 +1,186 @@
+"""Several encoders, frozen modules and tied embeddings: what is right, and each way to be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mimokit.config import ModalityPresence
+from tests.config.sections import load, network, only, problems, put, sections
+
+LANGUAGE = "language_module"
+
+
+def three_encoders() -> dict[str, Any]:
+    """Return a CLIP-like, a DINO-like and a Whisper-like encoder before one language module."""
+    content = sections({"data_parallel": 4}, {"data_parallel": 4}, "homogeneous")
+    model = content["model"]
+    model["module_architectures"] = {
+        "clip": network(image_size=8, patch_size=4, class_token=True),
+        "dino": network(image_size=16, patch_size=4, num_registers=4, class_token=True),
+        "audio": network(mel_bins=20, seq_length=24, merge_size=4),
+        LANGUAGE: network(seq_length=128, vocab_size=1024, tied_embeddings=True),
+    }
+    model["module_parallelisms"] = {
+        name: {"data_parallel": 4} for name in model["module_architectures"]
+    }
+    model["special_token_ids"] = {"clip": 1024, "dino": 1025, "audio": 1026}
+    model["encoder_module_name"] = "clip"
+    content["data"]["modality_seq_lengths"] = {"clip": 16, "dino": 32, "audio": 12}
+    content["data"]["modality_presence"] = {
+        "audio": {"microbatches": [True, False]},
+        "dino": {"samples": [True, True, False]},
+    }
+    return content
+
+
+def test_three_encoders_are_right() -> None:
+    config = load(three_encoders())
+    kinds = {n: config.model.get_architecture(n).modality for n in ("clip", "dino", "audio")}
+    assert kinds == {"clip": "vision", "dino": "vision", "audio": "audio"}
+    assert config.data.modality_seq_length("dino") == 32
+    assert load(sections()).data.modality_seq_length("images") == 16, "image_seq_length holds"
+
+
+def test_a_pattern_counts_round() -> None:
+    presence = ModalityPresence(microbatches=[True, False], samples=[True, True, False])
+    assert [presence.at(m, 0) for m in range(4)] == [True, False, True, False]
+    assert [presence.at(2, s) for s in range(6)] == [True, True, False] * 2
+
+
+def test_absence_from_a_whole_micro_batch_is_known_before_a_run() -> None:
+    data = load(three_encoders()).data
+    assert data.num_microbatches == 2
+    assert data.absent_microbatches(32) == {("audio", 1)}
+    assert data.is_present("clip", 1, 5)
+    assert not data.is_present("dino", 0, 5)
+    # A batch of one sample never reaches the third entry.
+    assert data.absent_microbatches(1) == {("audio", 1)}
+
+
+def test_a_gradient_passes_where_something_before_is_trained() -> None:
+    content = three_encoders()
+    put(content, "model.module_architectures.clip.frozen", True)
+    put(content, f"model.module_architectures.{LANGUAGE}.frozen", True)
+    model = load(content).model
+    assert model.frozen_modules == {"clip", LANGUAGE}
+    assert model.is_frozen("clip")
+    assert not model.has_backward("clip")
+    assert model.has_backward(LANGUAGE), "gradients go through it to the other encoders"
+
+
+def test_nothing_trained_at_all() -> None:
+    content = three_encoders()
+    for name in content["model"]["module_architectures"]:
+        put(content, f"model.module_architectures.{name}.frozen", True)
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("model", "frozen")
+    assert "nothing is trained" in problem.sentence
+    assert problem.fix is not None
+    assert problems(put(content, problem.fix["path"], problem.fix["value"])) == ()
+
+
+def test_two_encoders_with_one_token() -> None:
+    problem = only(problems(put(three_encoders(), "model.special_token_ids.dino", 1024)))
+    assert (problem.module, problem.field, problem.value) == ("dino", "special_token_ids", 1024)
+    assert "'clip'" in problem.sentence
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "module", "field"),
+    [
+        (f"model.module_architectures.{LANGUAGE}.mel_bins", 80, LANGUAGE, "mel_bins"),
+        (f"model.module_architectures.{LANGUAGE}.class_token", True, LANGUAGE, "class_token"),
+        ("model.module_architectures.clip.tied_embeddings", True, "clip", "tied_embeddings"),
+        ("model.module_architectures.audio.class_token", True, "audio", "class_token"),
+        ("model.module_architectures.audio.patch_size", 4, "audio", "patch_size"),
+        ("model.module_architectures.audio.merge_size", 5, "audio", "merge_size"),
+        ("model.module_architectures.dino.num_registers", -1, "dino", "num_registers"),
+        (f"model.module_architectures.{LANGUAGE}.any_image_size", True, LANGUAGE, "any_image_size"),
+        (
+            f"model.module_architectures.{LANGUAGE}.mrope_section",
+            [1, 1, 1],
+            LANGUAGE,
+            "mrope_section",
+        ),
+        (f"model.module_architectures.{LANGUAGE}.mrope_section", [1, 1], LANGUAGE, "mrope_section"),
+        ("model.module_architectures.dino.mrope_section", [2, 3, 3], "dino", "mrope_section"),
+        ("model.module_architectures.audio.any_image_size", True, "audio", "any_image_size"),
+        ("model.module_architectures.dino.frozen", "yes", "dino", "frozen"),
+        ("data.modality_seq_lengths.sound", 4, "sound", "modality_seq_lengths"),
+        (f"data.modality_seq_lengths.{LANGUAGE}", 4, LANGUAGE, "modality_seq_lengths"),
+        ("data.modality_presence.sound", {}, "sound", "modality_presence"),
+        ("data.modality_presence.audio.samples", [], "audio", "samples"),
+        ("data.modality_presence.audio.when", [True], "audio", "when"),
+        ("data.modality_seq_lengths.audio", 100, "data", "modality_seq_lengths"),
+    ],
+)
+def test_wrong_values(path: str, value: object, module: str, field: str) -> None:
+    problem = only(problems(put(three_encoders(), path, value)))
+    assert (problem.module, problem.field) == (module, field)
+    assert field in problem.sentence
+    assert module in problem.sentence
+    assert problem.sentence.endswith((".", "?"))
+
+
+def text_head() -> dict[str, Any]:
+    """Return three encoders of which the second reads words."""
+    content = three_encoders()
+    words = network(vocab_size=1024, seq_length=16, modal_type="text")
+    content["model"]["module_architectures"]["dino"] = words
+    del content["data"]["modality_presence"]["dino"]
+    return content
+
+
+def test_an_encoder_that_says_so_is_a_text_head() -> None:
+    content = text_head()
+    put(content, "model.module_architectures.clip.vocab_size", 7)  # says nothing of what it reads
+    model = load(content).model
+    kinds = {name: model.get_architecture(name).modality for name in ("clip", "dino", "audio")}
+    assert kinds == {"clip": "vision", "dino": "text", "audio": "audio"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "module", "field", "sentence"),
+    [
+        ("dino.class_token", True, "dino", "class_token", "so reads words"),
+        ("dino.merge_size", 2, "dino", "merge_size", "so reads words"),
+        ("dino.mel_bins", 80, "dino", "mel_bins", "so reads words"),
+        ("dino.vocab_size", 0, "dino", "vocab_size", "give the rows of its token embedding"),
+        ("dino.vocab_size", 1000, "data", "vocab_size", "more than the 1000 of module 'dino'"),
+    ],
+)
+def test_what_a_text_head_cannot_have(
+    path: str, value: object, module: str, field: str, sentence: str
+) -> None:
+    problem = only(problems(put(text_head(), f"model.module_architectures.{path}", value)))
+    assert (problem.module, problem.field) == (module, field)
+    assert sentence in problem.sentence
+
+
+def test_words_are_in_every_sample() -> None:
+    content = put(text_head(), "data.modality_presence.dino", {"samples": [True, False]})
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("dino", "modality_presence")
+    assert "which every sample has" in problem.sentence
+
+
+def test_words_are_read_once() -> None:
+    content = text_head()
+    clip = network(vocab_size=1024, seq_length=16, modal_type="text")
+    content["model"]["module_architectures"]["clip"] = clip
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("dino", "modal_type")
+    assert "'clip' reads the words already" in problem.sentence
+
+
+def test_images_of_any_size_have_a_longest_side() -> None:
+    content = three_encoders()
+    put(content, "model.module_architectures.dino.any_image_size", True)
+    assert load(content).model.get_architecture("dino").any_image_size
+    for field in ("image_size", "patch_size"):
+        del content["model"]["module_architectures"]["dino"][field]
+    problem = only(problems(content))
+    assert (problem.module, problem.field) == ("dino", "any_image_size")
+    assert "image_size is missing" in problem.sentence

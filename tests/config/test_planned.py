@@ -1,0 +1,213 @@
+"""Words that are planned and predicted only: read, checked, not written unless said, not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mimokit.config import ConfigError, check_runnable
+from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.planned_architecture import PlannedArchitecture
+from tests.config.sections import load, network, only, problems, put, sections
+
+LANGUAGE = "language_module"
+SIZES = "model.module_parallelisms"
+NETWORKS = "model.module_architectures"
+EXPERTS = {"num_moe_experts": 8}
+LATENT = {
+    "multi_latent_attention": True,
+    "kv_lora_rank": 8,
+    "qk_head_dim": 8,
+    "qk_pos_emb_head_dim": 4,
+    "v_head_dim": 8,
+}
+PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
+
+
+def with_network(module: str, **fields: Any) -> dict[str, Any]:
+    content = sections()
+    content["model"]["module_architectures"][module] |= fields
+    return content
+
+
+def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
+    if schedule == "1f1b":
+        return sections({"data_parallel": 1}, {**PIPELINE, **fields}, schedule)
+    return sections({"data_parallel": 4}, {"data_parallel": 4, **fields}, schedule)
+
+
+def test_nothing_of_them_is_written_unless_it_is_said() -> None:
+    text = load(sections()).to_yaml()
+    planned = list(PlannedArchitecture.model_fields)
+    sizes = list(ModuleParallelismConfig.model_fields)[6:]
+    for word in (*planned, *sizes, "precision", "prediction"):
+        assert f"{word}:" not in text
+
+
+@pytest.mark.parametrize(
+    ("module", "fields", "named"),
+    [
+        (LANGUAGE, {"num_query_groups": 3}, "does not divide its 8 attention heads"),
+        (
+            LANGUAGE,
+            {"num_attention_heads": 24, "kv_channels": 8, "num_query_groups": 6},
+            "4; one must",
+        ),
+        (LANGUAGE, {"moe_router_topk": 2}, "num_moe_experts is not given"),
+        (LANGUAGE, {**EXPERTS, "moe_router_topk": 9}, "fewer than the 9"),
+        (LANGUAGE, {**EXPERTS, "first_k_dense_replace": 5}, "more than its 4 layers"),
+        (LANGUAGE, {**EXPERTS, "moe_shared_expert_intermediate_size": 6}, "tensor_parallel 4"),
+        (LANGUAGE, {"v_head_dim": 8}, "multi_latent_attention is not given"),
+        (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
+        (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
+        (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
+        (LANGUAGE, {"pooling_head": True}, "only a vision encoder has it"),
+        (LANGUAGE, {"projector": {"hidden_sizes": []}}, "only an encoder has it"),
+        ("images", {"mtp_num_layers": 1}, "only the language module has it"),
+        ("images", {"mel_bins": 80, "patch_bias": False}, "has mel_bins and so reads sound"),
+        ("images", {"normalization": "BatchNorm"}, "choose 'LayerNorm' or 'RMSNorm'"),
+        ("images", {"projector": {"hiden_sizes": [1]}}, "did you mean hidden_sizes?"),
+    ],
+)
+def test_networks_that_contradict_themselves(
+    module: str, fields: dict[str, Any], named: str
+) -> None:
+    problem = only(problems(with_network(module, **fields)))
+    assert named in problem.sentence
+    assert problem.module == module
+    assert problem.sentence.endswith((".", "?"))
+
+
+def test_experts_are_shared_out() -> None:
+    content = put(with_network(LANGUAGE, num_moe_experts=6), f"{SIZES}.images", {})
+    content["model"]["module_parallelisms"]["images"] = {"data_parallel": 4}
+    content["model"]["module_parallelisms"][LANGUAGE]["expert_parallel"] = 4
+    assert "expert_parallel 4 does not divide" in only(problems(content)).sentence
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "named"),
+    [
+        ({"pipeline_parallel": 1, "virtual_pipeline_model_parallel_size": 2}, None, "leave it out"),
+        ({"virtual_pipeline_model_parallel_size": 3}, "num_layers", "does not divide"),
+        ({"num_distributed_optimizer_instances": 2}, None, "choose a divisor of 1"),
+        ({"account_for_loss_in_pipeline_split": True}, None, "both or none"),
+        ({"use_megatron_fsdp": True, "use_distributed_optimizer": False}, None, "leave it out"),
+        ({"recompute_granularity": "some"}, None, "choose 'selective' or 'full'"),
+    ],
+)
+def test_sizes_that_contradict_themselves(
+    fields: dict[str, Any], field: str | None, named: str
+) -> None:
+    found = problems(with_sizes(**fields))
+    assert found
+    assert named in found[0].sentence
+    assert found[0].field == (field or list(fields)[-1])
+
+
+def test_interleaved_chunks_take_whole_rounds() -> None:
+    content = with_sizes(virtual_pipeline_model_parallel_size=2)
+    assert problems(content) == ()
+    found = only(problems(put(content, "data.num_microbatches", 3)))
+    assert "multiples of the 2 stages" in found.sentence
+
+
+def test_layers_are_dealt_with_both_ends() -> None:
+    ends = dict.fromkeys(
+        (f"account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")), True
+    )
+    content = put(with_sizes(**ends), f"{NETWORKS}.{LANGUAGE}.num_layers", 5)
+    assert "with both ends there are 7" in only(problems(content)).sentence
+    content = put(with_sizes(**ends, pipeline_parallel=4), f"{NETWORKS}.{LANGUAGE}.num_layers", 6)
+    assert problems(content) == ()
+    content = put(with_sizes(**ends), f"{NETWORKS}.{LANGUAGE}.num_layers", 4)
+    assert "divide the 4 layers (num_layers) alone" in only(problems(content)).sentence
+
+
+def test_encoders_in_a_first_stage_have_what_is_around_them() -> None:
+    content = with_sizes("homogeneous", recompute_granularity="full")
+    assert problems(content) == ()
+    content["model"]["module_parallelisms"]["images"]["recompute_granularity"] = "selective"
+    assert "in homogeneous mode it has what" in only(problems(content)).sentence
+
+
+def test_a_padded_vocabulary_need_not_divide() -> None:
+    content = with_network(LANGUAGE, vocab_size=1026)
+    assert only(problems(content)).field == "vocab_size"
+    assert problems(with_network(LANGUAGE, vocab_size=1026, make_vocab_size_divisible_by=128)) == ()
+
+
+def test_heads_of_their_own_width() -> None:
+    heads = {"num_attention_heads": 12}
+    assert "hidden_size is 64" in only(problems(with_network(LANGUAGE, **heads))).sentence
+    assert problems(with_network(LANGUAGE, **heads, kv_channels=16)) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        (
+            with_sizes(virtual_pipeline_model_parallel_size=2),
+            "virtual_pipeline_model_parallel_size",
+        ),
+        (with_sizes(recompute_granularity="full"), "recompute_granularity"),
+        (with_sizes(tensor_parallel=2, sequence_parallel=True), "sequence_parallel"),
+        (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
+        (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
+        (with_network(LANGUAGE, num_query_groups=4), "num_query_groups"),
+        (with_network(LANGUAGE, gated_linear_unit=True), "gated_linear_unit"),
+        (with_network(LANGUAGE, normalization="RMSNorm"), "normalization"),
+        (with_network(LANGUAGE, **EXPERTS), "num_moe_experts"),
+        (with_network("images", projector={"hidden_sizes": [8]}), "projector"),
+        (put(sections(), "runtime.precision", "fp8"), "precision"),
+    ],
+)
+def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) -> None:
+    config = load(content)
+    with pytest.raises(ConfigError) as refused:
+        check_runnable(config)
+    problem = only(refused.value.problems)
+    assert problem.field == field
+    assert f"{field} is" in problem.sentence
+    assert "leave it out" in problem.sentence
+    assert problem.fix is not None
+    assert problem.fix["value"] is None
+
+
+def test_latent_attention_is_not_run() -> None:
+    with pytest.raises(ConfigError, match="multi_latent_attention is true, which can be planned"):
+        check_runnable(load(with_network(LANGUAGE, **LATENT)))
+
+
+def test_what_is_said_as_it_runs_is_run() -> None:
+    plain = {
+        "num_query_groups": 8,
+        "kv_channels": 8,
+        "gated_linear_unit": False,
+        "normalization": "LayerNorm",
+        "add_bias_linear": True,
+    }
+    content = put(with_network(LANGUAGE, **plain), "runtime.precision", "fp32")
+    content["prediction"] = {"gpu": "h100", "price_per_gpu_hour": 2}
+    check_runnable(load(content))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "named"),
+    [
+        ({"gpus": "h100"}, "did you mean gpu?"),
+        ({"price_per_gpu_hour": 0}, "must be greater than 0"),
+        ({"inputs": {"images": {"length": 0}}}, "Module 'images': length is 0"),
+        ({"inputs": {"sounds": {"length": 1}}}, "it is no encoder (those are images)"),
+        ({"inputs": {"images": {"length": 1, "imbalance": 0.5}}}, "must be at least 1"),
+        ("h100", "write a mapping"),
+    ],
+)
+def test_predictions_that_suppose_nonsense(prediction: Any, named: str) -> None:
+    content = sections() | {"prediction": prediction}
+    assert named in only(problems(content)).sentence
+
+
+def test_a_network_of_the_small_config_is_plain() -> None:
+    check_runnable(load(with_network("images", **network())))
