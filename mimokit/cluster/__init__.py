@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mimokit.cluster.cluster import EngineCluster
     from mimokit.cluster.errors import ClusterError, RankDied, RankError, RunAborted
     from mimokit.cluster.run import ClusterRun
-    from mimokit.cluster.samples import Sample
+    from mimokit.cluster.sample_log import Sample
 
 __all__ = [
     "ClusterError",
@@ -32,7 +32,7 @@ __all__ = [
 _HOMES = {
     "EngineCluster": "cluster",
     "ClusterRun": "run",
-    "Sample": "samples",
+    "Sample": "sample_log",
     "ClusterError": "errors",
     "RankDied": "errors",
     "RankError": "errors",

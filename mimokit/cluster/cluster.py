@@ -12,15 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from mimokit.cluster.connected import ConnectedPool
-from mimokit.cluster.engines import DeathListener, Engine, EnginePool
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.pool import LocalPool
-from mimokit.cluster.on_engine.task import Describe, LeaveWorld, OpenStore, RankTask
+from mimokit.cluster.pool import DeathListener, Engine, EnginePool
 from mimokit.cluster.progress import Progress
+from mimokit.cluster.remote import ConnectedPool
 from mimokit.cluster.run import ClusterRun
-from mimokit.cluster.samples import Sample
+from mimokit.cluster.sample_log import Sample
 from mimokit.cluster.sources import cell_sources
+from mimokit.cluster.worker.task import Describe, LeaveWorld, OpenStore, RankTask
 from mimokit.cluster.world import EngineFacts, World, lay_out
 
 DEFAULT_ENGINES = 8

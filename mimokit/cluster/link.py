@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import ipyparallel
 
 from mimokit.cluster.errors import ClusterError
-from mimokit.cluster.on_engine.sender import DATA_KEY
+from mimokit.cluster.worker.sender import DATA_KEY
 
 
 class TaskEvents(Protocol):

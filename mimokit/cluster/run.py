@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from mimokit.cluster.engines import Engine
 from mimokit.cluster.errors import ClusterError, RunAborted
 from mimokit.cluster.link import describe_remote
-from mimokit.cluster.on_engine.session import ABORT_MESSAGE, STOP_MESSAGE
-from mimokit.cluster.on_engine.task import Outcome
-from mimokit.cluster.samples import Sample, SampleLog
-from mimokit.cluster.verdict import Death, RankReport, verdict
+from mimokit.cluster.pool import Engine
+from mimokit.cluster.root_cause import Death, RankReport, verdict
+from mimokit.cluster.sample_log import Sample, SampleLog
+from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
+from mimokit.cluster.worker.task import Outcome
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mimokit.cluster.on_engine.connections import silence_broken_connections
+from mimokit.cluster.worker.connections import silence_broken_connections
 
 Connection = tuple[socket.socket, socket.socket]
 

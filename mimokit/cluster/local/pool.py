@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mimokit.cluster.engines import DeathListener, Engine
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
+from mimokit.cluster.pool import DeathListener, Engine
 from mimokit.cluster.progress import Progress
 
 START_SECONDS = 120.0

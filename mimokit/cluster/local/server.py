@@ -71,7 +71,7 @@ class EngineServer:
         import ipyparallel.engine.app
         import ipyparallel.engine.kernel  # noqa: F401
 
-        import mimokit.cluster.on_engine.task  # noqa: F401
+        import mimokit.cluster.worker.task  # noqa: F401
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any
 
 from mimokit.cluster import rank
-from mimokit.cluster.on_engine.membership import Membership
-from mimokit.cluster.on_engine.sender import SampleSender
+from mimokit.cluster.worker.membership import Membership
+from mimokit.cluster.worker.sender import SampleSender
 
 STOP_MESSAGE = "mimokit_stop_request"
 ABORT_MESSAGE = "mimokit_abort_request"

@@ -8,9 +8,9 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from mimokit.cluster.on_engine.membership import describe
-from mimokit.cluster.on_engine.sender import SampleSender
-from mimokit.cluster.on_engine.session import (
+from mimokit.cluster.worker.membership import describe
+from mimokit.cluster.worker.sender import SampleSender
+from mimokit.cluster.worker.session import (
     EngineSession,
     RankInterrupted,
     RankRun,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mimokit.cluster.errors import ClusterError, RankDied, RankError
-from mimokit.cluster.on_engine.task import Failure, Outcome
+from mimokit.cluster.worker.task import Failure, Outcome
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import ipyparallel
 
-from mimokit.cluster.engines import DeathListener, Engine
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import EngineLink
+from mimokit.cluster.pool import DeathListener, Engine
 from mimokit.cluster.progress import Progress
 
 CONNECT_SECONDS = 30.0

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from mimokit.cluster.on_engine.connections import (
+from mimokit.cluster.worker.connections import (
     break_connections,
     listening_ports,
     silence_broken_connections,
