@@ -4,8 +4,8 @@ from importlib import import_module
 
 from mimokit.engine.data.digits import load_scans
 
-import_module("mimokit.engine.training")
-import_module("mimokit.engine.verification")
+import_module("mimokit.engine.training.loop")
+import_module("mimokit.engine.verify.compare")
 
 # torch imports it when the first optimizer is made. A rank that is called back in the middle of
 # that, as the others failed, would be left with half of it.

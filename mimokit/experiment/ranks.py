@@ -16,8 +16,8 @@ from mimokit.prediction.calibration import RankMeasurements
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.oracle import OracleStep
-    from mimokit.engine.verification import StepDifference
+    from mimokit.engine.verify.compare import StepDifference
+    from mimokit.engine.verify.oracle import OracleStep
 
 
 def train_rank(
@@ -29,7 +29,7 @@ def train_rank(
 ) -> None:
     """Train on this rank; its rows reach the caller as samples."""
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.training import train_on_rank
+    from mimokit.engine.training.loop import train_on_rank
 
     train_on_rank(
         plan, config, cluster.emit, cluster.should_stop, source or default_data, evaluations, trace
@@ -45,7 +45,7 @@ def oracle_rank(
 ) -> tuple[str, list[OracleStep]]:
     """Run the oracle; return the name of the data and the steps."""
     from mimokit.engine.data.sources import data_of, default_data
-    from mimokit.engine.oracle import run_oracle
+    from mimokit.engine.verify.oracle import run_oracle
 
     data = source or default_data
     return data_of(data, config).name, run_oracle(plan, config, data, steps, decoders)
@@ -59,7 +59,7 @@ def compare_rank(
 ) -> list[StepDifference]:
     """Run the layout and compare it with the oracle, step by step."""
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.verification import compare_on_rank
+    from mimokit.engine.verify.compare import compare_on_rank
 
     return compare_on_rank(plan, config, source or default_data, oracle)
 

@@ -18,7 +18,7 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps, write_tra
 from mimokit.cluster import ClusterRun, EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.evaluations import Evaluations
-from mimokit.engine.metrics import write_metrics
+from mimokit.engine.training.metrics import write_metrics
 from mimokit.experiment import ranks
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.planning import plan as make_plan

@@ -47,7 +47,7 @@ class Stepper:
     All ranks advance by the plan's clock: at a tick every rank does one step of its schedule or
     stands still, and nobody is made to wait for a rank that does. What crosses is checked against
     the plan as it happens. Between two steps the ranks are idle: `cluster.run` and `%%px` work on
-    them, with the tensors in reach by `mimokit.engine.stepping.live()`.
+    them, with the tensors in reach by `mimokit.engine.stepper.live()`.
 
     Opening a stepper takes the place of the one that was open on the cluster before.
 

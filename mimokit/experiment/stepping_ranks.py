@@ -21,14 +21,14 @@ def open_rank(
 ) -> None:
     """Build the model of this rank and stand before its first step."""
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.stepping.session import open_session
+    from mimokit.engine.stepper.session import open_session
 
     open_session(name, plan, config, source or default_data, keep)
 
 
 def advance_rank(name: str, first: int, count: int) -> list[StepRecord] | None:
     """Do this rank's part of some ticks; None where its model is gone."""
-    from mimokit.engine.stepping.session import session_of
+    from mimokit.engine.stepper.session import session_of
 
     session = session_of(name)
     return None if session is None else session.advance(first, count)
@@ -36,7 +36,7 @@ def advance_rank(name: str, first: int, count: int) -> list[StepRecord] | None:
 
 def inspect_rank(name: str, number: int, tensor: str) -> tuple[Any] | None:
     """Return a tensor as it was after a tick, (None,) where it is not kept; None as above."""
-    from mimokit.engine.stepping.session import session_of
+    from mimokit.engine.stepper.session import session_of
 
     session = session_of(name)
     return None if session is None else (session.inspect(number, tensor),)
@@ -44,7 +44,7 @@ def inspect_rank(name: str, number: int, tensor: str) -> tuple[Any] | None:
 
 def close_rank(name: str) -> bool:
     """Let go of the model of this rank."""
-    from mimokit.engine.stepping.session import close_session
+    from mimokit.engine.stepper.session import close_session
 
     close_session(name)
     return True

@@ -42,7 +42,7 @@ def main(file: str) -> None:
     with refusals():
         config = prepared(file, int(os.environ["WORLD_SIZE"]))
         check_runnable(config)
-    from mimokit.engine.training import train_on_rank
+    from mimokit.engine.training.loop import train_on_rank
 
     started = time.perf_counter()
 

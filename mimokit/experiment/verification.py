@@ -24,7 +24,7 @@ from mimokit.planning import plan as make_plan
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.engine.verification import StepDifference
+    from mimokit.engine.verify.compare import StepDifference
 
 TOLERANCE = 1e-5
 STEPS = 5

@@ -14,7 +14,7 @@ def _counts(config, layout):
     """Build the modules of a config as training does; return module -> parameters."""
     from mimokit.engine.models.language import language_model_spec
     from mimokit.engine.models.modality import encoder_submodule_spec
-    from mimokit.engine.provider import MimoModelProvider
+    from mimokit.engine.models.provider import MimoModelProvider
 
     model = config.model
     name = model.llm_module_name

@@ -87,7 +87,7 @@ def timed_steps(plan: Any, config: ExperimentConfig) -> list[tuple[float, float]
     """Train as `mimokit.train` does; return (seconds, CPU seconds) of this rank at every step."""
     from mimokit import cluster
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.training import train_on_rank
+    from mimokit.engine.training.loop import train_on_rank
 
     stamps = []
 

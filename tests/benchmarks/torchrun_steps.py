@@ -14,7 +14,7 @@ from mimokit.planning import plan as make_plan
 
 def main(file: str) -> None:
     """Train the layout of a config."""
-    from mimokit.engine.training import train_on_rank
+    from mimokit.engine.training.loop import train_on_rank
 
     config = prepared(file, int(os.environ["WORLD_SIZE"]))
     times: list[float] = []

@@ -38,8 +38,8 @@ def alternate_on_rank(
     from mimokit.cluster import emit
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.trace.tracer import Tracer
-    from mimokit.engine.training import prepared, training_step
+    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.training.tracer import Tracer
 
     def step(traced: bool, number: int) -> tuple[float, float]:
         dist.barrier()
@@ -66,8 +66,8 @@ def cost_of_a_step_on_rank(times: int = 20_000) -> float:
 
     from mimokit.cluster import emit
     from mimokit.engine.steps import Step
-    from mimokit.engine.trace.clocks import ClockOffset
-    from mimokit.engine.trace.tracer import Tracer
+    from mimokit.engine.training.clocks import ClockOffset
+    from mimokit.engine.training.tracer import Tracer
 
     tracer, step = Tracer(emit, ClockOffset(0.0, 0.0)), Step("forward", "language_module", 0)
     per_iteration = 50

@@ -41,7 +41,7 @@ def _encode(plan, config, patches, grid, plain):
     """Return the rows of images, or (plain) those of an encoder that takes one size."""
     import torch
 
-    from mimokit.engine.mimo_model import vision_language_provider
+    from mimokit.engine.colocated.model import vision_language_provider
 
     if plain is not None:
         network = config.model.get_architecture("qwen").model_copy(update={"any_image_size": False})

@@ -54,7 +54,7 @@ def test_grids_and_positions_have_slots():
 
 def _turn_grids():
     """Plant: grids arrive with rows and columns exchanged."""
-    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
 
     kept = PipelineStageMultimodality.take
 
@@ -68,7 +68,7 @@ def _turn_grids():
 
 def _shrink_grids():
     """Plant: grids arrive that describe fewer rows than came with them."""
-    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
 
     kept = PipelineStageMultimodality.take
 
@@ -81,7 +81,7 @@ def _shrink_grids():
 
 
 def _leave_grids():
-    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
 
     PipelineStageMultimodality.take = PipelineStageMultimodality.kept_take
 

@@ -12,7 +12,7 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.engine.data.check import check_batch, check_words
 from mimokit.engine.data.sources import data_of, default_data
-from mimokit.engine.evaluation import count_right
+from mimokit.engine.training.evaluation import count_right
 from mimokit.experiment import Evaluations, train, verify
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE

@@ -14,8 +14,8 @@ def _both_ways(plan, pieces, gradients, rows):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.bridge import ColocatedBridgeCommunicator
-    from mimokit.engine.grids import create_grids
+    from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+    from mimokit.engine.parallel.grids import create_grids
 
     _, groups = create_grids(plan)
     bridge = ColocatedBridgeCommunicator(plan.bridges[0], groups["images"].tp)
@@ -129,7 +129,7 @@ def _diverging_encoder(plan, config):
 
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training import prepare, training_step
+    from mimokit.engine.training.loop import prepare, training_step
 
     state = prepare(plan, config, default_data)
     if dist.get_rank() == 1:

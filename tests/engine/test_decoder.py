@@ -68,7 +68,7 @@ def test_behind_tied_embeddings_and_positions_of_three_axes(cluster):
 
 def _forget_what_comes_from_behind():
     """Plant: the language model goes back from its own loss alone."""
-    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
 
     def take(self, microbatch, gradient):
         if self.stage.name != "language_module":
@@ -79,7 +79,7 @@ def _forget_what_comes_from_behind():
 
 
 def _remember_it_again():
-    from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality
+    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
 
     PipelineStageMultimodality.take_gradient = PipelineStageMultimodality.kept
 

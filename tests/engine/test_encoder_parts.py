@@ -36,12 +36,12 @@ def _rows(plan, config, module, inputs):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.grids import create_grids
     from mimokit.engine.megatron import ensure_memory_buffer
     from mimokit.engine.models.modality import encoder_submodule_spec
+    from mimokit.engine.models.provider import inject_process_groups
+    from mimokit.engine.models.rng import module_seed, random_state_of, seed_modules
     from mimokit.engine.models.transformer import StagePart
-    from mimokit.engine.provider import inject_process_groups
-    from mimokit.engine.rng import module_seed, random_state_of, seed_modules
+    from mimokit.engine.parallel.grids import create_grids
 
     ensure_memory_buffer()
     _, groups = create_grids(plan)

@@ -19,7 +19,7 @@ def _on_one_rank(cluster, function, *arguments):
 
 
 def _encoder(plan, config, module):
-    from mimokit.engine.mimo_model import vision_language_provider
+    from mimokit.engine.colocated.model import vision_language_provider
 
     provided = vision_language_provider(config.model, 7).provide(plan, wrap=False)
     (encoder,) = provided.model.modality_submodules[module].encoders.values()
@@ -118,7 +118,7 @@ def test_images_that_do_not_fit_are_refused(cluster, size, tokens, sentence):
 
 
 def _count(plan, config):
-    from mimokit.engine.mimo_model import vision_language_provider
+    from mimokit.engine.colocated.model import vision_language_provider
 
     model = vision_language_provider(config.model, 7).provide(plan, wrap=False).model
     modules = {**model.modality_submodules, LANGUAGE: model.language_model}

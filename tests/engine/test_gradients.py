@@ -7,7 +7,7 @@ import torch
 
 import mimokit
 from mimokit.config import RuntimeConfig
-from mimokit.engine.optimizer import MainGradAdamW, learning_rate_at
+from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_at
 from tests.layouts import digits_config
 
 
@@ -16,8 +16,8 @@ def _finalize(plan, config, gradients, tokens):
     import torch.distributed as dist
 
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.gradients import finalize_model_grads
-    from mimokit.engine.training import prepare
+    from mimokit.engine.parallel.gradients import finalize_model_grads
+    from mimokit.engine.training.loop import prepare
 
     state = prepare(plan, config, default_data)
     rank = dist.get_rank()
@@ -67,8 +67,8 @@ def test_no_unmasked_tokens_leaves_gradients_unscaled(cluster):
 
 def _norm_and_clip(plan, config, maximum):
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.gradients import clip_gradients, global_gradient_norm
-    from mimokit.engine.training import prepare
+    from mimokit.engine.parallel.gradients import clip_gradients, global_gradient_norm
+    from mimokit.engine.training.loop import prepare
 
     state = prepare(plan, config, default_data)
     for name, module in state.layout.modules().items():

@@ -89,9 +89,9 @@ def test_steps_run_in_the_order_of_the_plan(cluster):
 
 def _observed_steps(plan, config):
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.modes import mode_of
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training import prepare
+    from mimokit.engine.training.loop import prepare
+    from mimokit.engine.training.modes import mode_of
 
     state = prepare(plan, config, default_data)
     seen = []
@@ -129,7 +129,7 @@ def _double_rows(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.pipeline.stages import EncoderStage, StageOutput
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training import prepare, training_step
+    from mimokit.engine.training.loop import prepare, training_step
 
     def forward(self, given):
         return StageOutput(torch.zeros(64, 64, requires_grad=True), [8] * 8)

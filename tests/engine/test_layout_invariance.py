@@ -47,7 +47,7 @@ def test_the_oracle_takes_real_steps(cluster):
 
 def _zero_pad_the_gradient():
     """Plant: fan-out's backward leaves the siblings' rows zero, as if DDP would add them up."""
-    from mimokit.engine import bridge
+    from mimokit.engine.colocated import bridge
 
     def zero_padded(gradient, cuts, group):
         whole = gradient.new_zeros((cuts.total, *gradient.shape[1:]))
@@ -59,7 +59,7 @@ def _zero_pad_the_gradient():
 
 
 def _mend_the_gradient():
-    from mimokit.engine import bridge
+    from mimokit.engine.colocated import bridge
 
     bridge.gather_rows = bridge.kept_gather_rows
 
@@ -81,7 +81,7 @@ def test_check_catches_a_zero_padded_gradient(cluster):
 
 def _step_before_reducing():
     """Plant: the optimizer steps on what this rank alone has summed."""
-    from mimokit.engine import training
+    from mimokit.engine.training.loop import loop as training
 
     def unreduced(modules, num_tokens):
         for module, _ in modules:
@@ -95,7 +95,7 @@ def _step_before_reducing():
 
 
 def _reduce_again():
-    from mimokit.engine import training
+    from mimokit.engine.training.loop import loop as training
 
     training.finalize_model_grads = training.kept_finalize
 
@@ -112,14 +112,14 @@ def test_check_catches_a_step_on_unreduced_gradients(cluster):
 
 
 def _forget_the_update():
-    from mimokit.engine import optimizer
+    from mimokit.engine.parallel import optimizer
 
     optimizer.MainGradAdamW.kept_step = optimizer.MainGradAdamW.step
     optimizer.MainGradAdamW.step = lambda self, closure=None: None
 
 
 def _update_again():
-    from mimokit.engine import optimizer
+    from mimokit.engine.parallel import optimizer
 
     optimizer.MainGradAdamW.step = optimizer.MainGradAdamW.kept_step
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mimokit.engine.loss import masked_loss_sum
+from mimokit.engine.parallel.loss import masked_loss_sum
 
 
 def _losses_and_gradients(logits, labels):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.loss import vocab_parallel_cross_entropy
+    from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 
     group = dist.group.WORLD
     whole = torch.tensor(logits, dtype=torch.float32)

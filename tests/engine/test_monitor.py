@@ -8,9 +8,9 @@ import time
 import pytest
 
 import mimokit
-from mimokit.engine.metrics import COLUMNS, slowest_rank, write_metrics
-from mimokit.engine.monitor import PerformanceMonitor
 from mimokit.engine.steps import Step, exhaust
+from mimokit.engine.training.metrics import COLUMNS, slowest_rank, write_metrics
+from mimokit.engine.training.monitor import PerformanceMonitor
 from tests.layouts import digits_config
 
 
@@ -89,7 +89,7 @@ def test_columns_begin_as_documented(tmp_path):
 
 
 def _train_with_files(plan, config):
-    from mimokit.engine.training import train_on_rank
+    from mimokit.engine.training.loop import train_on_rank
 
     samples = []
     train_on_rank(plan, config, samples.append, lambda: False)

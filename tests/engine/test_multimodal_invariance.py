@@ -87,14 +87,14 @@ def test_check_catches_tied_embeddings_that_drift_apart(cluster):
 
 def _train_what_is_frozen():
     """Plant: the provider forgets which modules are frozen."""
-    from mimokit.engine.provider import MimoModelProvider
+    from mimokit.engine.models.provider import MimoModelProvider
 
     MimoModelProvider.kept_freeze = MimoModelProvider._freeze
     MimoModelProvider._freeze = lambda self, model: None
 
 
 def _leave_frozen_alone():
-    from mimokit.engine.provider import MimoModelProvider
+    from mimokit.engine.models.provider import MimoModelProvider
 
     MimoModelProvider._freeze = MimoModelProvider.kept_freeze
 
@@ -118,8 +118,8 @@ def _gradients_of(plan, config):
     """Return the modules on this rank that have gradients; optimizer state must be of the same."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training import prepared, training_step
-    from mimokit.engine.verification import local_gradients
+    from mimokit.engine.training.loop import prepared, training_step
+    from mimokit.engine.verify.compare import local_gradients
 
     with prepared(plan, config, default_data) as state:
         exhaust(training_step(state))
@@ -138,7 +138,7 @@ def _gradients_of(plan, config):
 def _steps(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training import prepared, training_step
+    from mimokit.engine.training.loop import prepared, training_step
 
     seen = []
     with prepared(plan, config, default_data) as state:

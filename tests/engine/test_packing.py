@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mimokit.engine.pipeline.multimodality import PipelineStageMultimodality, modal_type
+from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality, modal_type
 from mimokit.engine.pipeline.packing import assemble
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, hidden_of, meta_like
 from mimokit.planning.report.pipeline_rows import pipeline_rows

@@ -122,7 +122,7 @@ def test_a_rank_that_raises_is_named_and_all_come_back(cluster):
 def _train_a_step(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training import prepared, training_step
+    from mimokit.engine.training.loop import prepared, training_step
 
     with prepared(plan, config, default_data) as state:
         exhaust(training_step(state))

@@ -15,7 +15,7 @@ def _call(plan, config, num_microbatches):
     from mimokit.engine.pipeline.schedule import (
         forward_backward_1f1b_with_multimodule_communicator as run,
     )
-    from mimokit.engine.training import prepared
+    from mimokit.engine.training.loop import prepared
 
     found = []
     for forward_only in (True, False):

@@ -7,14 +7,14 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.engine.rng import CpuRngTracker, module_seed
+from mimokit.engine.models.rng import CpuRngTracker, module_seed
 from tests.layouts import digits_config
 
 
 def _groups(plan):
     import torch.distributed as dist
 
-    from mimokit.engine.grids import create_grids, is_current_rank_in_grid
+    from mimokit.engine.parallel.grids import create_grids, is_current_rank_in_grid
 
     grids, collections = create_grids(plan)
     return {
@@ -43,7 +43,7 @@ def test_ranks_are_in_the_groups_of_the_plan(cluster):
 
 
 def _weights(plan, config):
-    from mimokit.engine.training import build_model
+    from mimokit.engine.training.loop import build_model
 
     layout = build_model(plan, config)
     return {
@@ -74,7 +74,7 @@ def test_one_seed_gives_one_model_at_any_size(cluster):
 
 
 def _provide_for(plan, config):
-    from mimokit.engine.mimo_model import vision_language_provider
+    from mimokit.engine.colocated.model import vision_language_provider
 
     vision_language_provider(config.model, 1).provide(plan)
 

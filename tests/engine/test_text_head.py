@@ -10,7 +10,7 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import MultimodalDigitData, default_data, synthetic_data
-from mimokit.engine.pipeline.multimodality import modal_type
+from mimokit.engine.pipeline.microbatches import modal_type
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, SPECIAL_TOKENS, multimodal_config
@@ -75,7 +75,7 @@ def test_the_plan_counts_its_parameters(cluster):
 
 
 def _count(plan, config):
-    from mimokit.engine.mimo_model import vision_language_provider
+    from mimokit.engine.colocated.model import vision_language_provider
 
     model = vision_language_provider(config.model, 7).provide(plan, wrap=False).model
     return sum(p.numel() for p in model.modality_submodules["words"].parameters())

@@ -28,7 +28,7 @@ def _offset_and_shifted():
 
     import torch.distributed as dist
 
-    from mimokit.engine.trace import clocks
+    from mimokit.engine.training import clocks
 
     true = clocks.align_clocks()
     kept = clocks.now

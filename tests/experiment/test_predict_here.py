@@ -17,7 +17,7 @@ def _held(plan: Any, config: Any) -> dict[str, tuple[int, int, int, int, int]]:
     """Return module -> tensors and numbers of weights, bytes of weights, gradients, moments."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
-    from mimokit.engine.training import prepared, training_step
+    from mimokit.engine.training.loop import prepared, training_step
 
     with prepared(plan, config, default_data) as state:
         exhaust(training_step(state))

@@ -85,7 +85,7 @@ def send_noise_ahead() -> None:
     """Send what nobody takes, by the tag that the first message of the next model has."""
     import torch
 
-    from mimokit.engine.stepping.session import current
+    from mimokit.engine.stepper.session import current
     from mimokit.planning.message_tags import Tag
 
     layout = current().state.layout
@@ -175,7 +175,7 @@ def test_between_two_steps_the_ranks_are_idle_and_in_reach(cluster):
 
 
 def _live_norm():
-    from mimokit.engine.stepping import live
+    from mimokit.engine.stepper import live
 
     return float(live()["microbatch.0.output.tensor"].norm())
 
@@ -234,7 +234,7 @@ def test_pieces_gathered_in_the_wrong_order_are_found(cluster):
 
 
 def _gather_backwards():
-    from mimokit.engine import bridge
+    from mimokit.engine.colocated import bridge
 
     bridge.kept_gather = bridge.gather_uneven
 
@@ -246,7 +246,7 @@ def _gather_backwards():
 
 
 def _gather_in_order():
-    from mimokit.engine import bridge
+    from mimokit.engine.colocated import bridge
 
     bridge.gather_uneven = bridge.kept_gather
 

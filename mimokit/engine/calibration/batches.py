@@ -12,7 +12,7 @@ from mimokit.config import (
     ModuleArchitecture,
     RuntimeConfig,
 )
-from mimokit.engine.calibration.alone import ALONE, IMAGE_TOKEN, IMAGES, LANGUAGE, SEED
+from mimokit.engine.calibration.single_rank import ALONE, IMAGE_TOKEN, IMAGES, LANGUAGE, SEED
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
 from mimokit.engine.data.iterators import get_data_iterator_colocated

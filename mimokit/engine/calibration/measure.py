@@ -11,7 +11,6 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.calibration.alone import Alone
 from mimokit.engine.calibration.collectives import Collective, collectives_over, group_sizes
 from mimokit.engine.calibration.compute import (
     attention_rates,
@@ -21,6 +20,7 @@ from mimokit.engine.calibration.compute import (
 )
 from mimokit.engine.calibration.pieces import pieces_of_step
 from mimokit.engine.calibration.rounds import measure_round, step_time
+from mimokit.engine.calibration.single_rank import Alone
 from mimokit.engine.device import rank_device
 from mimokit.engine.groups import close_groups_since, open_groups
 from mimokit.engine.megatron import CPU_ONLY

@@ -15,26 +15,26 @@ from typing import cast
 import torch
 
 from mimokit.config import ModuleArchitecture
-from mimokit.engine.calibration.alone import (
+from mimokit.engine.calibration.batches import batches_of
+from mimokit.engine.calibration.clock import Stopwatch
+from mimokit.engine.calibration.single_rank import (
     IMAGE_TOKEN,
     IMAGES,
     Alone,
     language_stage,
     vision_stage,
 )
-from mimokit.engine.calibration.batches import batches_of
-from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
 from mimokit.engine.device import rank_device
-from mimokit.engine.gradients import (
+from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.parallel.gradients import (
     clip_gradients,
     squared_norm_share,
     trainable_parameters,
     zero_grad_buffer_for_multimodule,
 )
-from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.megatron import HyperCommGrid
-from mimokit.engine.optimizer import MainGradAdamW
+from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.optimizer import MainGradAdamW
 from mimokit.engine.pipeline.stages import ModuleStage, StageInput
 from mimokit.prediction.calibration.measurements import PieceTime
 from mimokit.prediction.local_cpu.operation_counts import (

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from mimokit.engine.calibration.alone import IMAGES, LANGUAGE
 from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.collectives import Collective, Ledger
 from mimokit.engine.calibration.pieces import Piece
-from mimokit.engine.monitor import PerformanceMonitor
+from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE
 from mimokit.engine.steps import Step
+from mimokit.engine.training.monitor import PerformanceMonitor
 from mimokit.prediction.calibration.measurements import PieceTime, Round
 
 ROUNDS, UNCOUNTED = 7, 1

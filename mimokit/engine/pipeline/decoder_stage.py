@@ -8,8 +8,8 @@ import torch
 
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.targets import targets_of
-from mimokit.engine.data_parallel import ModuleDataParallel
-from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.packing import causal_mask
 from mimokit.engine.pipeline.shapes import Shapes, hidden_of, meta_like
 from mimokit.engine.pipeline.stages import ModuleStage, StageInput, StageOutput

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.device import rank_device
-from mimokit.engine.pipeline.multimodality import Microbatch, PipelineStageMultimodality
+from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
 from mimokit.engine.pipeline.stages import PipelineStage
 from mimokit.engine.steps import Schedule, Step
 from mimokit.planning.pipeline import PipelinePlan

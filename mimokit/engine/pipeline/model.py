@@ -10,9 +10,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.data_parallel import ModuleDataParallel, wrap_data_parallel
 from mimokit.engine.device import rank_device
-from mimokit.engine.grids import create_grids, participating
 from mimokit.engine.megatron import (
     HyperCommGrid,
     MimoModelConfig,
@@ -23,13 +21,15 @@ from mimokit.engine.megatron import (
 from mimokit.engine.models.decoder import text_decoder_spec
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.modality import encoder_kind, encoder_submodule_spec
+from mimokit.engine.models.provider import SeededMimoModel, inject_process_groups
+from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import StagePart
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel, wrap_data_parallel
+from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.decoder_stage import DecoderStage
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage, ModuleStage
-from mimokit.engine.provider import SeededMimoModel, inject_process_groups
-from mimokit.engine.rng import module_seed, seed_modules
 from mimokit.planning.types import LayoutPlan, PipelinePlan
 
 

@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.collectives import gather_in_place, gather_uneven
 from mimokit.engine.device import group_timeout
+from mimokit.engine.parallel.collectives import gather_in_place, gather_uneven
 from mimokit.engine.pipeline.messages import Arriving, Mailbox, decode_header, encode_header
 from mimokit.planning.bridges.routes import Route, Transfer, counted_samples, numbered
 from mimokit.planning.bridges.rows import RowRange, row_range

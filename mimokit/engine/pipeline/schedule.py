@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
+from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.pipeline.executor import StageExecutor, before_reduction, forward_only
 from mimokit.engine.pipeline.model import HeterogeneousModel
-from mimokit.engine.schedule import MicrobatchLoss
 from mimokit.engine.steps import Observer, Schedule, exhaust
 
 

@@ -11,15 +11,15 @@ import torch
 from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, rows_per_sample
 from mimokit.engine.data.check import check_words
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
-from mimokit.engine.data_parallel import ModuleDataParallel
-from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID
+from mimokit.engine.models.rng import random_state_of
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.packing import Packed, assemble, causal_mask, check_grids, check_rows
 from mimokit.engine.pipeline.shapes import Shapes, hidden_of, meta_like
-from mimokit.engine.rng import random_state_of
 
 
 @dataclass

@@ -1,8 +1,8 @@
-"""The programs of all ranks for one training step: what the engine does, with CPU seconds.
+"""The operations each rank performs in one step, with CPU seconds.
 
-Modules on shared ranks follow the schedule of `mimokit.engine.schedule`, modules on ranks of their
-own the actions of the schedule plan. A pass is one piece with its tensor-parallel collectives: the
-ranks of a tensor-parallel group do the same at the same time.
+Modules on shared ranks follow the schedule of `mimokit.engine.colocated.schedule`, modules on
+separate ranks the actions of the schedule plan. A pass is one operation with its tensor-parallel
+collectives: the ranks of a tensor-parallel group do the same at the same time.
 """
 
 from __future__ import annotations

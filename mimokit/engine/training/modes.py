@@ -11,21 +11,21 @@ import torch.distributed as dist
 from torch.utils.data import Dataset
 
 from mimokit.config import DataConfig, MimoParallelismConfig
-from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import Collate, get_data_iterator, get_data_iterator_colocated
-from mimokit.engine.mimo_model import (
+from mimokit.engine.colocated.model import (
     LaidOutModel,
     get_vlm_mimo_model_colocated,
     get_vlm_mimo_model_homogeneous,
 )
-from mimokit.engine.pipeline.executor import StageExecutor, forward_only
-from mimokit.engine.pipeline.model import HeterogeneousModel, get_vlm_mimo_model
-from mimokit.engine.pipeline.schedule import forward_backward_steps as pipeline_steps
-from mimokit.engine.schedule import (
+from mimokit.engine.colocated.schedule import (
     MicrobatchLoss,
     forward_backward_steps,
     forward_microbatch,
 )
+from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.iterators import Collate, get_data_iterator, get_data_iterator_colocated
+from mimokit.engine.pipeline.executor import StageExecutor, forward_only
+from mimokit.engine.pipeline.model import HeterogeneousModel, get_vlm_mimo_model
+from mimokit.engine.pipeline.schedule import forward_backward_steps as pipeline_steps
 from mimokit.engine.steps import Schedule, exhaust
 from mimokit.planning.types import LayoutPlan
 

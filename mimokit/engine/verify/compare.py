@@ -11,11 +11,11 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
-from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.megatron import TransformerBlock
-from mimokit.engine.oracle import OracleStep, Tensors
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.steps import exhaust
-from mimokit.engine.training import TrainingState, prepared, training_step
+from mimokit.engine.training.loop import TrainingState, prepared, training_step
+from mimokit.engine.verify.oracle import OracleStep, Tensors
 from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured

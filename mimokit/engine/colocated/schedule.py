@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.colocated.model import LaidOutModel
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
@@ -23,10 +24,9 @@ from mimokit.engine.data.batch import (
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.device import rank_device
-from mimokit.engine.gradients import get_module_to_grid_tuple, multimodule_no_sync
-from mimokit.engine.loss import masked_loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.mimo_model import LaidOutModel
-from mimokit.engine.rng import random_state_of
+from mimokit.engine.models.rng import random_state_of
+from mimokit.engine.parallel.gradients import get_module_to_grid_tuple, multimodule_no_sync
+from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.steps import Observer, Schedule, Step, exhaust
 
 

@@ -11,8 +11,8 @@ from mimokit.config import DataConfig
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
-from mimokit.engine.loss import vocab_parallel_cross_entropy
-from mimokit.engine.modes import Layout, mode_of
+from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
+from mimokit.engine.training.modes import Layout, mode_of
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.bridge import ColocatedBridgeCommunicator
-from mimokit.engine.data_parallel import ModuleDataParallel
+from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.modality import encoder_submodule_spec
-from mimokit.engine.provider import MimoModelProvider
-from mimokit.engine.rng import module_seed
+from mimokit.engine.models.provider import MimoModelProvider
+from mimokit.engine.models.rng import module_seed
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import LayoutPlan
 
 

@@ -12,9 +12,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.data_parallel import wrap_data_parallel
 from mimokit.engine.device import rank_device
-from mimokit.engine.grids import create_grids, participating
 from mimokit.engine.megatron import (
     HyperCommGrid,
     MimoModel,
@@ -23,7 +21,9 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     ensure_memory_buffer,
 )
-from mimokit.engine.rng import module_seed, seed_modules
+from mimokit.engine.models.rng import module_seed, seed_modules
+from mimokit.engine.parallel.data_parallel import wrap_data_parallel
+from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.planning.types import LayoutPlan
 
 

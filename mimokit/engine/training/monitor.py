@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
 from mimokit.engine.megatron import CPU_ONLY, HyperCommGrid
-from mimokit.engine.metrics import write_metrics
 from mimokit.engine.steps import Step
+from mimokit.engine.training.metrics import write_metrics
 
 # Which column of the table a phase is counted in.
 _COLUMN = {

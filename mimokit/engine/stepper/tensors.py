@@ -12,7 +12,7 @@ import torch
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.steps import Schedule
 
-WALKED = ("mimokit.engine.schedule", "mimokit.engine.pipeline")
+WALKED = ("mimokit.engine.colocated.schedule", "mimokit.engine.pipeline")
 """Whose dataclasses are looked into; the model and the training state are not."""
 _DEEPEST = 6
 

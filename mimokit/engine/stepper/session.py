@@ -15,11 +15,11 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.groups import close_groups_since, open_groups
-from mimokit.engine.stepping.lines import code_to_come
-from mimokit.engine.stepping.reach import executor_of, tensors_of
-from mimokit.engine.stepping.watch import Watcher
+from mimokit.engine.stepper.recorder import Watcher
+from mimokit.engine.stepper.source_lines import code_to_come
+from mimokit.engine.stepper.tensors import executor_of, tensors_of
 from mimokit.engine.steps import Schedule, Step
-from mimokit.engine.training import StepResult, prepare, training_step
+from mimokit.engine.training.loop import StepResult, prepare, training_step
 from mimokit.planning.stepper import PlannedStep, clock_of
 from mimokit.planning.stepper.records import StepRecord, TensorFacts
 from mimokit.planning.types import LayoutPlan

@@ -14,11 +14,12 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
+from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import rank_device
-from mimokit.engine.evaluation import Evaluation, evaluate
-from mimokit.engine.gradients import (
+from mimokit.engine.groups import close_groups_since, open_groups
+from mimokit.engine.parallel.gradients import (
     ModuleToGridTuple,
     clip_gradients,
     finalize_model_grads,
@@ -26,14 +27,13 @@ from mimokit.engine.gradients import (
     trainable_parameters,
     zero_grad_buffer_for_multimodule,
 )
-from mimokit.engine.groups import close_groups_since, open_groups
-from mimokit.engine.modes import Layout, mode_of
-from mimokit.engine.monitor import PerformanceMonitor, create_performance_monitor
-from mimokit.engine.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
-from mimokit.engine.profiling import profiler
-from mimokit.engine.schedule import MicrobatchLoss
+from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
 from mimokit.engine.steps import Schedule, Step, exhaust, observed_by
-from mimokit.engine.trace.tracer import Tracer
+from mimokit.engine.training.evaluation import Evaluation, evaluate
+from mimokit.engine.training.modes import Layout, mode_of
+from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
+from mimokit.engine.training.profiling import profiler
+from mimokit.engine.training.tracer import Tracer
 from mimokit.planning.types import LayoutPlan
 
 Emit = Callable[[dict[str, Any]], None]

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.data_parallel import ModuleDataParallel
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid, MimoModel
 from mimokit.engine.models.language import LanguageModel
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 

@@ -3,7 +3,7 @@
 Between two steps of a `mimokit.experiment.Stepper` its ranks are idle, and in `%%px` or a function
 of `cluster.run` this works:
 
-    from mimokit.engine.stepping import live
+    from mimokit.engine.stepper import live
     live()["microbatch.0.output.tensor"].norm()
 """
 
@@ -21,6 +21,6 @@ def live() -> dict[str, torch.Tensor]:
     Raises:
         RuntimeError: no stepper is open on this rank.
     """
-    from mimokit.engine.stepping.session import current
+    from mimokit.engine.stepper.session import current
 
     return current().tensors()

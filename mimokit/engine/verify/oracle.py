@@ -14,18 +14,18 @@ import numpy as np
 import torch
 
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
+from mimokit.engine.colocated.model import vision_language_provider
 from mimokit.engine.data.batch import ITEMS, Batch, to_device
 from mimokit.engine.data.iterators import get_data_iterator_colocated
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.data.targets import targets_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel, ProcessGroupCollection
-from mimokit.engine.mimo_model import vision_language_provider
 from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
 from mimokit.engine.models.language import hidden_states_of
-from mimokit.engine.optimizer import learning_rate_at, set_learning_rate
-from mimokit.engine.provider import inject_process_groups
-from mimokit.engine.rng import module_seed
+from mimokit.engine.models.provider import inject_process_groups
+from mimokit.engine.models.rng import module_seed
+from mimokit.engine.parallel.optimizer import learning_rate_at, set_learning_rate
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]

@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
-from mimokit.engine.data_parallel import wrap_data_parallel
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import (
     MimoModelConfig,
@@ -19,9 +18,10 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.modality import encoder_kind, encoder_submodule_spec
+from mimokit.engine.models.provider import SeededMimoModel, inject_process_groups
+from mimokit.engine.models.rng import seed_modules
+from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
-from mimokit.engine.provider import SeededMimoModel, inject_process_groups
-from mimokit.engine.rng import seed_modules
 
 LANGUAGE, IMAGES = "language_module", "images"
 IMAGE_TOKEN = 16

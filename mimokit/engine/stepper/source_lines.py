@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from mimokit.engine.pipeline.executor import StageExecutor
-from mimokit.engine.stepping.reach import frames_of
+from mimokit.engine.stepper.tensors import frames_of
 from mimokit.engine.steps import Schedule
 
 PACKAGE = Path(__file__).parents[2]

@@ -10,15 +10,15 @@ from typing import cast
 import torch
 import torch.distributed as dist
 
-from mimokit.engine import bridge as bridges
-from mimokit.engine.bridge import ColocatedBridgeCommunicator
-from mimokit.engine.modes import Layout
+from mimokit.engine.colocated import bridge as bridges
+from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import Message
 from mimokit.engine.pipeline.model import HeterogeneousModel
 from mimokit.engine.pipeline.stages import split_integers
-from mimokit.engine.stepping.lines import calling_line
+from mimokit.engine.stepper.source_lines import calling_line
+from mimokit.engine.training.modes import Layout
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper import Crossing, Piece

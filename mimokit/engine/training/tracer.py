@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from mimokit.engine.steps import Step
-from mimokit.engine.trace.clocks import ClockOffset, align_clocks, now
+from mimokit.engine.training.clocks import ClockOffset, align_clocks, now
 
 Event = tuple[str, str | None, int | None, float, float]
 """(name, module, micro-batch, start, stop), seconds on the clock of rank 0."""

@@ -1,0 +1,1 @@
+"""Modules that share their ranks: model, bridge, schedule."""

@@ -1,0 +1,1 @@
+"""Process groups of a rank, and what is reduced over them."""

@@ -1,1 +1,0 @@
-"""Times the steps of a schedule on every rank, on one clock."""

@@ -1,0 +1,1 @@
+"""Layout invariance on a rank: the one-process oracle and the comparison with it."""
