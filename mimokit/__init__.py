@@ -86,6 +86,7 @@ _ROOMS = (
     "analysis",
     "architecture",
     "charts",
+    "cli",
     "cluster",
     "config",
     "engine",

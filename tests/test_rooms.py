@@ -24,7 +24,7 @@ def test_nothing_imports_upward() -> None:
         "import mimokit",
         "import mimokit.planning.rank_map",
         "import mimokit; mimokit.plan('preset:llava_7b_colocated').to_json()",
-        "import mimokit.experiment.cli",
+        "import mimokit.cli.main",
     ],
 )
 def test_the_plan_half_is_light(statement: str) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mimokit.config.evaluations import Evaluations
     from mimokit.experiment.calibration import calibrate
-    from mimokit.experiment.moment import Moment
     from mimokit.experiment.run import TrainingResult, TrainingRun, train
-    from mimokit.experiment.stepping import Stepper, SteppingError
+    from mimokit.experiment.snapshot import Moment
+    from mimokit.experiment.stepper import Stepper, SteppingError
     from mimokit.experiment.verification import VerificationReport, verify
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
 
 _HOME = {
     "Evaluations": "mimokit.config.evaluations",
-    "Moment": "mimokit.experiment.moment",
-    "Stepper": "mimokit.experiment.stepping",
-    "SteppingError": "mimokit.experiment.stepping",
+    "Moment": "mimokit.experiment.snapshot",
+    "Stepper": "mimokit.experiment.stepper",
+    "SteppingError": "mimokit.experiment.stepper",
     "TrainingResult": "mimokit.experiment.run",
     "TrainingRun": "mimokit.experiment.run",
     "VerificationReport": "mimokit.experiment.verification",

@@ -8,7 +8,7 @@ from typing import Any
 
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.experiment import ranks
+from mimokit.experiment import on_rank
 from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
 
 DEFAULT_PATH = "this-machine.json"
@@ -48,7 +48,7 @@ def calibrate(
         if sample["kind"] == "calibration":
             progress(f"calibrating: {sample['part']}")
 
-    measured = cluster.run(ranks.calibrate_rank, world_size=len(cluster), on_sample=hear)
+    measured = cluster.run(on_rank.calibrate_rank, world_size=len(cluster), on_sample=hear)
     return save_calibration(fit_calibration(merge(measured)), target)
 
 

@@ -19,7 +19,7 @@ from mimokit.cluster import ClusterRun, EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.evaluations import Evaluations
 from mimokit.engine.training.metrics import write_metrics
-from mimokit.experiment import ranks
+from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.planning import plan as make_plan
 from mimokit.planning.types import LayoutPlan
@@ -211,7 +211,7 @@ def train(
         update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
     )
     run = cluster.submit(
-        ranks.train_rank, plan, remote, data, evaluations, trace, world_size=plan.world_size
+        on_rank.train_rank, plan, remote, data, evaluations, trace, world_size=plan.world_size
     )
     return TrainingRun(run, ready, plan, folder)
 

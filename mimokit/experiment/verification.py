@@ -18,7 +18,7 @@ from mimokit.config import (
     ModuleParallelismConfig,
     check_runnable,
 )
-from mimokit.experiment import ranks
+from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.planning import plan as make_plan
 
@@ -177,7 +177,7 @@ def verify(
     check_runnable(layout)
     alone = single_rank(layout)
     name, oracle = cluster.run(
-        ranks.oracle_rank,
+        on_rank.oracle_rank,
         make_plan(_thawed(alone)),
         alone,
         data,
@@ -187,7 +187,7 @@ def verify(
     )[0]
     plan = make_plan(layout)
     by_rank: list[list[StepDifference]] = cluster.run(
-        ranks.compare_rank, plan, layout, data, oracle, world_size=plan.world_size
+        on_rank.compare_rank, plan, layout, data, oracle, world_size=plan.world_size
     )
     return VerificationReport(
         name=layout.name,

@@ -81,7 +81,7 @@ def test_check_catches_a_zero_padded_gradient(cluster):
 
 def _step_before_reducing():
     """Plant: the optimizer steps on what this rank alone has summed."""
-    from mimokit.engine.training.loop import loop as training
+    from mimokit.engine.training import loop as training
 
     def unreduced(modules, num_tokens):
         for module, _ in modules:
@@ -95,7 +95,7 @@ def _step_before_reducing():
 
 
 def _reduce_again():
-    from mimokit.engine.training.loop import loop as training
+    from mimokit.engine.training import loop as training
 
     training.finalize_model_grads = training.kept_finalize
 

@@ -56,7 +56,7 @@ def plain_file(tmp_path):
 
 def _command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "mimokit.experiment.cli", *map(str, arguments)],
+        [sys.executable, "-m", "mimokit.cli.main", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,

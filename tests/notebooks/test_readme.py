@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import mimokit
-from mimokit.experiment.cli import app
+from mimokit.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

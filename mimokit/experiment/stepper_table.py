@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from mimokit.experiment.moment import Moment
+from mimokit.experiment.snapshot import Moment
 from mimokit.planning.stepper import PlannedStep, Tick, planned_crossings
 from mimokit.planning.types import LayoutPlan
 

@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from mimokit.analysis import read_trace
-from mimokit.experiment.cli import app
+from mimokit.cli.main import app
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

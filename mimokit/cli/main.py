@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mimokit.experiment.commands import run, verify
-from mimokit.experiment.layout_commands import export, import_layout, predict, search
+from mimokit.cli.layout_commands import export, import_layout, predict, search
+from mimokit.cli.run_commands import run, verify
 from mimokit.experiment.refusals import refusals
 
 app = typer.Typer(

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.config import check_runnable
-from mimokit.experiment import stepping_ranks
-from mimokit.experiment.moment import Moment
+from mimokit.experiment import stepper_on_rank
 from mimokit.experiment.prepare import Config, prepared
-from mimokit.experiment.stepping_table import state_table
+from mimokit.experiment.snapshot import Moment
+from mimokit.experiment.stepper_table import state_table
 from mimokit.planning import plan as make_plan
 from mimokit.planning.stepper import (
     Crossing,
@@ -91,7 +91,7 @@ class Stepper:
         self._ended: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._name = uuid.uuid4().hex
-        self._run(stepping_ranks.open_rank, self.plan, self.config, data, keep)
+        self._run(stepper_on_rank.open_rank, self.plan, self.config, data, keep)
 
     # Where it stands.
 
@@ -239,7 +239,7 @@ class Stepper:
             held = ", ".join(list(close)[:3])
             hint = f"held for example {held}" if held else "held no tensors then"
             raise SteppingError(f"Rank {rank} held no {name!r} after step {record.number}; {hint}.")
-        ((values,),) = self._told(stepping_ranks.inspect_rank, record.number, name, ranks=[rank])
+        ((values,),) = self._told(stepper_on_rank.inspect_rank, record.number, name, ranks=[rank])
         if values is None:
             raise SteppingError(
                 f"Rank {rank} no longer keeps its tensors of step {record.number}; open the "
@@ -251,7 +251,7 @@ class Stepper:
         """Let go of the model on the ranks; may be called again."""
         if self._ended is None:
             with contextlib.suppress(ClusterError):
-                self._run(stepping_ranks.close_rank)
+                self._run(stepper_on_rank.close_rank)
             self._ended = "it was closed"
 
     def __enter__(self) -> Stepper:
@@ -276,7 +276,7 @@ class Stepper:
         missing = number + 1 - len(self._taken)
         if missing > 0:
             first = len(self._taken)
-            by_rank = self._told(stepping_ranks.advance_rank, first, missing)
+            by_rank = self._told(stepper_on_rank.advance_rank, first, missing)
             for records in zip(*by_rank, strict=True):
                 self._taken.append(self._moment(records))
         self._position = number

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mimokit.cli.main import app
 from mimokit.config import load_preset
-from mimokit.experiment.cli import app
 
 PRESET = "preset:llava_7b_colocated"
 

@@ -11,8 +11,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import mimokit
-from mimokit.experiment import layout_commands
-from mimokit.experiment.cli import app
+from mimokit.cli import layout_commands
+from mimokit.cli.main import app
 from mimokit.layout_search import SearchProgress
 
 PRESET = "preset:llava_7b_heterogeneous"

@@ -16,8 +16,8 @@ from mimokit.experiment.refusals import refusals
 
 if TYPE_CHECKING:
     from mimokit.architecture import Model
+    from mimokit.cli.layout_files import LayoutFile, Searched
     from mimokit.config import ConfigError
-    from mimokit.experiment.layout_files import LayoutFile, Searched
     from mimokit.interop import Imported
     from mimokit.layout_search import SearchProgress, SearchResult
 
@@ -98,7 +98,7 @@ def search(
     An experiment says the samples of a step; for a model by name give --seq-length and
     --global-batch.
     """
-    from mimokit.experiment.layout_files import searched
+    from mimokit.cli.layout_files import searched
     from mimokit.layout_search import MODES, Constraints
     from mimokit.layout_search import search as find
 
@@ -141,8 +141,8 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict step time and memory of a layout."""
+    from mimokit.cli.layout_files import GPU, SOFTWARE, read_layout_file, with_samples
     from mimokit.config import ConfigError, Problem
-    from mimokit.experiment.layout_files import GPU, SOFTWARE, read_layout_file, with_samples
     from mimokit.prediction import predict as predict_layout
 
     with refusals():
@@ -164,7 +164,7 @@ def predict(
     if as_json:
         typer.echo(json.dumps(known.to_json()))
         return
-    from mimokit.experiment.prediction_text import prediction_to_rich
+    from mimokit.cli.prediction_text import prediction_to_rich
 
     _console().print(prediction_to_rich(known))
 
@@ -173,7 +173,7 @@ def import_layout(
     file: File, model: ModelName = None, gpus: WorldSize = None, as_json: Json = False
 ) -> None:
     """Show the layout that somebody else's file describes."""
-    from mimokit.experiment.layout_files import read_layout_file
+    from mimokit.cli.layout_files import read_layout_file
 
     with refusals():
         read = read_layout_file(file, gpus=gpus, model=_model(model))
@@ -199,7 +199,7 @@ def export(
     output: Output = None,
 ) -> None:
     """Write a layout for somebody else: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
-    from mimokit.experiment.layout_files import read_layout_file, with_samples, written
+    from mimokit.cli.layout_files import read_layout_file, with_samples, written
 
     with refusals():
         form = _format(to)
@@ -220,7 +220,7 @@ def export(
 
 
 def _export_best(result: SearchResult, asked: Searched, form: Any) -> str:
-    from mimokit.experiment.layout_files import written
+    from mimokit.cli.layout_files import written
 
     return written(
         result.best.layout,
@@ -246,8 +246,8 @@ def _lacking(file: str, read: LayoutFile, found: Imported) -> str:
 def _format(form: str) -> Any:
     from typing import get_args
 
+    from mimokit.cli.layout_files import Format
     from mimokit.config.errors import unknown_name
-    from mimokit.experiment.layout_files import Format
 
     if form not in get_args(Format):
         raise unknown_name("Format", form, get_args(Format))
