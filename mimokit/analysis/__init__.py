@@ -11,7 +11,7 @@ from mimokit.analysis.phases import (
 from mimokit.analysis.predicted_times import predicted_steps
 from mimokit.analysis.samples import samples_to_evaluations, samples_to_steps
 from mimokit.analysis.summary import per_iteration, summarize, without_warmup
-from mimokit.analysis.trace_file import (
+from mimokit.analysis.trace import (
     TraceFileError,
     read_trace,
     samples_to_trace,

@@ -1,6 +1,6 @@
 """Pure functions, a plan or a table in, an altair chart out.
 
-The first chart makes charts show without a network (see `mimokit.charts.renderer`); until then
+The first chart makes charts show without a network (see `mimokit.charts._renderer`); until then
 altair is not imported, so that the palette costs nothing.
 """
 
@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mimokit.charts.accuracy_curve import accuracy
-    from mimokit.charts.batch_bars import batch_split
-    from mimokit.charts.loss_curve import loss
-    from mimokit.charts.pareto_points import pareto
-    from mimokit.charts.phase_bars import phases
-    from mimokit.charts.predicted_step import step_parts
-    from mimokit.charts.prediction_bars import predicted_phases
-    from mimokit.charts.rank_cells import rank_map
-    from mimokit.charts.rank_memory import memory_bars
-    from mimokit.charts.run_picture import training
-    from mimokit.charts.speed import throughput
-    from mimokit.charts.stage_bars import pipeline_timeline
-    from mimokit.charts.step_heat import step_times
-    from mimokit.charts.trace_bars import trace_over_prediction, trace_timeline
+    from mimokit.charts._accuracy import accuracy
+    from mimokit.charts._batch_split import batch_split
+    from mimokit.charts._loss import loss
+    from mimokit.charts._memory_bars import memory_bars
+    from mimokit.charts._pareto import pareto
+    from mimokit.charts._phases import phases
+    from mimokit.charts._pipeline_timeline import pipeline_timeline
+    from mimokit.charts._predicted_phases import predicted_phases
+    from mimokit.charts._rank_map import rank_map
+    from mimokit.charts._step_parts import step_parts
+    from mimokit.charts._step_times import step_times
+    from mimokit.charts._throughput import throughput
+    from mimokit.charts._trace import trace_over_prediction, trace_timeline
+    from mimokit.charts._training import training
 
 __all__ = [
     "accuracy",
@@ -44,26 +44,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "accuracy": "accuracy_curve",
-    "batch_split": "batch_bars",
-    "loss": "loss_curve",
-    "memory_bars": "rank_memory",
-    "pareto": "pareto_points",
-    "phases": "phase_bars",
-    "pipeline_timeline": "stage_bars",
-    "predicted_phases": "prediction_bars",
-    "rank_map": "rank_cells",
-    "step_parts": "predicted_step",
-    "step_times": "step_heat",
-    "throughput": "speed",
-    "trace_over_prediction": "trace_bars",
-    "trace_timeline": "trace_bars",
-    "training": "run_picture",
+    "accuracy": "_accuracy",
+    "batch_split": "_batch_split",
+    "loss": "_loss",
+    "memory_bars": "_memory_bars",
+    "pareto": "_pareto",
+    "phases": "_phases",
+    "pipeline_timeline": "_pipeline_timeline",
+    "predicted_phases": "_predicted_phases",
+    "rank_map": "_rank_map",
+    "step_parts": "_step_parts",
+    "step_times": "_step_times",
+    "throughput": "_throughput",
+    "trace_over_prediction": "_trace",
+    "trace_timeline": "_trace",
+    "training": "_training",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import_module(f"{__name__}.renderer").enable()
+    import_module(f"{__name__}._renderer").enable()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

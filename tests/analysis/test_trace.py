@@ -19,7 +19,7 @@ from mimokit.analysis import (
     traced_iteration,
     write_trace,
 )
-from mimokit.charts import palette
+from mimokit.charts import _palette
 from mimokit.planning.schedule import simulate
 from mimokit.prediction.local_cpu import SharedPrediction, Span
 from tests.layouts import digits_config
@@ -151,7 +151,7 @@ def test_the_chart_has_both_timelines_on_one_axis():
     assert last["measured"] == pytest.approx(last["planned"], rel=1e-6)
     colors = chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]
     assert colors["domain"][:2] == ["images forward", "images backward"]
-    assert colors["range"][1] == palette.MODULE_HUES[0]
+    assert colors["range"][1] == _palette.MODULE_HUES[0]
     alone = charts.trace_timeline(traced_iteration(trace))
     assert {row["kind"] for row in alone.data.values} == {"measured"}
 

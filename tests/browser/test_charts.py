@@ -9,7 +9,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
 
 from mimokit import charts
-from mimokit.charts import renderer
+from mimokit.charts import _renderer
 from mimokit_widgets.page import external_references, to_page
 from tests.browser.network import NetworkGuard
 from tests.browser.notebook_page import SCREENSHOTS, OpenNotebook
@@ -63,7 +63,7 @@ def test_jupyterlab_and_the_exported_page_show_them_without_a_network(
 def test_the_page_that_nbconvert_makes_shows_them_too(
     browser_page: Page, network: NetworkGuard, tmp_path: Path
 ) -> None:
-    bundle = renderer.bundle_of(charts.rank_map(plan()))
+    bundle = _renderer.bundle_of(charts.rank_map(plan()))
     cell = nbformat.v4.new_code_cell(
         outputs=[nbformat.v4.new_output("display_data", bundle)], source="charts.rank_map(plan)"
     )

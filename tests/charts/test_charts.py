@@ -11,7 +11,7 @@ import pytest
 
 from mimokit import charts
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
-from mimokit.charts import palette, renderer
+from mimokit.charts import _palette, _renderer
 from tests.charts.fakes import samples
 from tests.charts.plans import plan
 
@@ -37,15 +37,15 @@ MAKERS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_is_a_valid_spec_and_a_picture(name: str) -> None:
-    bundle = renderer.bundle_of(MAKERS[name]())  # to_dict validates against the schema
+    bundle = _renderer.bundle_of(MAKERS[name]())  # to_dict validates against the schema
     assert bundle["image/svg+xml"].startswith("<svg")
     assert bundle["text/plain"].startswith("<chart: ")
     assert "no description" not in bundle["text/plain"]
 
 
 def test_spec_is_one_of_vega_lite_5_and_holds_no_other_address() -> None:
-    bundle = renderer.bundle_of(charts.loss(STEPS))
-    spec = bundle[renderer.MIME_TYPE]
+    bundle = _renderer.bundle_of(charts.loss(STEPS))
+    spec = bundle[_renderer.MIME_TYPE]
     assert spec["$schema"] == "https://vega.github.io/schema/vega-lite/v5.6.1.json"
     rest = json.dumps({name: value for name, value in spec.items() if name != "$schema"})
     assert "http" not in rest
@@ -53,15 +53,15 @@ def test_spec_is_one_of_vega_lite_5_and_holds_no_other_address() -> None:
 
 def test_a_chart_shows_itself_with_spec_and_picture() -> None:
     assert set(charts.loss(STEPS)._repr_mimebundle_()) == {
-        renderer.MIME_TYPE,
+        _renderer.MIME_TYPE,
         "image/svg+xml",
         "text/plain",
     }
 
 
 def test_without_vl_convert_the_spec_still_goes_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renderer.importlib.util, "find_spec", lambda name: None)
-    assert set(renderer.bundle_of(charts.loss(STEPS))) == {renderer.MIME_TYPE, "text/plain"}
+    monkeypatch.setattr(_renderer.importlib.util, "find_spec", lambda name: None)
+    assert set(_renderer.bundle_of(charts.loss(STEPS))) == {_renderer.MIME_TYPE, "text/plain"}
 
 
 def test_rank_map_has_every_rank_of_every_module_once() -> None:
@@ -112,7 +112,7 @@ def test_accuracy_without_known_chance() -> None:
 
 
 def test_module_colours_repeat_only_after_all_are_used() -> None:
-    colors = palette.module_colors(["a", "b", "c", "d", "e", "f"])
+    colors = _palette.module_colors(["a", "b", "c", "d", "e", "f"])
     assert len(set(colors.values())) == 6
 
 
@@ -120,7 +120,7 @@ def test_a_renderer_that_the_user_chose_is_kept() -> None:
     import altair as alt
 
     with alt.renderers.enable("json"):
-        renderer.enable()
+        _renderer.enable()
         assert alt.renderers.active == "json"
 
 

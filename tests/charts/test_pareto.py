@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mimokit import charts
-from mimokit.charts import renderer
-from mimokit.charts.pareto_points import PICK
+from mimokit.charts import _renderer
+from mimokit.charts._pareto import PICK
 from mimokit.layout_search import SearchResult, search
 from mimokit.prediction import Workload
 
@@ -17,7 +17,7 @@ def result() -> SearchResult:
 
 
 def test_it_is_a_picture(result: SearchResult) -> None:
-    bundle = renderer.bundle_of(charts.pareto(result))
+    bundle = _renderer.bundle_of(charts.pareto(result))
     assert bundle["image/svg+xml"].startswith("<svg")
     assert f"{len(result.pareto)} layouts of llava-1.5-7b" in bundle["text/plain"]
 

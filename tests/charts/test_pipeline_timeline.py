@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mimokit import charts
-from mimokit.charts import palette, renderer
+from mimokit.charts import _palette, _renderer
 from mimokit.planning.schedule import Timeline, plan_schedule, simulate, stage_graph
 
 
@@ -26,7 +26,7 @@ def rows(chart: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("microbatches", "stages"), [(1, 1), (6, 2), (64, 4), (600, 16)])
 def test_is_a_valid_spec_and_a_picture(microbatches: int, stages: int) -> None:
-    bundle = renderer.bundle_of(charts.pipeline_timeline(timeline(microbatches, stages), "ms"))
+    bundle = _renderer.bundle_of(charts.pipeline_timeline(timeline(microbatches, stages), "ms"))
     assert bundle["image/svg+xml"].startswith("<svg")
     assert bundle["text/plain"] == (
         f"<chart: Timeline of {stages + 2} pipeline stages and {microbatches} micro-batches>"
@@ -55,6 +55,6 @@ def test_modules_keep_their_colours() -> None:
     spec = charts.pipeline_timeline(timeline()).to_dict()
     scale = spec["layer"][0]["encoding"]["color"]["scale"]
     shades = dict(zip(scale["domain"], scale["range"], strict=True))
-    hue = palette.module_colors(["images", "audio", "language"])["language"]
+    hue = _palette.module_colors(["images", "audio", "language"])["language"]
     assert shades["language backward"] == hue
     assert "audio backward" not in shades

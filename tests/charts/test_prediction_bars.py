@@ -6,7 +6,7 @@ import pytest
 
 from mimokit import charts
 from mimokit.analysis import predicted_steps, samples_to_steps
-from mimokit.charts import renderer
+from mimokit.charts import _renderer
 from mimokit.prediction.local_cpu import SharedPrediction, Span
 from tests.charts.fakes import samples
 
@@ -36,9 +36,9 @@ def test_phases_are_means_over_ranks_and_add_up_to_the_step() -> None:
 def test_bars_of_both_sides_add_up() -> None:
     steps = samples_to_steps(samples())
     chart = charts.predicted_phases({"made up": (PREDICTION, steps)}, 3)
-    bundle = renderer.bundle_of(chart)
+    bundle = _renderer.bundle_of(chart)
     assert bundle["image/svg+xml"].startswith("<svg")
-    spec = bundle[renderer.MIME_TYPE]
+    spec = bundle[_renderer.MIME_TYPE]
     values = spec["datasets"][spec["data"]["name"]]
     sums = {
         side: sum(row["ms"] for row in values if row["side"] == side)

@@ -9,7 +9,7 @@ import pytest
 from mimokit import charts
 from mimokit.architecture import MultimodalModel, load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.charts import palette, renderer
+from mimokit.charts import _palette, _renderer
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction import Layout, Prediction, Workload, predict
 
@@ -42,7 +42,7 @@ def values(chart: Any, layer: int) -> list[dict[str, Any]]:
     ids=["memory", "memory apart", "steps"],
 )
 def test_is_a_valid_spec_and_a_picture(chart: Any) -> None:
-    bundle = renderer.bundle_of(chart)
+    bundle = _renderer.bundle_of(chart)
     assert bundle["image/svg+xml"].startswith("<svg")
     assert "no description" not in bundle["text/plain"]
 
@@ -67,9 +67,9 @@ def test_bars_of_a_step_are_as_long_as_the_step() -> None:
 
 
 def test_every_part_has_a_colour() -> None:
-    assert set(COLOCATED.parts) == set(palette.STEP_COLORS)
+    assert set(COLOCATED.parts) == set(_palette.STEP_COLORS)
     assert {part for parts in COLOCATED.memory.values() for part in parts} <= set(
-        palette.MEMORY_COLORS
+        _palette.MEMORY_COLORS
     )
 
 

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from mimokit import charts
-from mimokit.charts import renderer
+from mimokit.charts import _renderer
 from mimokit_widgets.page import external_references, to_page
 from tests.charts.plans import plan
 
@@ -24,7 +24,7 @@ def output(**data: object) -> nbformat.NotebookNode:
 
 
 def test_a_page_with_a_chart_needs_nothing_from_elsewhere() -> None:
-    bundle = renderer.bundle_of(charts.rank_map(plan()))
+    bundle = _renderer.bundle_of(charts.rank_map(plan()))
     page = page_of(nbformat.v4.new_output("display_data", bundle), text="# A plan\n$a_b$")
     assert external_references(page) == []
     assert "data:image/svg+xml;base64," in page

@@ -43,7 +43,7 @@ def _svg(samples: Sequence[Mapping[str, Any]], title: str, state: Mapping[str, A
         return None
     # Altair takes a second to import; nobody should wait for it before the run has ended.
     from mimokit import charts
-    from mimokit.charts import renderer
+    from mimokit.charts import _renderer
 
     chart = charts.training(
         steps,
@@ -52,4 +52,4 @@ def _svg(samples: Sequence[Mapping[str, Any]], title: str, state: Mapping[str, A
         state["sentence"],
         state["warmup_iterations"],
     )
-    return renderer.bundle_of(chart).get(PICTURE)
+    return _renderer.bundle_of(chart).get(PICTURE)

@@ -11,7 +11,7 @@ import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
-from mimokit.charts.palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
+from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
 from mimokit_widgets.end_of_cell import EndOfCell
 from mimokit_widgets.final_picture import final_picture
 from mimokit_widgets.live_rows import RowQueue, further_columns, phase_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimokit.charts.palette import module_colors
+from mimokit.charts._palette import module_colors
 from mimokit.config.graph import topological_order
 from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mimokit.charts.palette import module_colors
+from mimokit.charts._palette import module_colors
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult

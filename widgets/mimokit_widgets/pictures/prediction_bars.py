@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimokit.charts.palette import MEMORY_COLORS, STEP_COLORS, module_colors
+from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.pictures.step_timeline import step_timeline

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.charts.palette import module_colors
+from mimokit.charts._palette import module_colors
 from mimokit.planning.rank_map import DIMENSIONS, RankMap
 from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan

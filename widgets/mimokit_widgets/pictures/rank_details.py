@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.charts.palette import module_colors
+from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning.rank_map import RankMap
 from mimokit.planning.report.rows import place_text, samples_text, span_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from mimokit.charts.palette import forward_color, module_colors
+from mimokit.charts._palette import forward_color, module_colors
 from mimokit.experiment import Stepper
 from mimokit.planning.stepper import PlannedStep
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from mimokit.charts.palette import module_colors
+from mimokit.charts._palette import module_colors
 from mimokit.experiment import Moment, Stepper
 from mimokit.planning.stepper import PlannedStep
 from mimokit.planning.types import LayoutPlan

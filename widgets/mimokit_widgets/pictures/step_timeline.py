@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mimokit.charts.palette import STEP_COLORS, module_colors
+from mimokit.charts._palette import STEP_COLORS, module_colors
 
 if TYPE_CHECKING:
     from mimokit.prediction import Block, PredictedTimeline

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from mimokit.charts.palette import module_colors
+from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.report.pipeline_html import timeline_to_html

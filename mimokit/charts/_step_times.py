@@ -5,8 +5,8 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, need, records
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, need, records
 
 MOST_COLUMNS = 100
 
@@ -29,14 +29,14 @@ def step_times(steps: pd.DataFrame) -> alt.Chart:
         .round(2)
     )
     median = float(cells["ms"].median()) if len(cells) else 1.0
-    colors = alt.Scale(domain=_around(median), range=list(palette.HEAT), clamp=True)
+    colors = alt.Scale(domain=_around(median), range=list(_palette.HEAT), clamp=True)
     chart: alt.Chart = (
         alt.Chart(inline(records(cells)))
         .mark_rect(strokeWidth=0.7)
         .encode(
-            x=axes.iterations("first"),
+            x=_axes.iterations("first"),
             x2="stop:Q",
-            y=axes.ranks(),
+            y=_axes.ranks(),
             fill=alt.Fill("ms:Q", scale=colors, legend=_legend()),
             stroke=alt.Stroke("ms:Q", scale=colors, legend=_legend()),
             tooltip=["rank:O", "first:Q", alt.Tooltip("ms:Q", format=".1f")],
@@ -52,7 +52,7 @@ def step_times(steps: pd.DataFrame) -> alt.Chart:
 
 def _around(median: float) -> list[float]:
     """Return the values that get the colours of the palette, in its order."""
-    steps = len(palette.HEAT) - 1
+    steps = len(_palette.HEAT) - 1
     return [median * (0.5 + step / steps) for step in range(steps + 1)]
 
 

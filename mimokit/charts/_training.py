@@ -7,11 +7,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mimokit.charts.accuracy_curve import accuracy
-from mimokit.charts.loss_curve import loss
-from mimokit.charts.phase_bars import phases
-from mimokit.charts.speed import throughput
-from mimokit.charts.step_heat import step_times
+from mimokit.charts._accuracy import accuracy
+from mimokit.charts._loss import loss
+from mimokit.charts._phases import phases
+from mimokit.charts._step_times import step_times
+from mimokit.charts._throughput import throughput
 
 WIDTH = 380
 HEIGHT = 150

@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, layered
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, layered
 from mimokit.prediction import Prediction
 
 PART_TITLES = {
@@ -41,16 +41,16 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
     names = [str(one.layout) for one in shown]
     rows = [row for one in shown for row in _rows(one)]
     keys = [
-        PART_TITLES[part] for part in palette.STEP_COLORS if any(r["name"] == part for r in rows)
+        PART_TITLES[part] for part in _palette.STEP_COLORS if any(r["name"] == part for r in rows)
     ]
-    hues = {PART_TITLES[part]: hue for part, hue in palette.STEP_COLORS.items()}
+    hues = {PART_TITLES[part]: hue for part, hue in _palette.STEP_COLORS.items()}
     bars = (
         alt.Chart(inline(rows))
         .mark_bar()
         .encode(
             x=alt.X("sum(ms):Q", title="milliseconds in a step", stack="zero"),
             y=_layouts(names),
-            color=axes.parts("part", keys, hues, columns=6),
+            color=_axes.parts("part", keys, hues, columns=6),
             order="order:Q",
             tooltip=["layout:N", "part:N", alt.Tooltip("ms:Q", format=".1f")],
         )
@@ -64,7 +64,7 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
 
 
 def _rows(prediction: Prediction) -> list[dict[str, Any]]:
-    order = list(palette.STEP_COLORS)
+    order = list(_palette.STEP_COLORS)
     return [
         {
             "layout": str(prediction.layout),
@@ -84,7 +84,7 @@ def _band(shown: Sequence[Prediction], names: list[str]) -> alt.Chart:
     ]
     chart: alt.Chart = (
         alt.Chart(inline(rows))
-        .mark_rule(color=palette.INK, strokeWidth=1.5)
+        .mark_rule(color=_palette.INK, strokeWidth=1.5)
         .encode(x="low:Q", x2="high:Q", y=_layouts(names))
     )
     return chart

@@ -6,8 +6,8 @@ import altair as alt
 import pandas as pd
 
 from mimokit.analysis import per_iteration
-from mimokit.charts import axes, palette
-from mimokit.charts.table import columns, layered, need
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import columns, layered, need
 
 TRAINING = "training"
 HELD_OUT = "held-out samples"
@@ -22,8 +22,8 @@ def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.La
         .transform_calculate(on=f"'{TRAINING}'")
         .mark_line(strokeWidth=1.8)
         .encode(
-            x=axes.iterations(),
-            y=axes.amount("loss", "~g"),
+            x=_axes.iterations(),
+            y=_axes.amount("loss", "~g"),
             color=_color(),
             tooltip=["iteration:Q", alt.Tooltip("loss:Q", format=".4f")],
         )
@@ -55,10 +55,10 @@ def _held_out(evaluations: pd.DataFrame | None) -> list[alt.Chart]:
 def _color() -> alt.Color:
     return alt.Color(
         "on:N",
-        scale=alt.Scale(domain=[TRAINING, HELD_OUT], range=[palette.LINE, palette.ACCENT]),
-        legend=axes.legend_above("stroke"),
+        scale=alt.Scale(domain=[TRAINING, HELD_OUT], range=[_palette.LINE, _palette.ACCENT]),
+        legend=_axes.legend_above("stroke"),
     )
 
 
 def _task_legend(evaluations: pd.DataFrame) -> alt.Legend | None:
-    return axes.legend_above("circle") if evaluations["task"].nunique() > 1 else None
+    return _axes.legend_above("circle") if evaluations["task"].nunique() > 1 else None

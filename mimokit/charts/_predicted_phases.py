@@ -9,9 +9,9 @@ import altair as alt
 import pandas as pd
 
 from mimokit.analysis import module_names, phase_times
-from mimokit.charts import axes
-from mimokit.charts.phase_bars import phase_colors
-from mimokit.charts.table import inline, need, records
+from mimokit.charts import _axes
+from mimokit.charts._phases import phase_colors
+from mimokit.charts._table import inline, need, records
 from mimokit.prediction.local_cpu import SharedPrediction
 
 SIDES = ("predicted", "measured")
@@ -79,7 +79,7 @@ def _bars(rows: list[dict[str, Any]], colors: Mapping[str, str]) -> alt.Chart:
                 sort=list(dict.fromkeys(row["layout"] for row in rows)),
                 header=alt.Header(labelAngle=0, labelAlign="left", labelLimit=320),
             ),
-            color=axes.parts("key", domain, colors, columns=5),
+            color=_axes.parts("key", domain, colors, columns=5),
             order="order:Q",
             tooltip=["layout:N", "side:N", "key:N", alt.Tooltip("ms:Q", format=".1f")],
         )

@@ -6,8 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, layered
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, layered
 from mimokit.prediction import Prediction
 
 GIB = 2**30
@@ -22,14 +22,14 @@ def memory_bars(prediction: Prediction) -> alt.LayerChart:
     """
     rows = _rows(prediction)
     order = list(dict.fromkeys(row["bar"] for row in rows))
-    parts = [part for part in palette.MEMORY_COLORS if any(r["part"] == part for r in rows)]
+    parts = [part for part in _palette.MEMORY_COLORS if any(r["part"] == part for r in rows)]
     bars = (
         alt.Chart(inline(rows))
         .mark_bar()
         .encode(
             x=alt.X("sum(gib):Q", title="GiB on the fullest rank", stack="zero"),
             y=alt.Y("bar:N", title=None, sort=order),
-            color=axes.parts("part", parts, palette.MEMORY_COLORS, columns=6),
+            color=_axes.parts("part", parts, _palette.MEMORY_COLORS, columns=6),
             order="order:Q",
             tooltip=[
                 "module:N",
@@ -49,7 +49,7 @@ def memory_bars(prediction: Prediction) -> alt.LayerChart:
 
 
 def _rows(prediction: Prediction) -> list[dict[str, Any]]:
-    order = list(palette.MEMORY_COLORS)
+    order = list(_palette.MEMORY_COLORS)
     rows = [
         {**row, "bar": row["module"], "order": order.index(row["part"])}
         for row in prediction.memory_rows()
@@ -61,9 +61,9 @@ def _rows(prediction: Prediction) -> list[dict[str, Any]]:
 
 def _limit(prediction: Prediction) -> tuple[alt.Chart, alt.Chart]:
     limit = alt.Chart(inline([{"gib": prediction.capacity / GIB, "text": LIMIT}]))
-    line = limit.mark_rule(color=palette.ACCENT, strokeWidth=2).encode(x="gib:Q")
+    line = limit.mark_rule(color=_palette.ACCENT, strokeWidth=2).encode(x="gib:Q")
     text = limit.mark_text(
-        align="right", dx=-5, y=0, dy=-7, color=palette.ACCENT, fontSize=11
+        align="right", dx=-5, y=0, dy=-7, color=_palette.ACCENT, fontSize=11
     ).encode(x="gib:Q", text="text:N")
     return line, text
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from mimokit.charts import palette
-from mimokit.charts.table import inline, layered
+from mimokit.charts import _palette
+from mimokit.charts._table import inline, layered
 from mimokit.planning.rank_map import RankMap
 from mimokit.planning.types import LayoutPlan
 
@@ -24,7 +24,7 @@ def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
     neighbouring replicas have different shades. Up to 64 ranks the coordinates stand in the
     cells; they are always in the tool tip.
     """
-    colors = palette.module_colors(plan.modules)
+    colors = _palette.module_colors(plan.modules)
     panels = [
         _module_panel(layout, plan.world_size, colors[name])
         for name, layout in plan.modules.items()
@@ -63,8 +63,8 @@ def _row(layout: RankMap, rank: int, per_row: int, color: str) -> dict[str, Any]
         "row": rank // per_row,
         "module": layout.module,
         "text": "  ".join(f"{name} {coordinates[name]}" for name in shown),
-        "color": palette.tint(color, 0.62) if odd else color,
-        "ink": palette.INK if odd else palette.PAPER,
+        "color": _palette.tint(color, 0.62) if odd else color,
+        "ink": _palette.INK if odd else _palette.PAPER,
         **coordinates,
     }
 
@@ -87,7 +87,7 @@ def _module_panel(layout: RankMap, world_size: int, color: str) -> alt.LayerChar
         ],
     )
     cells = base.mark_rect(
-        cornerRadius=4 if with_text else 1, stroke=palette.PAPER, strokeWidth=3 if with_text else 1
+        cornerRadius=4 if with_text else 1, stroke=_palette.PAPER, strokeWidth=3 if with_text else 1
     ).encode(fill=_as_given("color"))
     layers = [cells, *(_texts(base) if with_text else [])]
     chart: alt.LayerChart = layered(*layers).properties(

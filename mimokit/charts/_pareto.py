@@ -6,8 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, layered
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, layered
 from mimokit.layout_search import SearchResult
 from mimokit.prediction import Prediction
 
@@ -26,7 +26,7 @@ def pareto(result: SearchResult) -> alt.LayerChart:
     limit = result.task.memory_limit / GIB
     modes = list(dict.fromkeys(row["mode"] for row in rows))
     base = alt.Chart(inline(rows)).encode(x=_time(), y=_memory(limit))
-    points = base.mark_circle(opacity=0.8, stroke=palette.PAPER, strokeWidth=0.6).encode(
+    points = base.mark_circle(opacity=0.8, stroke=_palette.PAPER, strokeWidth=0.6).encode(
         color=_modes(modes), size=_gpus(), tooltip=_tooltip()
     )
     points = points.add_params(alt.selection_point(name=PICK, fields=["index"], on="click"))
@@ -58,7 +58,7 @@ def _row(one: Prediction, index: int) -> dict[str, Any]:
 def _best(result: SearchResult, limit: float) -> alt.Chart:
     chart: alt.Chart = (
         alt.Chart(inline([_row(result.best, -1)]))
-        .mark_point(size=420, stroke=palette.ACCENT, strokeWidth=2)
+        .mark_point(size=420, stroke=_palette.ACCENT, strokeWidth=2)
         .encode(x=_time(), y=_memory(limit), tooltip=_tooltip())
     )
     return chart
@@ -67,7 +67,7 @@ def _best(result: SearchResult, limit: float) -> alt.Chart:
 def _limit(limit: float) -> alt.Chart:
     chart: alt.Chart = (
         alt.Chart(inline([{"memory": limit}]))
-        .mark_rule(strokeDash=[4, 4], color=palette.MUTED)
+        .mark_rule(strokeDash=[4, 4], color=_palette.MUTED)
         .encode(y=_memory(limit))
     )
     return chart
@@ -85,16 +85,19 @@ def _time() -> alt.X:
 def _memory(limit: float) -> alt.Y:
     scale = alt.Scale(domain=[0, 1.05 * limit], nice=False)
     return alt.Y(
-        "memory:Q", title="GiB on the fullest rank", scale=scale, axis=alt.Axis(minExtent=axes.LEFT)
+        "memory:Q",
+        title="GiB on the fullest rank",
+        scale=scale,
+        axis=alt.Axis(minExtent=_axes.LEFT),
     )
 
 
 def _modes(modes: list[str]) -> alt.Color:
-    colors = palette.module_colors(("homogeneous", "colocated", "heterogeneous"))
+    colors = _palette.module_colors(("homogeneous", "colocated", "heterogeneous"))
     return alt.Color(
         "mode:N",
         scale=alt.Scale(domain=modes, range=[colors[mode] for mode in modes]),
-        legend=axes.legend_above("circle"),
+        legend=_axes.legend_above("circle"),
     )
 
 
@@ -102,7 +105,7 @@ def _gpus() -> alt.Size:
     return alt.Size(
         "gpus:Q",
         scale=alt.Scale(type="log", range=[18, 220]),
-        legend=alt.Legend(title="GPUs", orient="right", symbolFillColor=palette.MUTED),
+        legend=alt.Legend(title="GPUs", orient="right", symbolFillColor=_palette.MUTED),
     )
 
 

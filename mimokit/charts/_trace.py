@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, layered, need, records
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, layered, need, records
 
 _MILLISECONDS = 1e3
 MEASURED, PLANNED, PREDICTED = "measured", "planned", "predicted"
@@ -81,7 +81,7 @@ def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.L
         y=alt.Y(
             "rank:O",
             title=None,
-            axis=alt.Axis(labelExpr="'rank ' + datum.value", minExtent=axes.LEFT),
+            axis=alt.Axis(labelExpr="'rank ' + datum.value", minExtent=_axes.LEFT),
         ),
         yOffset=alt.YOffset("kind:N", sort=list(kinds)),
         tooltip=[
@@ -93,9 +93,9 @@ def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.L
             alt.Tooltip("stop:Q", format=".4~g"),
         ],
     )
-    color = axes.parts("key", shown, colors, columns=5)
+    color = _axes.parts("key", shown, colors, columns=5)
     shades = alt.Scale(domain=list(kinds), range=[1.0, 0.55][: len(kinds)])
-    bars = base.mark_bar(stroke=palette.PAPER, strokeWidth=0.4)
+    bars = base.mark_bar(stroke=_palette.PAPER, strokeWidth=0.4)
     chart: alt.LayerChart = layered(
         bars.encode(color=color, opacity=alt.Opacity("kind:N", legend=None, scale=shades))
     ).properties(
@@ -135,11 +135,11 @@ def _modules(measured: pd.DataFrame) -> list[str]:
 
 def _colors(modules: list[str]) -> dict[str, str]:
     colors = {}
-    for module, hue in palette.module_colors(modules).items():
-        colors[f"{module} forward"] = palette.forward_color(hue)
+    for module, hue in _palette.module_colors(modules).items():
+        colors[f"{module} forward"] = _palette.forward_color(hue)
         colors[f"{module} backward"] = hue
-    waiting = palette.tint(palette.PHASE_COLORS["communication"], 0.6)
-    return {**colors, WAITING: waiting, **palette.PHASE_COLORS}
+    waiting = _palette.tint(_palette.PHASE_COLORS["communication"], 0.6)
+    return {**colors, WAITING: waiting, **_palette.PHASE_COLORS}
 
 
 def _length(steps: pd.DataFrame) -> float:

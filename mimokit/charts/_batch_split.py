@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from mimokit.charts import palette
-from mimokit.charts.table import inline, layered
+from mimokit.charts import _palette
+from mimokit.charts._table import inline, layered
 from mimokit.planning.types import LayoutPlan, ModuleBatch
 
 WHOLE = "global batch"
@@ -21,7 +21,7 @@ TEXT_WIDTH = 6.5
 
 def batch_split(plan: LayoutPlan) -> alt.LayerChart:
     """Return the global batch of one micro-batch as a row, below it each replica's samples."""
-    colors = {WHOLE: palette.MUTED, **palette.module_colors(plan.modules)}
+    colors = {WHOLE: _palette.MUTED, **_palette.module_colors(plan.modules)}
     rows = [_whole_batch(plan)]
     for name, batch in plan.batch.modules.items():
         rows += _replicas(name, batch)
@@ -32,7 +32,7 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
             "line:N",
             sort=order,
             title=None,
-            axis=alt.Axis(labelColor=palette.INK, labelLimit=260),
+            axis=alt.Axis(labelColor=_palette.INK, labelLimit=260),
             scale=alt.Scale(paddingInner=0.18),
         ),
         tooltip=[
@@ -42,7 +42,7 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
             alt.Tooltip("reads:N", title="read by"),
         ],
     )
-    bars = base.mark_bar(cornerRadius=3, stroke=palette.PAPER, strokeWidth=1.5).encode(
+    bars = base.mark_bar(cornerRadius=3, stroke=_palette.PAPER, strokeWidth=1.5).encode(
         x=_samples_axis(plan.batch.global_batch_size),
         x2="stop:Q",
         fill=alt.Fill(
@@ -51,7 +51,7 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
             legend=None,
         ),
     )
-    text = base.mark_text(color=palette.PAPER, fontSize=11, limit=WIDTH).encode(
+    text = base.mark_text(color=_palette.PAPER, fontSize=11, limit=WIDTH).encode(
         x=alt.X("middle:Q"), text="text:N"
     )
     chart: alt.LayerChart = layered(bars, text).properties(

@@ -6,8 +6,8 @@ import altair as alt
 import pandas as pd
 
 from mimokit.analysis import per_iteration, without_warmup
-from mimokit.charts import axes, palette
-from mimokit.charts.table import columns, inline, layered, need
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import columns, inline, layered, need
 
 EVERY = "each iteration"
 MEDIAN = "median after warm-up"
@@ -23,8 +23,8 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
         .transform_calculate(what=f"'{EVERY}'")
         .mark_line(strokeWidth=1.4)
         .encode(
-            x=axes.iterations(),
-            y=axes.amount("tokens_per_sec", "~s"),
+            x=_axes.iterations(),
+            y=_axes.amount("tokens_per_sec", "~s"),
             color=_color(),
             tooltip=["iteration:Q", alt.Tooltip("tokens_per_sec:Q", format=",.0f")],
         )
@@ -47,6 +47,6 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
 def _color() -> alt.Color:
     return alt.Color(
         "what:N",
-        scale=alt.Scale(domain=[EVERY, MEDIAN], range=[palette.LINE, palette.ACCENT]),
-        legend=axes.legend_above("stroke"),
+        scale=alt.Scale(domain=[EVERY, MEDIAN], range=[_palette.LINE, _palette.ACCENT]),
+        legend=_axes.legend_above("stroke"),
     )

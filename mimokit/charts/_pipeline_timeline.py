@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, layered
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, layered
 from mimokit.planning.schedule import Timeline
 
 MOST_CELLS = 3000
@@ -46,7 +46,7 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
             "stage:N",
             title=None,
             sort=_names(timeline),
-            axis=alt.Axis(minExtent=axes.LEFT, labelLimit=180),
+            axis=alt.Axis(minExtent=_axes.LEFT, labelLimit=180),
         ),
         tooltip=[
             "stage:N",
@@ -58,8 +58,8 @@ def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart
     )
     colors = _colors(timeline)
     shown = [key for key in colors if any(row["key"] == key for row in rows)]
-    bars = base.mark_bar(stroke=palette.PAPER, strokeWidth=0.5, height=alt.RelativeBandSize(0.9))
-    layers = [bars.encode(color=axes.parts("key", shown, colors)), _critical(base)]
+    bars = base.mark_bar(stroke=_palette.PAPER, strokeWidth=0.5, height=alt.RelativeBandSize(0.9))
+    layers = [bars.encode(color=_axes.parts("key", shown, colors)), _critical(base)]
     if len(rows) <= MOST_CELLS_WITH_TEXT:
         layers.append(_numbers(base, until * NARROWEST_WITH_TEXT))
     chart: alt.LayerChart = layered(*layers).properties(
@@ -101,14 +101,14 @@ def _names(timeline: Timeline) -> list[str]:
 
 def _colors(timeline: Timeline) -> dict[str, str]:
     """Return the colour of every module and pass."""
-    given = palette.module_colors(dict.fromkeys(s.module for s in timeline.schedule.graph.stages))
-    forward = {f"{name} forward": palette.forward_color(hue) for name, hue in given.items()}
+    given = _palette.module_colors(dict.fromkeys(s.module for s in timeline.schedule.graph.stages))
+    forward = {f"{name} forward": _palette.forward_color(hue) for name, hue in given.items()}
     return forward | {f"{name} backward": hue for name, hue in given.items()}
 
 
 def _critical(base: alt.Chart) -> alt.Chart:
     on_it: alt.Chart = base.transform_filter("datum.critical").mark_bar(
-        color=palette.INK, height=2, yOffset=10
+        color=_palette.INK, height=2, yOffset=10
     )
     return on_it
 
@@ -120,7 +120,7 @@ def _numbers(base: alt.Chart, narrowest: float) -> alt.Chart:
         x2=alt.Undefined,
         text="microbatch:Q",
         color=alt.condition(
-            "datum.pass === 'backward'", alt.value(palette.PAPER), alt.value(palette.INK)
+            "datum.pass === 'backward'", alt.value(_palette.PAPER), alt.value(_palette.INK)
         ),
     )
     return text

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import altair as alt
 
-from mimokit.charts import palette
+from mimokit.charts import _palette
 
 MIME_TYPE = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.6.1.json"
@@ -57,28 +57,28 @@ def bundle_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
 def theme() -> alt.theme.ThemeConfig:
     """Return the look of all charts: a white card that can be read on a dark page as well."""
     text: dict[str, Any] = {
-        "labelColor": palette.MUTED,
-        "titleColor": palette.MUTED,
+        "labelColor": _palette.MUTED,
+        "titleColor": _palette.MUTED,
         "labelFontSize": 11,
         "titleFontSize": 11,
         "titleFontWeight": "normal",
     }
     config: dict[str, Any] = {
-        "background": palette.PAPER,
+        "background": _palette.PAPER,
         "padding": 14,
         "font": FONT,
         "view": {"stroke": None, "continuousWidth": 560, "continuousHeight": 200},
         "title": {
             "anchor": "start",
-            "color": palette.INK,
+            "color": _palette.INK,
             "fontSize": 14,
-            "subtitleColor": palette.MUTED,
+            "subtitleColor": _palette.MUTED,
             "subtitleFontSize": 12,
             "offset": 12,
         },
         "axis": {
             **text,
-            "gridColor": palette.GRID,
+            "gridColor": _palette.GRID,
             "domain": False,
             "ticks": False,
             "labelPadding": 6,

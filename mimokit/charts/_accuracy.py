@@ -5,8 +5,8 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, layered, need, records
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, layered, need, records
 
 WHOLE = "whole answer"
 DIGIT = "single digit"
@@ -24,10 +24,12 @@ def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
                 place = {"iteration": row["iteration"], "task": row.get("task") or ""}
                 rows.append({**place, "measure": measure, "share": row[column]})
     encoded = alt.Chart(inline(rows)).encode(
-        x=axes.iterations(),
-        y=axes.amount("share", "%", top=1.0),
-        color=alt.Color("measure:N", scale=_colors(), legend=axes.legend_above("stroke")),
-        strokeDash=alt.StrokeDash("measure:N", scale=_dashes(), legend=axes.legend_above("stroke")),
+        x=_axes.iterations(),
+        y=_axes.amount("share", "%", top=1.0),
+        color=alt.Color("measure:N", scale=_colors(), legend=_axes.legend_above("stroke")),
+        strokeDash=alt.StrokeDash(
+            "measure:N", scale=_dashes(), legend=_axes.legend_above("stroke")
+        ),
         detail="task:N",
         tooltip=["task:N", "measure:N", "iteration:Q", alt.Tooltip("share:Q", format=".1%")],
     )
@@ -46,12 +48,12 @@ def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
 
 def _task_legend(evaluations: pd.DataFrame) -> alt.Legend | None:
     several = "task" in evaluations.columns and evaluations["task"].nunique() > 1
-    return axes.legend_above("circle") if several else None
+    return _axes.legend_above("circle") if several else None
 
 
 def _colors() -> alt.Scale:
     return alt.Scale(
-        domain=[WHOLE, DIGIT, CHANCE], range=[palette.ACCENT, palette.LINE, palette.MUTED]
+        domain=[WHOLE, DIGIT, CHANCE], range=[_palette.ACCENT, _palette.LINE, _palette.MUTED]
     )
 
 

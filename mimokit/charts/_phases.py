@@ -8,8 +8,8 @@ import altair as alt
 import pandas as pd
 
 from mimokit.analysis import module_names, phase_times
-from mimokit.charts import axes, palette
-from mimokit.charts.table import inline, need, records
+from mimokit.charts import _axes, _palette
+from mimokit.charts._table import inline, need, records
 
 MOST_RANKS = 64
 
@@ -40,8 +40,8 @@ def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
                 stack="zero",
                 axis=alt.Axis(tickCount=8),
             ),
-            y=axes.ranks(),
-            color=axes.parts("key", domain, colors, columns=5),
+            y=_axes.ranks(),
+            color=_axes.parts("key", domain, colors, columns=5),
             order="order:Q",
             tooltip=["rank:O", "key:N", alt.Tooltip("sum(ms):Q", title="ms", format=".1f")],
         )
@@ -59,10 +59,10 @@ def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
 
 def phase_colors(modules: list[str]) -> dict[str, str]:
     """Return the colour of every phase in stacking order; keys as in the legend."""
-    hues = palette.module_colors(modules)
-    forward = {f"{name} forward": palette.forward_color(hue) for name, hue in hues.items()}
+    hues = _palette.module_colors(modules)
+    forward = {f"{name} forward": _palette.forward_color(hue) for name, hue in hues.items()}
     backward = {f"{name} backward": hue for name, hue in hues.items()}
-    return {**forward, **backward, **palette.PHASE_COLORS}
+    return {**forward, **backward, **_palette.PHASE_COLORS}
 
 
 def _key(row: dict[str, Any]) -> str:
