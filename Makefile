@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY)
-	@$(BIN)/python -m mimokit_widgets.execute notebooks/01_first_light.ipynb --output build/demo
+	@$(BIN)/python -m mimokit_widgets.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
 
 test: $(READY)
 	$(BIN)/python -m tests.browser.chromium

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from mimokit import charts
 from mimokit.charts import _renderer
-from mimokit_widgets.page import external_references, to_page
+from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.browser.network import NetworkGuard
 from tests.browser.notebook_page import SCREENSHOTS, OpenNotebook
 from tests.charts.plans import plan

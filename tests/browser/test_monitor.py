@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from mimokit_widgets.page import external_references, to_page
+from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, NotebookPage, OpenNotebook
 
 LIVE = ".mimokit-live-now"

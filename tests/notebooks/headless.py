@@ -9,8 +9,8 @@ from typing import Any
 
 import nbformat
 
-from mimokit_widgets.execute import execute
-from mimokit_widgets.terminal import Terminal
+from mimokit_widgets.notebooks.execute import execute
+from mimokit_widgets.notebooks.terminal import Terminal
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

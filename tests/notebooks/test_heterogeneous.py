@@ -8,7 +8,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from mimokit_widgets.page import external_references
+from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, printed
 
 ITERATIONS = 4

@@ -10,9 +10,9 @@ from typing import Any
 import nbformat
 import pytest
 
-from mimokit_widgets.execute import execute
-from mimokit_widgets.page import external_references
-from mimokit_widgets.terminal import Terminal
+from mimokit_widgets.notebooks.execute import execute
+from mimokit_widgets.notebooks.page import external_references
+from mimokit_widgets.notebooks.terminal import Terminal
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "00_plan_a_layout.ipynb"
 

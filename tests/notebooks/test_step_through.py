@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimokit_widgets.page import external_references
+from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, printed
 
 

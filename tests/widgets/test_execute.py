@@ -11,9 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from mimokit_widgets.execute import execute, main
-from mimokit_widgets.page import external_references
-from mimokit_widgets.terminal import Terminal, TrainingProgress
+from mimokit_widgets.notebooks.execute import execute, main
+from mimokit_widgets.notebooks.page import external_references
+from mimokit_widgets.notebooks.terminal import Terminal, TrainingProgress
 
 
 def write_notebook(folder: Path, *sources: str) -> Path:
@@ -105,7 +105,7 @@ def test_a_file_that_is_no_notebook(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_command_exits_with_the_status(tmp_path: Path) -> None:
     file = write_notebook(tmp_path, "raise SystemError('no')")
-    command = [sys.executable, "-m", "mimokit_widgets.execute", str(file), "--output"]
+    command = [sys.executable, "-m", "mimokit_widgets.notebooks.execute", str(file), "--output"]
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout.startswith("    0 s  Running ")
@@ -114,7 +114,7 @@ def test_the_command_exits_with_the_status(tmp_path: Path) -> None:
 
 def test_ctrl_c_interrupts_the_cell_and_still_leaves_the_page(tmp_path: Path) -> None:
     file = write_notebook(tmp_path, "print('here', flush=True)\nimport time; time.sleep(60)")
-    command = [sys.executable, "-m", "mimokit_widgets.execute", str(file), "--output"]
+    command = [sys.executable, "-m", "mimokit_widgets.notebooks.execute", str(file), "--output"]
     process = subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     while "here" not in process.stdout.readline():

@@ -9,7 +9,7 @@ import pytest
 
 from mimokit import charts
 from mimokit.charts import _renderer
-from mimokit_widgets.page import external_references, to_page
+from mimokit_widgets.notebooks.page import external_references, to_page
 from tests.charts.plans import plan
 
 

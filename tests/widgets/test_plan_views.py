@@ -12,9 +12,9 @@ from mimokit.config import ConfigError, ModuleParallelismConfig, load_preset
 from mimokit.planning.traffic import traffic
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets import BatchSplit, LayoutPlanner, RankMap, TrafficMap
-from mimokit_widgets.pictures.rank_cells import MOST_CELLS, rank_cells
-from mimokit_widgets.pictures.rank_details import rank_details
-from mimokit_widgets.pictures.sample_walk import sample_walk
+from mimokit_widgets.view_models.rank_cells import MOST_CELLS, rank_cells
+from mimokit_widgets.view_models.rank_details import rank_details
+from mimokit_widgets.view_models.sample_walk import sample_walk
 
 COLOCATED, HETEROGENEOUS = "preset:llava_7b_colocated", "preset:llava_7b_heterogeneous"
 PLANS = {name: mimokit.plan(f"preset:llava_7b_{name}") for name in (

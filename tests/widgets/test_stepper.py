@@ -9,7 +9,7 @@ import pytest
 
 from mimokit.experiment import Stepper
 from mimokit_widgets import StepperView, show_step
-from mimokit_widgets.page import external_references
+from mimokit_widgets.notebooks.page import external_references
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.widgets.fake_cluster import FakeCluster, other_values

@@ -8,9 +8,9 @@ from typing import Any
 import traitlets
 
 from mimokit_widgets.modules import joined_modules
-from mimokit_widgets.pictures.batch_lanes import batch_lanes
-from mimokit_widgets.pictures.sample_walk import sample_walk
 from mimokit_widgets.plan_view import PlanView
+from mimokit_widgets.view_models.batch_lanes import batch_lanes
+from mimokit_widgets.view_models.sample_walk import sample_walk
 
 
 class BatchSplit(PlanView):

@@ -11,8 +11,8 @@ from mimokit.layout_search import SearchResult
 from mimokit_widgets.by_identity import ByIdentity
 from mimokit_widgets.layout_planner import LayoutPlanner
 from mimokit_widgets.modules import joined_modules, joined_styles
-from mimokit_widgets.pictures.found_layouts import found_layouts, layouts_shown, place_of
 from mimokit_widgets.staying_widget import StayingWidget
+from mimokit_widgets.view_models.found_layouts import found_layouts, layouts_shown, place_of
 
 
 class ParetoView(StayingWidget):

@@ -8,9 +8,9 @@ from typing import Any
 import traitlets
 
 from mimokit_widgets.modules import joined_modules
-from mimokit_widgets.pictures.rank_cells import rank_cells
-from mimokit_widgets.pictures.rank_details import rank_details
 from mimokit_widgets.plan_view import PlanView
+from mimokit_widgets.view_models.rank_cells import rank_cells
+from mimokit_widgets.view_models.rank_details import rank_details
 
 
 class RankMap(PlanView):

@@ -10,15 +10,15 @@ from IPython.display import HTML
 
 from mimokit.experiment import Stepper, SteppingError
 from mimokit_widgets.modules import joined_modules, joined_styles
-from mimokit_widgets.pictures.step_clock import clock_svg
-from mimokit_widgets.pictures.step_picture import step_svg
-from mimokit_widgets.pictures.step_words import (
+from mimokit_widgets.staying_widget import StayingWidget
+from mimokit_widgets.view_models.step_clock import clock_svg
+from mimokit_widgets.view_models.step_picture import step_svg
+from mimokit_widgets.view_models.step_words import (
     code_html,
     crossings_html,
     heading_html,
     tensors_html,
 )
-from mimokit_widgets.staying_widget import StayingWidget
 
 STYLES = ("shared.css", "stepper.css")
 

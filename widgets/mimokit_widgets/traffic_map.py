@@ -10,8 +10,8 @@ import traitlets
 from mimokit.planning.traffic import Traffic, traffic
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.modules import joined_modules
-from mimokit_widgets.pictures.traffic_blocks import ALL, traffic_blocks
 from mimokit_widgets.plan_view import PlanView, Shown
+from mimokit_widgets.view_models.traffic_blocks import ALL, traffic_blocks
 
 
 class TrafficMap(PlanView):

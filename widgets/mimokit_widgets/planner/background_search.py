@@ -46,7 +46,7 @@ class SearchState:
 
     def to_json(self) -> dict[str, Any]:
         """Return what the browser draws."""
-        from mimokit_widgets.pictures.found_layouts import found_layouts
+        from mimokit_widgets.view_models.found_layouts import found_layouts
 
         found = None if self.result is None else found_layouts(self.result)
         shown = {"status": self.status, "share": self.share, "evaluated": f"{self.evaluated:,}"}

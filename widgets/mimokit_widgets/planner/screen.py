@@ -14,16 +14,9 @@ from mimokit.planning.report.pipeline_rows import PIPELINE_HEADINGS, pipeline_ro
 from mimokit.planning.report.rows import span_text, title
 from mimokit.planning.traffic import traffic
 from mimokit.planning.types import LayoutPlan
-from mimokit_widgets.pictures.batch_lanes import batch_lanes
-from mimokit_widgets.pictures.found_layouts import layouts_shown, place_of
-from mimokit_widgets.pictures.prediction_bars import prediction_bars
-from mimokit_widgets.pictures.rank_cells import rank_cells
-from mimokit_widgets.pictures.rank_details import rank_details
-from mimokit_widgets.pictures.sample_walk import sample_walk
-from mimokit_widgets.pictures.traffic_blocks import traffic_blocks
 from mimokit_widgets.planner.comparison import compare
-from mimokit_widgets.planner.complaints import MOST_SHOWN
 from mimokit_widgets.planner.edits import feeds_of
+from mimokit_widgets.planner.field_errors import MOST_SHOWN
 from mimokit_widgets.planner.figures import figures_of
 from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.graph import layers_of
@@ -44,6 +37,13 @@ from mimokit_widgets.planner.paths import (
     value_at,
 )
 from mimokit_widgets.planner.session import Session
+from mimokit_widgets.view_models.batch_lanes import batch_lanes
+from mimokit_widgets.view_models.found_layouts import layouts_shown, place_of
+from mimokit_widgets.view_models.prediction_bars import prediction_bars
+from mimokit_widgets.view_models.rank_cells import rank_cells
+from mimokit_widgets.view_models.rank_details import rank_details
+from mimokit_widgets.view_models.sample_walk import sample_walk
+from mimokit_widgets.view_models.traffic_blocks import traffic_blocks
 
 TABS = {
     "ranks": "Rank map",

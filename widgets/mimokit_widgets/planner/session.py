@@ -11,12 +11,11 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem, load_preset
 from mimokit.config.errors import Fix
 from mimokit.config.files.yaml_file import parse_yaml
 from mimokit.prediction.hardware import hardware_names
-from mimokit_widgets.pictures.found_layouts import layouts_shown
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.code import as_python, as_torchrun
-from mimokit_widgets.planner.complaints import Complaint, complaints_of
 from mimokit_widgets.planner.draft import Draft, canonical, same_layout
+from mimokit_widgets.planner.field_errors import Complaint, complaints_of
 from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
@@ -30,6 +29,7 @@ from mimokit_widgets.planner.paths import (
 )
 from mimokit_widgets.planner.supposed import Supposed, supposed_of
 from mimokit_widgets.resolved import resolved_config
+from mimokit_widgets.view_models.found_layouts import layouts_shown
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchTask

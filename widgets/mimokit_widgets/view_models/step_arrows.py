@@ -10,7 +10,7 @@ from html import escape
 from mimokit.experiment import Moment
 from mimokit.planning.stepper import Crossing, Piece
 from mimokit.planning.types import LayoutPlan
-from mimokit_widgets.pictures.step_places import BOX_WIDTH, Box, Places
+from mimokit_widgets.view_models.step_places import BOX_WIDTH, Box, Places
 
 MOST_LABELS = 24
 

@@ -10,7 +10,6 @@ from mimokit.config import Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
 from mimokit_widgets.planner.draft import Draft
-from mimokit_widgets.planner.nearest import nearest_number
 from mimokit_widgets.planner.paths import (
     DATA_FIELDS,
     NETWORK_FIELDS,
@@ -28,6 +27,7 @@ from mimokit_widgets.planner.paths import (
     short_name,
     value_at,
 )
+from mimokit_widgets.planner.suggestions import nearest_number
 
 MOST_SHOWN = 24
 MOST_LETTERS = 14

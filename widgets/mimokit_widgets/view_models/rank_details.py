@@ -13,7 +13,7 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning.rank_map import RankMap
 from mimokit.planning.report.rows import place_text, samples_text, span_text
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
-from mimokit_widgets.pictures.rank_cells import LONG_NAMES
+from mimokit_widgets.view_models.rank_cells import LONG_NAMES
 
 MOST_PEERS = 6
 MOST_NAMED = 8

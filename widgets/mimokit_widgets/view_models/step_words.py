@@ -6,7 +6,7 @@ from html import escape
 
 from mimokit.experiment import Moment, Stepper
 from mimokit.planning.stepper import Crossing, Difference, Piece
-from mimokit_widgets.pictures.step_arrows import sample_text
+from mimokit_widgets.view_models.step_arrows import sample_text
 
 MOST_ROWS = 12
 

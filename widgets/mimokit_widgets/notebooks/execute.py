@@ -1,6 +1,6 @@
 """Execute a notebook from top to bottom and leave it as an HTML page.
 
-    python -m mimokit_widgets.execute NOTEBOOK --output DIR
+    python -m mimokit_widgets.notebooks.execute NOTEBOOK --output DIR
 
 Prints what goes on while it goes on. Leaves DIR/NAME.html, which needs neither a kernel nor a
 network, and DIR/NAME.ipynb. Exits 1 if a cell fails; the page then ends with the error.
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mimokit_widgets.terminal import Terminal
+from mimokit_widgets.notebooks.terminal import Terminal
 
 FAILED = 1
 BAD_ARGUMENT = 2
@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute the notebook that the command line names; return the exit status."""
-    parser = argparse.ArgumentParser(prog="mimokit_widgets.execute", description=__doc__)
+    parser = argparse.ArgumentParser(prog="mimokit_widgets.notebooks.execute", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
@@ -40,8 +40,8 @@ def execute(file: Path, output: Path, terminal: Terminal) -> int:
     # These take a second to import; the first line is on the screen before.
     import nbformat
 
-    from mimokit_widgets.headless import HeadlessNotebook
-    from mimokit_widgets.page import to_page
+    from mimokit_widgets.notebooks.headless import HeadlessNotebook
+    from mimokit_widgets.notebooks.page import to_page
 
     try:
         notebook = nbformat.read(file, as_version=4)

@@ -7,9 +7,9 @@ from typing import Any
 from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.planning.types import LayoutPlan
-from mimokit_widgets.pictures.step_timeline import step_timeline
 from mimokit_widgets.planner.supposed import Supposed
 from mimokit_widgets.resolved import resolved_config
+from mimokit_widgets.view_models.step_timeline import step_timeline
 
 SMALLEST_SHARE = 0.001
 GIB = 2**30

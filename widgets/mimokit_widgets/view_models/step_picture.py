@@ -8,8 +8,8 @@ from mimokit.charts._palette import module_colors
 from mimokit.experiment import Moment, Stepper
 from mimokit.planning.stepper import PlannedStep
 from mimokit.planning.types import LayoutPlan
-from mimokit_widgets.pictures.step_arrows import Arrow, arrows_of, draw_arrows
-from mimokit_widgets.pictures.step_places import BOX_HEIGHT, BOX_WIDTH, Box, places_of
+from mimokit_widgets.view_models.step_arrows import Arrow, arrows_of, draw_arrows
+from mimokit_widgets.view_models.step_places import BOX_HEIGHT, BOX_WIDTH, Box, places_of
 
 STRIP = 176.0
 """Width of the strip of samples in a box."""

@@ -12,8 +12,8 @@ from typing import Any
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
-from mimokit_widgets.execute import FAILED, INTERRUPTED
-from mimokit_widgets.terminal import Terminal, TrainingProgress
+from mimokit_widgets.notebooks.execute import FAILED, INTERRUPTED
+from mimokit_widgets.notebooks.terminal import Terminal, TrainingProgress
 
 COLOR_CODES = re.compile(r"\x1b\[[0-9;]*m")
 FAILING_LINE = re.compile(r"^-+>\s*(\d+)\s?(.*)$", re.MULTILINE)

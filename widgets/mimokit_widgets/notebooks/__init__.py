@@ -1,0 +1,1 @@
+"""Notebooks executed without a browser, and the pages they leave."""
