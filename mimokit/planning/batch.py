@@ -11,7 +11,7 @@ from mimokit.config import (
     MimoParallelismConfig,
 )
 from mimokit.config.graph import Topology
-from mimokit.config.rules import Subject
+from mimokit.config.rules import ValidationContext
 from mimokit.config.rules.batch import batch_problems
 from mimokit.config.world_size import resolve
 from mimokit.planning.rank_map import RankMap
@@ -31,7 +31,7 @@ def validate_heterogeneous_batch_config(
     """
     world = resolve(model_config, None)
     language = model_config.llm_module_name
-    problems = (*world.problems, *batch_problems(Subject(model_config, data_config)))
+    problems = (*world.problems, *batch_problems(ValidationContext(model_config, data_config)))
     if problems:
         raise ConfigError(problems)
     replicas = model_config.get_parallelism(language).data_parallel

@@ -12,7 +12,7 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.files.inheritance import PRESET_PREFIX, read_with_parents, resolve_path
 from mimokit.config.files.partial import Reading, read_sections
-from mimokit.config.rules import Subject, all_problems
+from mimokit.config.rules import ValidationContext, all_problems
 from mimokit.config.runtime import MODE_OF_SCHEDULE
 
 
@@ -79,29 +79,29 @@ def config_from_mapping(
     reading = read_sections(sections)
     problems += reading.problems
     if reading.config is not None:
-        subject = _subject(reading.config, reading, derived, world_size, world_may_be_open)
-        problems += tuple(all_problems(subject))
+        context = _context(reading.config, reading, derived, world_size, world_may_be_open)
+        problems += tuple(all_problems(context))
     refuse_if_any(problems)
     assert reading.config is not None, "a config without a problem was read"
     return reading.config
 
 
-def _subject(
+def _context(
     config: ExperimentConfig,
     reading: Reading,
     derived: Mapping[str, str],
     world_size: int | None,
     world_may_be_open: bool,
-) -> Subject:
-    unsound = set(reading.unsound)
-    unsound |= {path for path, source in derived.items() if source in unsound}
-    return Subject(
+) -> ValidationContext:
+    invalid_paths = set(reading.invalid_paths)
+    invalid_paths |= {path for path, source in derived.items() if source in invalid_paths}
+    return ValidationContext(
         config.model,
         config.data,
         config.runtime,
         config.prediction,
         world_size=world_size,
-        unsound=frozenset(unsound),
+        invalid_paths=frozenset(invalid_paths),
         world_may_be_open=world_may_be_open,
     )
 

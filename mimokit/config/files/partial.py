@@ -25,12 +25,12 @@ class Reading:
     Attributes:
         config: the config with stand-ins, or None where too much is missing.
         problems: one per refused value.
-        unsound: the paths of the stand-ins.
+        invalid_paths: the paths of the stand-ins.
     """
 
     config: ExperimentConfig | None
     problems: tuple[Problem, ...]
-    unsound: frozenset[str]
+    invalid_paths: frozenset[str]
 
 
 def read_sections(sections: dict[str, Any]) -> Reading:
@@ -40,14 +40,16 @@ def read_sections(sections: dict[str, Any]) -> Reading:
     except ValidationError as error:
         problems = problems_of(error, ExperimentConfig)
         places = [tuple(detail["loc"]) for detail in error.errors(include_url=False)]
-    unsound = frozenset(".".join(str(key) for key in place if key != "[key]") for place in places)
+    invalid_paths = frozenset(
+        ".".join(str(key) for key in place if key != "[key]") for place in places
+    )
     patched = copy.deepcopy(sections)
     if not all(_stand_in(patched, place) for place in places):
-        return Reading(None, problems, unsound)
+        return Reading(None, problems, invalid_paths)
     try:
-        return Reading(ExperimentConfig.model_validate(patched), problems, unsound)
+        return Reading(ExperimentConfig.model_validate(patched), problems, invalid_paths)
     except ValidationError:
-        return Reading(None, problems, unsound)
+        return Reading(None, problems, invalid_paths)
 
 
 def _stand_in(sections: dict[str, Any], place: tuple[Any, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The rules that a config must keep, each a function from a subject to its problems."""
+"""The rules that a config must keep, each a function from a context to its problems."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.batch import batch_problems
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.graph import topology_problems
 from mimokit.config.rules.modalities import modality_problems
 from mimokit.config.rules.names import name_problems
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from mimokit.config.experiment import ExperimentConfig
     from mimokit.config.model import MimoParallelismConfig
 
-__all__ = ["Subject", "all_problems", "check_experiment", "check_model"]
+__all__ = ["ValidationContext", "all_problems", "check_experiment", "check_model"]
 
 
-def all_problems(subject: Subject) -> Iterator[Problem]:
-    """Yield everything that is wrong with a subject."""
-    yield from name_problems(subject)
-    yield from topology_problems(subject)
-    yield from mode_problems(subject)
-    yield from network_problems(subject)
-    yield from planned_layout_problems(subject)
-    yield from planned_network_problems(subject)
-    yield from modality_problems(subject)
-    yield from token_problems(subject)
-    yield from batch_problems(subject)
-    yield from runtime_problems(subject)
-    yield from prediction_problems(subject)
+def all_problems(context: ValidationContext) -> Iterator[Problem]:
+    """Yield everything that is wrong with a config."""
+    yield from name_problems(context)
+    yield from topology_problems(context)
+    yield from mode_problems(context)
+    yield from network_problems(context)
+    yield from planned_layout_problems(context)
+    yield from planned_network_problems(context)
+    yield from modality_problems(context)
+    yield from token_problems(context)
+    yield from batch_problems(context)
+    yield from runtime_problems(context)
+    yield from prediction_problems(context)
 
 
 def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> None:
@@ -47,7 +47,7 @@ def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> 
     Raises:
         ConfigError: all its problems.
     """
-    refuse_if_any(all_problems(Subject(model, world_size=world_size)))
+    refuse_if_any(all_problems(ValidationContext(model, world_size=world_size)))
 
 
 def check_experiment(config: ExperimentConfig, world_size: int | None = None) -> None:
@@ -58,7 +58,7 @@ def check_experiment(config: ExperimentConfig, world_size: int | None = None) ->
     """
     refuse_if_any(
         all_problems(
-            Subject(
+            ValidationContext(
                 config.model,
                 config.data,
                 config.runtime,

@@ -6,23 +6,27 @@ import math
 from collections.abc import Iterator
 
 from mimokit.config.errors import Problem
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 
-def batch_problems(subject: Subject) -> Iterator[Problem]:
+def batch_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield one problem per module whose replicas do not divide the global batch."""
-    language = subject.model.llm_module_name
-    data = subject.data
-    if data is None or language not in subject.sizes or not subject.sound("data.base_batch_size"):
+    language = context.model.llm_module_name
+    data = context.data
+    if (
+        data is None
+        or language not in context.sizes
+        or not context.is_valid("data.base_batch_size")
+    ):
         return
-    replicas = subject.sizes[language].data_parallel
-    if replicas is None or not subject.sound_ranks(language):
+    replicas = context.sizes[language].data_parallel
+    if replicas is None or not context.has_valid_sizes(language):
         return
-    if not subject.sound("model.llm_module_name"):
+    if not context.is_valid("model.llm_module_name"):
         return
     global_batch = data.base_batch_size * replicas
-    for name, module in subject.sizes.items():
-        if module.data_parallel is None or not subject.sound_ranks(name):
+    for name, module in context.sizes.items():
+        if module.data_parallel is None or not context.has_valid_sizes(name):
             continue
         if global_batch % module.data_parallel:
             step = module.data_parallel // math.gcd(module.data_parallel, replicas)

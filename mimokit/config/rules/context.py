@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ValidationContext:
     """A config to be checked, or the part of one that could be read.
 
     Attributes:
@@ -27,7 +27,7 @@ class Subject:
         runtime: the runtime section, or None.
         prediction: the prediction section, or None.
         world_size: ranks of the world, or None for as many as the modules need.
-        unsound: paths of values that were refused already. Their place holds a stand-in, so a
+        invalid_paths: paths of values that were refused already. Their place holds a stand-in, so a
             check that depends on one of them must be silent.
         world_may_be_open: a data_parallel that only a world size can tell is no problem yet.
     """
@@ -37,7 +37,7 @@ class Subject:
     runtime: RuntimeConfig | None = None
     prediction: PredictionConfig | None = None
     world_size: int | None = None
-    unsound: frozenset[str] = field(default_factory=frozenset)
+    invalid_paths: frozenset[str] = field(default_factory=frozenset)
     world_may_be_open: bool = False
 
     @cached_property
@@ -50,14 +50,14 @@ class Subject:
         """Module -> its sizes, data_parallel filled in where that could be done."""
         return self.world.sizes
 
-    def sound(self, *paths: str) -> bool:
+    def is_valid(self, *paths: str) -> bool:
         """Return whether nothing at, above or below any of the paths was refused already."""
         return not any(
             bad == path or bad.startswith(path + ".") or path.startswith(bad + ".")
-            for bad in self.unsound
+            for bad in self.invalid_paths
             for path in paths
         )
 
-    def sound_ranks(self, *names: str) -> bool:
+    def has_valid_sizes(self, *names: str) -> bool:
         """Return whether the sizes of the modules can be relied on."""
-        return self.sound(*(f"model.module_parallelisms.{name}" for name in names))
+        return self.is_valid(*(f"model.module_parallelisms.{name}" for name in names))

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 from mimokit.config.errors import Problem
 from mimokit.config.graph import Topology, downstream, find_cycle, upstream
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 
-def topology_problems(subject: Subject) -> Iterator[Problem]:
+def topology_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what is wrong with a topology that was written; the default one is right."""
-    model = subject.model
+    model = context.model
     if model.topology is None or model.llm_module_name not in model.module_parallelisms:
         return
-    if not subject.sound("model.topology", "model.module_parallelisms", "model.llm_module_name"):
+    if not context.is_valid("model.topology", "model.module_parallelisms", "model.llm_module_name"):
         return
     graph = model.module_topology
-    unknown = tuple(_unknown_modules(subject, graph))
+    unknown = tuple(_unknown_modules(context, graph))
     yield from unknown
     if unknown:
         return
@@ -31,13 +31,13 @@ def topology_problems(subject: Subject) -> Iterator[Problem]:
             "waits for itself; remove one of these edges.",
         )
         return
-    yield from _apart(subject, graph)
-    if subject.sound("model.deployment_mode"):
-        yield from _needs_heterogeneous(subject, graph)
+    yield from _apart(context, graph)
+    if context.is_valid("model.deployment_mode"):
+        yield from _needs_heterogeneous(context, graph)
 
 
-def _unknown_modules(subject: Subject, graph: Topology) -> Iterator[Problem]:
-    known = subject.model.module_parallelisms
+def _unknown_modules(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
+    known = context.model.module_parallelisms
     for name in dict.fromkeys((*graph, *(target for fed in graph.values() for target in fed))):
         if name not in known:
             yield Problem(
@@ -49,9 +49,9 @@ def _unknown_modules(subject: Subject, graph: Topology) -> Iterator[Problem]:
             )
 
 
-def _apart(subject: Subject, graph: Topology) -> Iterator[Problem]:
+def _apart(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
     """Yield the modules that no path joins to the language module."""
-    language = subject.model.llm_module_name
+    language = context.model.llm_module_name
     joined = {language} | upstream(graph, language) | downstream(graph, language)
     for name in graph:
         if name in joined:
@@ -67,8 +67,8 @@ def _apart(subject: Subject, graph: Topology) -> Iterator[Problem]:
         )
 
 
-def _needs_heterogeneous(subject: Subject, graph: Topology) -> Iterator[Problem]:
-    model, language = subject.model, subject.model.llm_module_name
+def _needs_heterogeneous(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
+    model, language = context.model, context.model.llm_module_name
     if model.deployment_mode == "heterogeneous":
         return
     for name, fed in graph.items():

@@ -8,29 +8,29 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import written
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 _ENCODER_FIELDS = ("modal_type", "class_token", "num_registers", "any_image_size", "mel_bins")
 _VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers", "any_image_size")
 _LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section")
 
 
-def modality_problems(subject: Subject) -> Iterator[Problem]:
+def modality_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what is wrong about modalities, frozen modules and tied embeddings."""
-    for name, network in subject.model.module_architectures.items():
-        if subject.sound(f"model.module_architectures.{name}"):
-            yield from _network_problems(subject, name, network)
-    yield from _all_frozen(subject)
-    if subject.data is not None and subject.sound("model.llm_module_name", "model.topology"):
-        yield from _strangers(subject, subject.data)
-        yield from _no_room(subject, subject.data)
-        yield from _text_heads(subject, subject.data)
+    for name, network in context.model.module_architectures.items():
+        if context.is_valid(f"model.module_architectures.{name}"):
+            yield from _network_problems(context, name, network)
+    yield from _all_frozen(context)
+    if context.data is not None and context.is_valid("model.llm_module_name", "model.topology"):
+        yield from _strangers(context, context.data)
+        yield from _no_room(context, context.data)
+        yield from _text_heads(context, context.data)
 
 
 def _network_problems(
-    subject: Subject, name: str, network: ModuleArchitecture
+    context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    if name == subject.model.llm_module_name:
+    if name == context.model.llm_module_name:
         for field in _ENCODER_FIELDS:
             if getattr(network, field):
                 yield _out_of_place(name, network, field, "is the language module", "an encoder")
@@ -111,11 +111,11 @@ def _out_of_place(
     )
 
 
-def _all_frozen(subject: Subject) -> Iterator[Problem]:
-    modules = subject.model.module_parallelisms
-    if not modules or not subject.model.frozen_modules.issuperset(modules):
+def _all_frozen(context: ValidationContext) -> Iterator[Problem]:
+    modules = context.model.module_parallelisms
+    if not modules or not context.model.frozen_modules.issuperset(modules):
         return
-    if subject.sound("model.module_parallelisms", "model.module_architectures"):
+    if context.is_valid("model.module_parallelisms", "model.module_architectures"):
         first = next(iter(modules))
         fix: Fix = {"path": f"model.module_architectures.{first}.frozen", "value": False}
         yield Problem(
@@ -128,9 +128,9 @@ def _all_frozen(subject: Subject) -> Iterator[Problem]:
         )
 
 
-def _strangers(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+def _strangers(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     """Yield what the data section says about modules that are no encoders."""
-    model = subject.model
+    model = context.model
     encoders = [
         name
         for name in model.encoder_module_names
@@ -140,8 +140,8 @@ def _strangers(subject: Subject, data: DataConfig) -> Iterator[Problem]:
         for name, value in getattr(data, field).items():
             if (
                 name not in encoders
-                and subject.sound(f"data.{field}")
-                and subject.sound_ranks(name)
+                and context.is_valid(f"data.{field}")
+                and context.has_valid_sizes(name)
             ):
                 yield Problem(
                     name,
@@ -153,9 +153,9 @@ def _strangers(subject: Subject, data: DataConfig) -> Iterator[Problem]:
                 )
 
 
-def _text_heads(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     """Yield what does not fit the encoders that read words."""
-    model = subject.model
+    model = context.model
     heads = {
         name: network
         for name, network in model.module_architectures.items()
@@ -170,7 +170,7 @@ def _text_heads(subject: Subject, data: DataConfig) -> Iterator[Problem]:
             "already; leave it out of one of them.",
         )
     for name, network in heads.items():
-        if data.vocab_size > network.vocab_size > 0 and subject.sound("data.vocab_size"):
+        if data.vocab_size > network.vocab_size > 0 and context.is_valid("data.vocab_size"):
             yield Problem(
                 "data",
                 "vocab_size",
@@ -189,9 +189,11 @@ def _text_heads(subject: Subject, data: DataConfig) -> Iterator[Problem]:
             )
 
 
-def _no_room(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+def _no_room(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     total = sum(data.modality_seq_lengths.values())
-    if total >= data.seq_length and subject.sound("data.modality_seq_lengths", "data.seq_length"):
+    if total >= data.seq_length and context.is_valid(
+        "data.modality_seq_lengths", "data.seq_length"
+    ):
         yield Problem(
             "data",
             "modality_seq_lengths",

@@ -6,30 +6,30 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from mimokit.config.errors import Problem
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 
-def name_problems(subject: Subject) -> Iterator[Problem]:
+def name_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield the names that are missing somewhere or known nowhere."""
-    model = subject.model
+    model = context.model
     modules = model.module_parallelisms
-    language_sound = subject.sound("model.llm_module_name")
+    language_is_valid = context.is_valid("model.llm_module_name")
     if (
         model.llm_module_name not in modules
-        and language_sound
-        and subject.sound_ranks(model.llm_module_name)
+        and language_is_valid
+        and context.has_valid_sizes(model.llm_module_name)
     ):
         yield _unknown("llm_module_name", model.llm_module_name, modules)
-    yield from _encoder_name(subject)
-    yield from _architectures(subject)
-    yield from _special_tokens(subject)
+    yield from _encoder_name(context)
+    yield from _architectures(context)
+    yield from _special_tokens(context)
 
 
-def _encoder_name(subject: Subject) -> Iterator[Problem]:
-    model, name = subject.model, subject.model.encoder_module_name
+def _encoder_name(context: ValidationContext) -> Iterator[Problem]:
+    model, name = context.model, context.model.encoder_module_name
     if name is None:
         return
-    if not subject.sound_ranks(name):
+    if not context.has_valid_sizes(name):
         return
     if name not in model.module_parallelisms:
         yield _unknown("encoder_module_name", name, model.encoder_module_names)
@@ -44,12 +44,12 @@ def _encoder_name(subject: Subject) -> Iterator[Problem]:
         )
 
 
-def _architectures(subject: Subject) -> Iterator[Problem]:
-    model = subject.model
-    if subject.data is None and not model.module_architectures:
+def _architectures(context: ValidationContext) -> Iterator[Problem]:
+    model = context.model
+    if context.data is None and not model.module_architectures:
         return  # a model that was written for its ranks only
     for name in model.module_parallelisms:
-        if name not in model.module_architectures and _readable(subject, name):
+        if name not in model.module_architectures and _readable(context, name):
             yield Problem(
                 name,
                 "module_architectures",
@@ -59,17 +59,17 @@ def _architectures(subject: Subject) -> Iterator[Problem]:
                 "seq_length and vocab_size there.",
             )
     for name in model.module_architectures:
-        if name not in model.module_parallelisms and _readable(subject, name):
+        if name not in model.module_parallelisms and _readable(context, name):
             yield _stray(name, "module_architectures", model.module_parallelisms)
 
 
-def _readable(subject: Subject, name: str) -> bool:
+def _readable(context: ValidationContext, name: str) -> bool:
     """Return whether no entry of the module was refused, and so is missing from what was read."""
-    return subject.sound_ranks(name) and subject.sound(f"model.module_architectures.{name}")
+    return context.has_valid_sizes(name) and context.is_valid(f"model.module_architectures.{name}")
 
 
-def _special_tokens(subject: Subject) -> Iterator[Problem]:
-    model = subject.model
+def _special_tokens(context: ValidationContext) -> Iterator[Problem]:
+    model = context.model
     for name, token in model.special_token_ids.items():
         if name == model.llm_module_name:
             yield Problem(
@@ -79,9 +79,9 @@ def _special_tokens(subject: Subject) -> Iterator[Problem]:
                 f"Module '{name}': special_token_ids gives it {token}, but it is the language "
                 "module, whose tokens hold no place for another; remove the entry.",
             )
-        elif name not in model.module_parallelisms and subject.sound_ranks(name):
+        elif name not in model.module_parallelisms and context.has_valid_sizes(name):
             yield _stray(name, "special_token_ids", model.encoder_module_names)
-    if subject.data is None and not model.special_token_ids:
+    if context.data is None and not model.special_token_ids:
         return  # a model that was written for its ranks only
     if model.llm_module_name not in model.module_parallelisms:
         return  # which modules are encoders is not known
@@ -89,7 +89,7 @@ def _special_tokens(subject: Subject) -> Iterator[Problem]:
         if model.llm_module_name not in model.module_topology[name]:
             continue  # its output takes no places among the tokens
         path = f"model.special_token_ids.{name}"
-        if name not in model.special_token_ids and subject.sound(path):
+        if name not in model.special_token_ids and context.is_valid(path):
             yield Problem(
                 name,
                 "special_token_ids",

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 
-def network_problems(subject: Subject) -> Iterator[Problem]:
+def network_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what cannot be cut, per module."""
-    for name, network in subject.model.module_architectures.items():
-        if not subject.sound(f"model.module_architectures.{name}"):
+    for name, network in context.model.module_architectures.items():
+        if not context.is_valid(f"model.module_architectures.{name}"):
             continue
         if network.modality == "vision":
             yield from _image_problems(name, network)
-        yield from _head_problem(subject, name, network)
-        if name in subject.sizes and subject.sound_ranks(name):
-            yield from _tensor_problems(subject, name, network)
-            yield from _pipeline_problem(subject, name, network)
+        yield from _head_problem(context, name, network)
+        if name in context.sizes and context.has_valid_sizes(name):
+            yield from _tensor_problems(context, name, network)
+            yield from _pipeline_problem(context, name, network)
 
 
 def _path(name: str, field: str) -> str:
@@ -38,8 +38,10 @@ def _not_a_multiple(name: str, field: str, value: int, divisor_name: str, diviso
     )
 
 
-def _tensor_problems(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    size = subject.sizes[name].tensor_parallel
+def _tensor_problems(
+    context: ValidationContext, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    size = context.sizes[name].tensor_parallel
     cut = {
         "num_attention_heads": network.num_attention_heads,
         "hidden_size": network.hidden_size,
@@ -50,7 +52,7 @@ def _tensor_problems(subject: Subject, name: str, network: ModuleArchitecture) -
     elif not network.dense_layers:
         del cut["ffn_hidden_size"]  # experts are in its place
     padded = network.make_vocab_size_divisible_by is not None
-    if name == subject.model.llm_module_name and not padded:
+    if name == context.model.llm_module_name and not padded:
         cut["vocab_size"] = network.vocab_size
     for field, value in cut.items():
         if value % size:
@@ -58,9 +60,9 @@ def _tensor_problems(subject: Subject, name: str, network: ModuleArchitecture) -
 
 
 def _pipeline_problem(
-    subject: Subject, name: str, network: ModuleArchitecture
+    context: ValidationContext, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
-    sizes, model = subject.sizes[name], subject.model
+    sizes, model = context.sizes[name], context.model
     if model.deployment_mode == "homogeneous" and name != model.llm_module_name:
         return  # it lies whole in the first stage
     layers, stages, chunks = network.num_layers, sizes.pipeline_parallel, sizes.chunks
@@ -102,12 +104,14 @@ def _uneven_problem(name: str, network: ModuleArchitecture, chunks: int) -> Iter
         )
 
 
-def _head_problem(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+def _head_problem(
+    context: ValidationContext, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
     """Yield the problem of heads that do not share the width evenly.
 
     Silent where tensor parallelism refuses the number of heads already: it has to change anyway.
     """
-    heads, module = network.num_attention_heads, subject.sizes.get(name)
+    heads, module = network.num_attention_heads, context.sizes.get(name)
     if module is not None and heads % module.tensor_parallel:
         return
     if (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 _OF_LATENT_ATTENTION = (
     "kv_lora_rank",
@@ -29,10 +29,10 @@ _OF_ENCODERS = ("outer_norms", "projector")
 _OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head")
 
 
-def planned_network_problems(subject: Subject) -> Iterator[Problem]:
+def planned_network_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what is wrong with the fields of networks that are only planned."""
-    for name, network in subject.model.module_architectures.items():
-        if not subject.sound(f"model.module_architectures.{name}"):
+    for name, network in context.model.module_architectures.items():
+        if not context.is_valid(f"model.module_architectures.{name}"):
             continue
         yield from _together(name, network, "multi_latent_attention", _OF_LATENT_ATTENTION)
         yield from _together(name, network, "num_moe_experts", _OF_EXPERTS)
@@ -40,10 +40,10 @@ def planned_network_problems(subject: Subject) -> Iterator[Problem]:
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
         yield from _positions(name, network)
-        if subject.sound("model.llm_module_name"):
-            yield from _out_of_place(subject, name, network)
-        if name in subject.sizes and subject.sound_ranks(name):
-            yield from _cuts(subject, name, network)
+        if context.is_valid("model.llm_module_name"):
+            yield from _out_of_place(context, name, network)
+        if name in context.sizes and context.has_valid_sizes(name):
+            yield from _cuts(context, name, network)
 
 
 def _path(name: str, field: str) -> str:
@@ -123,8 +123,10 @@ def _positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
         )
 
 
-def _out_of_place(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    language = name == subject.model.llm_module_name
+def _out_of_place(
+    context: ValidationContext, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    language = name == context.model.llm_module_name
     wrong = [*_OF_ENCODERS, *_OF_VISION] if language else list(_OF_LANGUAGE)
     whose = "an encoder" if language else "the language module"
     why = "is the language module" if language else "is no language module"
@@ -149,9 +151,9 @@ def _strangers(
             )
 
 
-def _cuts(subject: Subject, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+def _cuts(context: ValidationContext, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield what tensor and expert parallelism cannot cut."""
-    sizes = subject.sizes[name]
+    sizes = context.sizes[name]
     tensor, groups = sizes.tensor_parallel, network.num_query_groups
     uneven = groups is not None and network.num_attention_heads % groups  # refused already
     if groups is not None and not uneven and groups % tensor and tensor % groups:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mimokit.config.errors import Problem
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 
-def prediction_problems(subject: Subject) -> Iterator[Problem]:
+def prediction_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield the inputs of modules that are no encoders."""
-    prediction = subject.prediction
-    if prediction is None or not subject.sound("model.llm_module_name", "model.topology"):
+    prediction = context.prediction
+    if prediction is None or not context.is_valid("model.llm_module_name", "model.topology"):
         return
-    encoders = subject.model.encoder_module_names
+    encoders = context.model.encoder_module_names
     for name, seen in (prediction.inputs or {}).items():
-        if name not in encoders and subject.sound_ranks(name):
+        if name not in encoders and context.has_valid_sizes(name):
             yield Problem(
                 name,
                 "inputs",

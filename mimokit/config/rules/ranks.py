@@ -7,29 +7,29 @@ from collections.abc import Iterator
 
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 from mimokit.config.runtime import THREE_PHASE
 
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 
 
-def mode_problems(subject: Subject) -> Iterator[Problem]:
-    """Yield what breaks the rules of the subject's deployment mode."""
-    if subject.model.llm_module_name not in subject.model.module_parallelisms:
+def mode_problems(context: ValidationContext) -> Iterator[Problem]:
+    """Yield what breaks the rules of the deployment mode."""
+    if context.model.llm_module_name not in context.model.module_parallelisms:
         return  # refused by name; who feeds whom is not known
-    if not subject.sound("model.deployment_mode", "model.llm_module_name"):
+    if not context.is_valid("model.deployment_mode", "model.llm_module_name"):
         return
-    left_open = subject.world_may_be_open and subject.world.world_size is None
-    if subject.sound("model.module_parallelisms") and not left_open:
-        yield from subject.world.problems
-    yield from _expert_problems(subject)
-    match subject.model.deployment_mode:
+    left_open = context.world_may_be_open and context.world.world_size is None
+    if context.is_valid("model.module_parallelisms") and not left_open:
+        yield from context.world.problems
+    yield from _expert_problems(context)
+    match context.model.deployment_mode:
         case "homogeneous":
-            yield from _homogeneous(subject)
+            yield from _homogeneous(context)
         case "colocated":
-            yield from _colocated(subject)
+            yield from _colocated(context)
         case "heterogeneous":
-            yield from _heterogeneous(subject)
+            yield from _heterogeneous(context)
 
 
 def size_path(name: str, field: str) -> str:
@@ -37,9 +37,9 @@ def size_path(name: str, field: str) -> str:
     return f"model.module_parallelisms.{name}.{field}"
 
 
-def _expert_problems(subject: Subject) -> Iterator[Problem]:
-    for name, module in subject.sizes.items():
-        if module.data_parallel is None or not subject.sound_ranks(name):
+def _expert_problems(context: ValidationContext) -> Iterator[Problem]:
+    for name, module in context.sizes.items():
+        if module.data_parallel is None or not context.has_valid_sizes(name):
             continue
         per_stage = module.total_ranks // module.pipeline_parallel
         if per_stage % module.expert_parallel:
@@ -53,18 +53,18 @@ def _expert_problems(subject: Subject) -> Iterator[Problem]:
             )
 
 
-def _homogeneous(subject: Subject) -> Iterator[Problem]:
-    language_name = subject.model.llm_module_name
-    language = subject.sizes[language_name]
-    for name in subject.model.encoder_module_names:
-        module = subject.sizes[name]
+def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
+    language_name = context.model.llm_module_name
+    language = context.sizes[language_name]
+    for name in context.model.encoder_module_names:
+        module = context.sizes[name]
         fields = list(_SIZES)
-        if {name, language_name} <= subject.world.given:
+        if {name, language_name} <= context.world.given:
             fields.append("data_parallel")
         for field in fields:
             value, right = getattr(module, field), getattr(language, field)
             paths = (size_path(name, field), size_path(language_name, field))
-            if value != right and subject.sound(*paths):
+            if value != right and context.is_valid(*paths):
                 yield Problem(
                     name,
                     field,
@@ -74,21 +74,21 @@ def _homogeneous(subject: Subject) -> Iterator[Problem]:
                     "colocated mode.",
                     {"path": size_path(name, field), "value": right},
                 )
-    yield from _offset_problems(subject, "homogeneous")
-    yield from _count_problem(subject, language_name)
+    yield from _offset_problems(context, "homogeneous")
+    yield from _count_problem(context, language_name)
 
 
-def _colocated(subject: Subject) -> Iterator[Problem]:
-    for name, module in subject.sizes.items():
-        if module.pipeline_parallel != 1 and subject.sound_ranks(name):
-            yield from _colocated_pipeline(subject, name, module.pipeline_parallel)
-    yield from _offset_problems(subject, "colocated")
-    for name in subject.sizes:
-        yield from _count_problem(subject, name)
-    yield from _replica_problems(subject)
+def _colocated(context: ValidationContext) -> Iterator[Problem]:
+    for name, module in context.sizes.items():
+        if module.pipeline_parallel != 1 and context.has_valid_sizes(name):
+            yield from _colocated_pipeline(context, name, module.pipeline_parallel)
+    yield from _offset_problems(context, "colocated")
+    for name in context.sizes:
+        yield from _count_problem(context, name)
+    yield from _replica_problems(context)
 
 
-def _colocated_pipeline(subject: Subject, name: str, stages: int) -> Iterator[Problem]:
+def _colocated_pipeline(context: ValidationContext, name: str, stages: int) -> Iterator[Problem]:
     """Yield the pipeline of a module on shared ranks, unless the schedule has a phase for it.
 
     Three phases have one for the language model's. Without a runtime section nobody has asked for
@@ -96,9 +96,9 @@ def _colocated_pipeline(subject: Subject, name: str, stages: int) -> Iterator[Pr
     """
     fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
     right = "set it to 1, or use heterogeneous mode"
-    runtime, path = subject.runtime, "runtime.pipeline_schedule"
-    if runtime is not None and name == subject.model.llm_module_name:
-        if runtime.pipeline_schedule == THREE_PHASE or not subject.sound(path):
+    runtime, path = context.runtime, "runtime.pipeline_schedule"
+    if runtime is not None and name == context.model.llm_module_name:
+        if runtime.pipeline_schedule == THREE_PHASE or not context.is_valid(path):
             return
         fix = {"path": path, "value": THREE_PHASE}
         right = f"set it to 1, plan it with {path} {THREE_PHASE}, or use heterogeneous mode"
@@ -112,9 +112,9 @@ def _colocated_pipeline(subject: Subject, name: str, stages: int) -> Iterator[Pr
     )
 
 
-def _offset_problems(subject: Subject, mode: str) -> Iterator[Problem]:
-    for name, module in subject.sizes.items():
-        if module.rank_offset and subject.sound(size_path(name, "rank_offset")):
+def _offset_problems(context: ValidationContext, mode: str) -> Iterator[Problem]:
+    for name, module in context.sizes.items():
+        if module.rank_offset and context.is_valid(size_path(name, "rank_offset")):
             yield Problem(
                 name,
                 "rank_offset",
@@ -125,12 +125,12 @@ def _offset_problems(subject: Subject, mode: str) -> Iterator[Problem]:
             )
 
 
-def _count_problem(subject: Subject, name: str) -> Iterator[Problem]:
+def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
     """Yield the problem of a module on shared ranks whose rank count is not the world's."""
-    module, world = subject.sizes[name], subject.world.world_size
-    if world is None or module.data_parallel is None or not subject.sound_ranks(name):
+    module, world = context.sizes[name], context.world.world_size
+    if world is None or module.data_parallel is None or not context.has_valid_sizes(name):
         return
-    if subject.world_size is None and not subject.sound_ranks(subject.model.llm_module_name):
+    if context.world_size is None and not context.has_valid_sizes(context.model.llm_module_name):
         return
     if module.total_ranks == world:
         return
@@ -144,8 +144,8 @@ def _count_problem(subject: Subject, name: str) -> Iterator[Problem]:
     per_replica = _product_text(module)
     why = (
         f"the world has {world}"
-        if subject.world_size is not None
-        else f"'{subject.model.llm_module_name}' takes {world} and all modules share their ranks"
+        if context.world_size is not None
+        else f"'{context.model.llm_module_name}' takes {world} and all modules share their ranks"
     )
     yield Problem(
         name,
@@ -165,24 +165,24 @@ def _product_text(module: ModuleParallelismConfig) -> str:
     )
 
 
-def _replica_problems(subject: Subject) -> Iterator[Problem]:
+def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield the pairs of modules of which neither's replicas can be cut into the other's.
 
     Shared ranks need it of every pair, since every rank reads its samples once for all modules.
     """
-    language = subject.model.llm_module_name
+    language = context.model.llm_module_name
     pairs = [
         (target, source) if source == language else (source, target)
-        for source, targets in subject.model.module_topology.items()
+        for source, targets in context.model.module_topology.items()
         for target in targets
-        if {source, target} <= subject.sizes.keys()
+        if {source, target} <= context.sizes.keys()
     ]
-    if subject.model.deployment_mode == "colocated":
-        encoders = subject.model.encoder_module_names
+    if context.model.deployment_mode == "colocated":
+        encoders = context.model.encoder_module_names
         pairs += [(b, a) for i, a in enumerate(encoders) for b in encoders[i + 1 :]]
     for name, other in pairs:
-        mine, theirs = subject.sizes[name].data_parallel, subject.sizes[other].data_parallel
-        if mine is None or theirs is None or not subject.sound_ranks(name, other):
+        mine, theirs = context.sizes[name].data_parallel, context.sizes[other].data_parallel
+        if mine is None or theirs is None or not context.has_valid_sizes(name, other):
             continue
         if max(mine, theirs) % min(mine, theirs):
             yield Problem(
@@ -194,23 +194,23 @@ def _replica_problems(subject: Subject) -> Iterator[Problem]:
             )
 
 
-def _heterogeneous(subject: Subject) -> Iterator[Problem]:
-    yield from _replica_problems(subject)
-    complete = all(module.data_parallel is not None for module in subject.sizes.values())
-    if not complete or not subject.sound("model.module_parallelisms"):
+def _heterogeneous(context: ValidationContext) -> Iterator[Problem]:
+    yield from _replica_problems(context)
+    complete = all(module.data_parallel is not None for module in context.sizes.values())
+    if not complete or not context.is_valid("model.module_parallelisms"):
         return
     spans = sorted(
-        subject.sizes.items(), key=lambda item: (item[1].rank_offset, item[1].total_ranks)
+        context.sizes.items(), key=lambda item: (item[1].rank_offset, item[1].total_ranks)
     )
     end, before = 0, ""
     for name, module in spans:
         if module.rank_offset < end:
             yield _overlap(name, module, before, end)
         elif module.rank_offset > end:
-            yield from _gap(subject, name, before, end)
+            yield from _gap(context, name, before, end)
         if module.rank_offset + module.total_ranks > end:
             end, before = module.rank_offset + module.total_ranks, name
-    yield from _end(subject, before, end)
+    yield from _end(context, before, end)
 
 
 def _overlap(name: str, module: ModuleParallelismConfig, before: str, end: int) -> Problem:
@@ -225,17 +225,17 @@ def _overlap(name: str, module: ModuleParallelismConfig, before: str, end: int) 
     )
 
 
-def _gap(subject: Subject, name: str, before: str, end: int) -> Iterator[Problem]:
-    start = subject.sizes[name].rank_offset
+def _gap(context: ValidationContext, name: str, before: str, end: int) -> Iterator[Problem]:
+    start = context.sizes[name].rank_offset
     idle = f"rank {end}" if start == end + 1 else f"ranks {end} to {start - 1}"
     gap = f"so {idle} {'has' if start == end + 1 else 'have'} no module"
-    if subject.model.allow_rank_gaps:
+    if context.model.allow_rank_gaps:
         warnings.warn(f"Module '{name}': rank_offset is {start}, {gap}.", stacklevel=2)
         return
     fix: Fix = {"path": size_path(name, "rank_offset"), "value": end}
     right = f"begin it at rank {end}"
     if before:
-        module = subject.sizes[before]
+        module = context.sizes[before]
         replicas, left = divmod(start - module.rank_offset, module.ranks_per_replica)
         if not left:
             fix = {"path": size_path(before, "data_parallel"), "value": replicas}
@@ -250,13 +250,13 @@ def _gap(subject: Subject, name: str, before: str, end: int) -> Iterator[Problem
     )
 
 
-def _end(subject: Subject, last: str, end: int) -> Iterator[Problem]:
-    world = subject.world.world_size
+def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
+    world = context.world.world_size
     if world is None or end == world:
         return
-    module = subject.sizes[last]
+    module = context.sizes[last]
     idle = f"Module '{last}': data_parallel is {module.data_parallel}, so the modules end at rank "
-    if end < world and subject.model.allow_rank_gaps:
+    if end < world and context.model.allow_rank_gaps:
         warnings.warn(f"{idle}{end} of {world}.", stacklevel=2)
         return
     replicas, left = divmod(world - module.rank_offset, module.ranks_per_replica)

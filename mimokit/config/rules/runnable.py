@@ -16,7 +16,7 @@ from mimokit.config.rules.runnable_graph import graph_problems
 from mimokit.config.runtime import THREE_PHASE, RuntimeConfig
 
 _NOT_RUNNING = ("context_parallel", "expert_parallel")
-_AS_WRITTEN_NOWHERE: Mapping[str, object] = {
+_UNSET: Mapping[str, object] = {
     "virtual_pipeline_model_parallel_size": 1,
     "num_distributed_optimizer_instances": 1,
     "sequence_parallel": False,
@@ -82,7 +82,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 
 
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
-    for field, plain in _AS_WRITTEN_NOWHERE.items():
+    for field, plain in _UNSET.items():
         value = getattr(module, field)
         alone = field == "sequence_parallel" and module.tensor_parallel == 1
         if value is not None and value != plain and not alone:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mimokit.config.errors import Problem
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE
 
 
-def runtime_problems(subject: Subject) -> Iterator[Problem]:
+def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what is wrong about schedule and profiling."""
-    runtime = subject.runtime
+    runtime = context.runtime
     if runtime is None:
         return
-    schedule, mode = runtime.pipeline_schedule, subject.model.deployment_mode
-    readable = subject.sound("runtime.pipeline_schedule", "model.deployment_mode")
+    schedule, mode = runtime.pipeline_schedule, context.model.deployment_mode
+    readable = context.is_valid("runtime.pipeline_schedule", "model.deployment_mode")
     if readable and schedule is not None and MODE_OF_SCHEDULE[schedule] != mode:
         right = SCHEDULE_OF_MODE[mode]
         yield Problem(
@@ -27,8 +27,8 @@ def runtime_problems(subject: Subject) -> Iterator[Problem]:
             {"path": "runtime.pipeline_schedule", "value": right},
         )
     start, end = runtime.profile_start_step, runtime.profile_end_step
-    steps_sound = subject.sound("runtime.profile_start_step", "runtime.profile_end_step")
-    if runtime.enable_profiling and start >= end and steps_sound:
+    steps_are_valid = context.is_valid("runtime.profile_start_step", "runtime.profile_end_step")
+    if runtime.enable_profiling and start >= end and steps_are_valid:
         yield Problem(
             "runtime",
             "profile_end_step",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 OF_LANGUAGE_WHERE_HOMOGENEOUS = (
     "recompute_granularity",
@@ -25,23 +25,25 @@ OF_PIPELINES = (
 """Fields about the chunks of a pipeline, which encoders in a first stage have not."""
 
 
-def planned_layout_problems(subject: Subject) -> Iterator[Problem]:
+def planned_layout_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what is wrong with fields that no question of ranks decides."""
-    for name, module in subject.sizes.items():
-        if not subject.sound_ranks(name):
+    for name, module in context.sizes.items():
+        if not context.has_valid_sizes(name):
             continue
-        yield from _chunks(subject, name, module)
+        yield from _chunks(context, name, module)
         yield from _ends(name, module)
         yield from _instances(name, module)
         yield from _sharded(name, module)
-    yield from _homogeneous(subject)
+    yield from _homogeneous(context)
 
 
 def _path(name: str, field: str) -> str:
     return f"model.module_parallelisms.{name}.{field}"
 
 
-def _chunks(subject: Subject, name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
+def _chunks(
+    context: ValidationContext, name: str, module: ModuleParallelismConfig
+) -> Iterator[Problem]:
     field = "virtual_pipeline_model_parallel_size"
     chunks = module.virtual_pipeline_model_parallel_size
     if chunks is None or chunks == 1:
@@ -56,8 +58,8 @@ def _chunks(subject: Subject, name: str, module: ModuleParallelismConfig) -> Ite
             {"path": _path(name, field), "value": None},
         )
         return
-    data = subject.data
-    if data is None or not subject.sound("data.num_microbatches"):
+    data = context.data
+    if data is None or not context.is_valid("data.num_microbatches"):
         return
     if data.num_microbatches % module.pipeline_parallel:
         yield Problem(
@@ -117,17 +119,17 @@ def _sharded(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
         )
 
 
-def _homogeneous(subject: Subject) -> Iterator[Problem]:
+def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
     """Yield the fields in which an encoder differs from the language module around it."""
-    model = subject.model
-    if model.deployment_mode != "homogeneous" or model.llm_module_name not in subject.sizes:
+    model = context.model
+    if model.deployment_mode != "homogeneous" or model.llm_module_name not in context.sizes:
         return
-    language = subject.sizes[model.llm_module_name]
+    language = context.sizes[model.llm_module_name]
     for name in model.encoder_module_names:
-        if not subject.sound_ranks(name, model.llm_module_name):
+        if not context.has_valid_sizes(name, model.llm_module_name):
             continue
         for field in (*OF_LANGUAGE_WHERE_HOMOGENEOUS, *OF_PIPELINES):
-            value, right = getattr(subject.sizes[name], field), getattr(language, field)
+            value, right = getattr(context.sizes[name], field), getattr(language, field)
             if value is not None and value != right:
                 yield Problem(
                     name,

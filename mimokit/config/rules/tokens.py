@@ -6,24 +6,24 @@ from collections.abc import Iterator
 
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Fix, Problem
-from mimokit.config.rules.context import Subject
+from mimokit.config.rules.context import ValidationContext
 
 
-def token_problems(subject: Subject) -> Iterator[Problem]:
+def token_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield the token ids with two meanings, and sequences too long for their network."""
-    yield from _shared_ids(subject)
-    if subject.data is not None:
-        yield from _ordinary_ids(subject, subject.data)
-        yield from _placeholder(subject, subject.data)
-        yield from _lengths(subject, subject.data)
+    yield from _shared_ids(context)
+    if context.data is not None:
+        yield from _ordinary_ids(context, context.data)
+        yield from _placeholder(context, context.data)
+        yield from _lengths(context, context.data)
 
 
-def _shared_ids(subject: Subject) -> Iterator[Problem]:
+def _shared_ids(context: ValidationContext) -> Iterator[Problem]:
     owners: dict[int, str] = {}
-    taken = set(subject.model.special_token_ids.values())
-    for name, token in subject.model.special_token_ids.items():
+    taken = set(context.model.special_token_ids.values())
+    for name, token in context.model.special_token_ids.items():
         path = f"model.special_token_ids.{name}"
-        if not subject.sound(path):
+        if not context.is_valid(path):
             continue
         if token in owners:
             free = max(taken) + 1
@@ -39,16 +39,16 @@ def _shared_ids(subject: Subject) -> Iterator[Problem]:
         owners.setdefault(token, name)
 
 
-def _ordinary_ids(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+def _ordinary_ids(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     """Yield the special ids that ordinary text uses too.
 
     An id at or above the vocabulary is right: the model never looks up a placeholder's embedding.
     """
-    if not subject.sound("data.vocab_size"):
+    if not context.is_valid("data.vocab_size"):
         return
-    for name, token in subject.model.special_token_ids.items():
+    for name, token in context.model.special_token_ids.items():
         path = f"model.special_token_ids.{name}"
-        if token < data.vocab_size and subject.sound(path):
+        if token < data.vocab_size and context.is_valid(path):
             yield Problem(
                 name,
                 "special_token_ids",
@@ -60,11 +60,13 @@ def _ordinary_ids(subject: Subject, data: DataConfig) -> Iterator[Problem]:
             )
 
 
-def _placeholder(subject: Subject, data: DataConfig) -> Iterator[Problem]:
+def _placeholder(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
     """Yield the problem of a data section and a model that disagree about the image token."""
-    ids, first = subject.model.special_token_ids, subject.model.encoder_module_name
+    ids, first = context.model.special_token_ids, context.model.encoder_module_name
     expected = {first: ids[first]} if first in ids else ids
-    if not expected or not subject.sound("data.image_special_token_id", "model.special_token_ids"):
+    if not expected or not context.is_valid(
+        "data.image_special_token_id", "model.special_token_ids"
+    ):
         return
     if data.image_special_token_id not in expected.values():
         known = ", ".join(f"'{name}' has {token}" for name, token in expected.items())
@@ -82,8 +84,8 @@ def _placeholder(subject: Subject, data: DataConfig) -> Iterator[Problem]:
         )
 
 
-def _lengths(subject: Subject, data: DataConfig) -> Iterator[Problem]:
-    if data.image_seq_length >= data.seq_length and subject.sound(
+def _lengths(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
+    if data.image_seq_length >= data.seq_length and context.is_valid(
         "data.image_seq_length", "data.seq_length"
     ):
         yield Problem(
@@ -94,15 +96,15 @@ def _lengths(subject: Subject, data: DataConfig) -> Iterator[Problem]:
             f"{data.seq_length} tokens (data.seq_length), its image tokens among them; make it "
             "smaller, so that text has room.",
         )
-    language = subject.model.llm_module_name
-    network = subject.model.module_architectures.get(language)
-    if network is None or not subject.sound(f"model.module_architectures.{language}"):
+    language = context.model.llm_module_name
+    network = context.model.module_architectures.get(language)
+    if network is None or not context.is_valid(f"model.module_architectures.{language}"):
         return
     for field, value, limit_field in (
         ("seq_length", data.seq_length, network.seq_length),
         ("vocab_size", data.vocab_size, network.vocab_size),
     ):
-        if value > limit_field and subject.sound(f"data.{field}"):
+        if value > limit_field and context.is_valid(f"data.{field}"):
             yield Problem(
                 "data",
                 field,
