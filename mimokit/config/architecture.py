@@ -14,54 +14,67 @@ NotNegative = Annotated[int, Field(ge=0)]
 
 
 class TrainedArchitecture(ConfigModel):
-    """The fields of a network that mimokit trains.
-
-    Attributes:
-        num_layers: transformer layers, all pipeline stages together.
-        hidden_size: width of an activation.
-        num_attention_heads: heads of every attention layer.
-        seq_length: longest sequence, in tokens (of a vision encoder: in patches; of an audio
-            encoder: in positions after its convolutions, of which each spans two frames).
-        vocab_size: rows of the token embedding; 0 for a module that embeds no tokens.
-        modal_type: "text" for an encoder that is a text head: it embeds words, and what it makes of
-            them takes their places. None: an encoder of images, or of sound by its mel_bins.
-        image_size: pixels per side of an image, or None for a module that reads no images.
-        patch_size: pixels per side of a patch.
-        num_channels: channels of an image.
-        merge_size: merge_size x merge_size patches, or merge_size positions of a recording, become
-            one token before the projector.
-        class_token: a learned position before the patches (CLIP, DINO); it is attended to and not
-            handed on.
-        num_registers: learned positions beside the class token (DINOv2 with registers), likewise.
-        any_image_size: images may be of any size up to image_size x image_size, each side a
-            multiple of patch_size x merge_size, and come with their grids of patches.
-        mel_bins: frequency bands of a log-mel frame; a module that has them is an audio encoder.
-        ffn_hidden_size: width inside the feed-forward layer, or None for 4 x hidden_size.
-        tied_embeddings: the language model's output layer is its token embedding.
-        mrope_section: of the language model: how many frequencies of a head turn with time, height
-            and width (Qwen2-VL's rotary positions of three axes), half its width together; None
-            where words and images count along one axis.
-        frozen: nothing in the module (of an encoder: its projector included) is trained.
-    """
+    """The fields of a network that mimokit trains."""
 
     num_layers: Positive
+    """Transformer layers, all pipeline stages together."""
+
     hidden_size: Positive
+    """Width of an activation."""
+
     num_attention_heads: Positive
+    """Heads of every attention layer."""
+
     seq_length: Positive
+    """Longest sequence, in tokens (of a vision encoder: in patches; of an audio encoder: in
+    positions after its convolutions, of which each spans two frames)."""
+
     vocab_size: Annotated[int, Field(ge=0)]
+    """Rows of the token embedding; 0 for a module that embeds no tokens."""
+
     modal_type: Literal["text"] | None = None
+    """"text" for an encoder that is a text head: it embeds words, and what it makes of them
+    takes their places. None: an encoder of images, or of sound by its mel_bins."""
+
     image_size: Positive | None = None
+    """Pixels per side of an image, or None for a module that reads no images."""
+
     patch_size: Positive | None = None
+    """Pixels per side of a patch."""
+
     num_channels: Positive = 1
+    """Channels of an image."""
+
     merge_size: Positive = 1
+    """Merge_size x merge_size patches, or merge_size positions of a recording, become one token
+    before the projector."""
+
     class_token: bool = False
+    """A learned position before the patches (CLIP, DINO); it is attended to and not handed on."""
+
     num_registers: NotNegative = 0
+    """Learned positions beside the class token (DINOv2 with registers), likewise."""
+
     any_image_size: bool = False
+    """Images may be of any size up to image_size x image_size, each side a multiple of
+    patch_size x merge_size, and come with their grids of patches."""
+
     mel_bins: Positive | None = None
+    """Frequency bands of a log-mel frame; a module that has them is an audio encoder."""
+
     ffn_hidden_size: Positive | None = None
+    """Width inside the feed-forward layer, or None for 4 x hidden_size."""
+
     tied_embeddings: bool = False
+    """The language model's output layer is its token embedding."""
+
     mrope_section: Annotated[list[NotNegative], Field(min_length=3, max_length=3)] | None = None
+    """Of the language model: how many frequencies of a head turn with time, height and width
+    (Qwen2-VL's rotary positions of three axes), half its width together; None where words and
+    images count along one axis."""
+
     frozen: bool = False
+    """Nothing in the module (of an encoder: its projector included) is trained."""
 
     @property
     def modality(self) -> Literal["text", "vision", "audio"]:

@@ -14,15 +14,13 @@ Pattern = Annotated[list[bool], Field(min_length=1)]
 
 
 class ModalityPresence(ConfigModel):
-    """Where the inputs of an encoder occur: a fixed pattern, so that it is known before a run.
-
-    Attributes:
-        microbatches: micro-batch m of a step may have inputs where entry m (counted round) is true.
-        samples: sample s of the global micro-batch may have some where entry s (counted round) is.
-    """
+    """Where the inputs of an encoder occur: a fixed pattern, so that it is known before a run."""
 
     microbatches: Pattern = Field(default_factory=lambda: [True])
+    """Micro-batch m of a step may have inputs where entry m (counted round) is true."""
+
     samples: Pattern = Field(default_factory=lambda: [True])
+    """Sample s of the global micro-batch may have some where entry s (counted round) is."""
 
     def at(self, microbatch: int, sample: int) -> bool:
         """Tell whether a sample may have inputs: where both patterns say so."""
@@ -31,33 +29,40 @@ class ModalityPresence(ConfigModel):
 
 
 class DataConfig(ConfigModel):
-    """Batches and samples.
-
-    Attributes:
-        base_batch_size: samples per micro-batch of one replica of the language module.
-        num_microbatches: micro-batches per optimizer step.
-        seq_length: tokens per sample, those of all encoders included.
-        image_seq_length: tokens per sample of an encoder that modality_seq_lengths leaves out.
-        vocab_size: ordinary token ids are [0, vocab_size).
-        image_special_token_id: the id that holds the place of a token of the first encoder.
-        dataset_size: samples in the data set.
-        num_workers: loader processes per loading rank; 0 loads in the rank itself.
-        prefetch_factor: batches that a loader process keeps ready.
-        modality_seq_lengths: encoder -> most tokens per sample of its output.
-        modality_presence: encoder -> where its inputs occur; left out: everywhere.
-    """
+    """Batches and samples."""
 
     base_batch_size: Positive
+    """Samples per micro-batch of one replica of the language module."""
+
     num_microbatches: Positive = 1
+    """Micro-batches per optimizer step."""
+
     seq_length: Positive
+    """Tokens per sample, those of all encoders included."""
+
     image_seq_length: NotNegative
+    """Tokens per sample of an encoder that modality_seq_lengths leaves out."""
+
     vocab_size: Positive
+    """Ordinary token ids are [0, vocab_size)."""
+
     image_special_token_id: NotNegative
+    """The id that holds the place of a token of the first encoder."""
+
     dataset_size: Positive = 2048
+    """Samples in the data set."""
+
     num_workers: NotNegative = 0
+    """Loader processes per loading rank; 0 loads in the rank itself."""
+
     prefetch_factor: Positive = 2
+    """Batches that a loader process keeps ready."""
+
     modality_seq_lengths: dict[Name, Positive] = Field(default_factory=dict)
+    """Encoder -> most tokens per sample of its output."""
+
     modality_presence: dict[Name, ModalityPresence] = Field(default_factory=dict)
+    """Encoder -> where its inputs occur; left out: everywhere."""
 
     def modality_seq_length(self, encoder: str) -> int:
         """Return the most tokens per sample of an encoder's output."""

@@ -19,21 +19,22 @@ from mimokit.config.runtime import SCHEDULE_OF_MODE, RuntimeConfig
 
 
 class ExperimentConfig(ConfigModel):
-    """Everything that one run is made of; unpacks as `model, data, runtime = config`.
-
-    Attributes:
-        model: modules, ranks and networks.
-        data: batches and samples.
-        runtime: steps, metrics and optimizer.
-        name: what the run is called; from a file: its name without the ending.
-        prediction: what a prediction supposes, or None where the file does not say.
-    """
+    """Everything that one run is made of; unpacks as `model, data, runtime = config`."""
 
     model: MimoParallelismConfig
+    """Modules, ranks and networks."""
+
     data: DataConfig
+    """Batches and samples."""
+
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    """Steps, metrics and optimizer."""
+
     name: str = "experiment"
+    """What the run is called; from a file: its name without the ending."""
+
     prediction: PredictionConfig | None = None
+    """What a prediction supposes, or None where the file does not say."""
 
     @model_validator(mode="after")
     def _name_the_schedule(self) -> Self:

@@ -16,29 +16,33 @@ from mimokit.config.runtime import DeploymentMode
 
 
 class MimoParallelismConfig(ConfigModel):
-    """The modules of a model, their parallel sizes and their networks.
-
-    Attributes:
-        llm_module_name: the module that all others feed.
-        deployment_mode: homogeneous (same sizes, same ranks), colocated (own sizes, same ranks)
-            or heterogeneous (own sizes, own ranks).
-        module_parallelisms: module -> its parallel sizes; the language module is one of them.
-        special_token_ids: encoder -> the token id that holds the place of its output.
-        module_architectures: module -> its network; may be empty where only ranks matter.
-        encoder_module_name: the first encoder, for code that knows one only; may be left out.
-        topology: module -> the modules that it feeds; None: every encoder feeds the language
-            module. Other graphs need heterogeneous mode.
-        allow_rank_gaps: in heterogeneous mode, warn of ranks without a module, don't refuse.
-    """
+    """The modules of a model, their parallel sizes and their networks."""
 
     llm_module_name: Name
+    """The module that all others feed."""
+
     deployment_mode: DeploymentMode
+    """Homogeneous (same sizes, same ranks), colocated (own sizes, same ranks) or heterogeneous
+    (own sizes, own ranks)."""
+
     module_parallelisms: Annotated[dict[Name, ModuleParallelismConfig], Field(min_length=1)]
+    """Module -> its parallel sizes; the language module is one of them."""
+
     special_token_ids: dict[Name, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """Encoder -> the token id that holds the place of its output."""
+
     module_architectures: dict[Name, ModuleArchitecture] = Field(default_factory=dict)
+    """Module -> its network; may be empty where only ranks matter."""
+
     encoder_module_name: Name | None = None
+    """The first encoder, for code that knows one only; may be left out."""
+
     topology: dict[Name, list[Name]] | None = None
+    """Module -> the modules that it feeds; None: every encoder feeds the language module. Other
+    graphs need heterogeneous mode."""
+
     allow_rank_gaps: bool = False
+    """In heterogeneous mode, warn of ranks without a module, don't refuse."""
 
     def finalize(self, world_size: int | None = None) -> Self:
         """Work out missing data_parallel sizes and check everything.

@@ -20,44 +20,53 @@ class ModuleParallelismConfig(ConfigModel):
 
     From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
     planned and predicted, runs here do not have them yet, and None is not written to files.
-
-    Attributes:
-        tensor_parallel: ranks that share each layer.
-        pipeline_parallel: stages that the layers are cut into.
-        context_parallel: ranks that share each sequence.
-        expert_parallel: ranks that share the experts. A second view of the same ranks: it takes
-            no ranks of its own.
-        data_parallel: replicas of the module. None: `MimoParallelismConfig.finalize` works it out.
-        rank_offset: the first rank of the module in the world.
-        virtual_pipeline_model_parallel_size: chunks of layers per stage, interleaved. None: 1.
-        recompute_granularity: selective: the attention core is computed again in the backward
-            pass; full: whole layers, one by one. None: nothing is.
-        num_distributed_optimizer_instances: replicas of the shards of the distributed optimizer.
-            None: 1.
-        sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. None: in
-            predictions yes, in runs here no.
-        use_distributed_optimizer: optimizer state is cut over data and context ranks. None: in
-            predictions yes, in runs here no.
-        use_megatron_fsdp: weights and gradients are cut as well. None: no.
-        account_for_embedding_in_pipeline_split: the embedding counts as a layer where layers are
-            dealt to stages. None: no.
-        account_for_loss_in_pipeline_split: the loss likewise; both or none.
     """
 
     tensor_parallel: ParallelSize = 1
+    """Ranks that share each layer."""
+
     pipeline_parallel: ParallelSize = 1
+    """Stages that the layers are cut into."""
+
     context_parallel: ParallelSize = 1
+    """Ranks that share each sequence."""
+
     expert_parallel: ParallelSize = 1
+    """Ranks that share the experts. A second view of the same ranks: it takes no ranks of its
+    own."""
+
     data_parallel: ParallelSize | None = None
+    """Replicas of the module. None: `MimoParallelismConfig.finalize` works it out."""
+
     rank_offset: Annotated[int, Field(ge=0, le=LARGEST_WORLD)] = 0
+    """The first rank of the module in the world."""
+
     virtual_pipeline_model_parallel_size: ParallelSize | None = None
+    """Chunks of layers per stage, interleaved. None: 1."""
+
     recompute_granularity: Literal["selective", "full"] | None = None
+    """Selective: the attention core is computed again in the backward pass; full: whole layers,
+    one by one. None: nothing is."""
+
     num_distributed_optimizer_instances: ParallelSize | None = None
+    """Replicas of the shards of the distributed optimizer. None: 1."""
+
     sequence_parallel: bool | None = None
+    """What tensor parallelism leaves whole is cut along the sequence. None: in predictions yes,
+    in runs here no."""
+
     use_distributed_optimizer: bool | None = None
+    """Optimizer state is cut over data and context ranks. None: in predictions yes, in runs
+    here no."""
+
     use_megatron_fsdp: bool | None = None
+    """Weights and gradients are cut as well. None: no."""
+
     account_for_embedding_in_pipeline_split: bool | None = None
+    """The embedding counts as a layer where layers are dealt to stages. None: no."""
+
     account_for_loss_in_pipeline_split: bool | None = None
+    """The loss likewise; both or none."""
 
     @property
     def chunks(self) -> int:

@@ -12,30 +12,29 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 
 
 class PredictedInput(ConfigModel):
-    """What an encoder sees of a sample, on average.
-
-    Attributes:
-        length: patches of one image, or positions of one window of audio.
-        count: images or windows per sample. None: as many as fill the tokens of the data section.
-        imbalance: work of the fullest rank over that of the average rank. None: 1, which is even.
-    """
+    """What an encoder sees of a sample, on average."""
 
     length: Annotated[int, Field(ge=1)]
+    """Patches of one image, or positions of one window of audio."""
+
     count: PositiveFloat | None = None
+    """Images or windows per sample. None: as many as fill the tokens of the data section."""
+
     imbalance: Annotated[float, Field(ge=1)] | None = None
+    """Work of the fullest rank over that of the average rank. None: 1, which is even."""
 
 
 class PredictionConfig(ConfigModel):
-    """What predictions and searches take from a file; a run looks at none of it.
-
-    Attributes:
-        gpu: a GPU by name, or a hardware file. None: h100.
-        price_per_gpu_hour: in dollars, for the cost per million tokens.
-        software: the training stack. None: megatron-bridge.
-        inputs: encoder -> what it sees; left out: images and windows of full size.
-    """
+    """What predictions and searches take from a file; a run looks at none of it."""
 
     gpu: Annotated[str, Field(min_length=1)] | None = None
+    """A GPU by name, or a hardware file. None: h100."""
+
     price_per_gpu_hour: PositiveFloat | None = None
+    """In dollars, for the cost per million tokens."""
+
     software: Name | None = None
+    """The training stack. None: megatron-bridge."""
+
     inputs: dict[Name, PredictedInput] | None = None
+    """Encoder -> what it sees; left out: images and windows of full size."""

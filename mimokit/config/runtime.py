@@ -33,46 +33,59 @@ NotNegative = Annotated[int, Field(ge=0)]
 
 
 class RuntimeConfig(ConfigModel):
-    """One run.
-
-    Attributes:
-        num_iterations: optimizer steps.
-        warmup_iterations: first steps that averages leave out.
-        log_interval: steps between two log lines.
-        enable_performance_monitoring: time the phases and write metrics.
-        pipeline_schedule: None: the one of the model's deployment mode. In colocated mode
-            `three_phase` lets the language model have a pipeline, which `colocated` does not.
-        enable_profiling: profile the steps [profile_start_step, profile_end_step).
-        use_pytorch_profiler: with torch's own profiler.
-        metrics_output_dir: folder for the metrics, or None for no files.
-        tensorboard_dir: folder for TensorBoard files, or None for none.
-        learning_rate: of AdamW.
-        learning_rate_warmup: first steps, over which the learning rate rises to its value.
-        learning_rate_decay: last steps, over which it falls towards 0.
-        weight_decay: of AdamW.
-        adam_epsilon: of AdamW.
-        clip_grad: largest global gradient norm; 0 clips nothing.
-        seed: of weights and data.
-        precision: of matrix products: bf16, fp8, mxfp8, nvfp4, … None: predictions take bf16, runs
-            here fp32, the only one that they have yet.
-    """
+    """One run."""
 
     num_iterations: Positive = 10
+    """Optimizer steps."""
+
     warmup_iterations: NotNegative = 0
+    """First steps that averages leave out."""
+
     log_interval: Positive = 1
+    """Steps between two log lines."""
+
     enable_performance_monitoring: bool = True
+    """Time the phases and write metrics."""
+
     pipeline_schedule: PipelineSchedule | None = None
+    """None: the one of the model's deployment mode. In colocated mode `three_phase` lets the
+    language model have a pipeline, which `colocated` does not."""
+
     enable_profiling: bool = False
+    """Profile the steps [profile_start_step, profile_end_step)."""
+
     use_pytorch_profiler: bool = False
+    """With torch's own profiler."""
+
     profile_start_step: NotNegative = 3
     profile_end_step: NotNegative = 8
     metrics_output_dir: str | None = None
+    """Folder for the metrics, or None for no files."""
+
     tensorboard_dir: str | None = None
+    """Folder for TensorBoard files, or None for none."""
+
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Of AdamW."""
+
     learning_rate_warmup: NotNegative = 0
+    """First steps, over which the learning rate rises to its value."""
+
     learning_rate_decay: NotNegative = 0
+    """Last steps, over which it falls towards 0."""
+
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Of AdamW."""
+
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    """Of AdamW."""
+
     clip_grad: Annotated[float, Field(ge=0)] = 1.0
+    """Largest global gradient norm; 0 clips nothing."""
+
     seed: NotNegative = 1234
+    """Of weights and data."""
+
     precision: Name | None = None
+    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: predictions take bf16, runs here
+    fp32, the only one that they have yet."""
