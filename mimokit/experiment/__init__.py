@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from mimokit.config.evaluations import Evaluations
     from mimokit.experiment.calibration import calibrate
     from mimokit.experiment.run import TrainingResult, TrainingRun, train
-    from mimokit.experiment.snapshot import Moment
-    from mimokit.experiment.stepper import Stepper, SteppingError
+    from mimokit.experiment.snapshot import StepSnapshot
+    from mimokit.experiment.stepper import Stepper, StepperError
     from mimokit.experiment.verification import VerificationReport, verify
 
 __all__ = [
     "Evaluations",
-    "Moment",
+    "StepSnapshot",
     "Stepper",
-    "SteppingError",
+    "StepperError",
     "TrainingResult",
     "TrainingRun",
     "VerificationReport",
@@ -31,9 +31,9 @@ __all__ = [
 
 _HOME = {
     "Evaluations": "mimokit.config.evaluations",
-    "Moment": "mimokit.experiment.snapshot",
+    "StepSnapshot": "mimokit.experiment.snapshot",
     "Stepper": "mimokit.experiment.stepper",
-    "SteppingError": "mimokit.experiment.stepper",
+    "StepperError": "mimokit.experiment.stepper",
     "TrainingResult": "mimokit.experiment.run",
     "TrainingRun": "mimokit.experiment.run",
     "VerificationReport": "mimokit.experiment.verification",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.verify.compare import StepDifference
     from mimokit.engine.verify.oracle import OracleStep
+    from mimokit.planning.stepper.records import StepRecord
 
 
 def train_rank(
@@ -71,9 +72,39 @@ def calibrate_rank() -> RankMeasurements:
     return measure(cluster.emit)
 
 
-def describe_data(config: ExperimentConfig, source: DataSource | None) -> dict[str, Any]:
-    """Return what a run's data is, without reading it."""
+def open_stepper(
+    name: str,
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource | None,
+    keep: int,
+) -> None:
+    """Build the model of this rank and stand before its first step."""
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.stepper.session import open_session
 
-    data = (source or default_data)(config)
-    return {"name": data.name, "chance": data.chance}
+    open_session(name, plan, config, source or default_data, keep)
+
+
+def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:
+    """Do this rank's part of some ticks; None where its model is gone."""
+    from mimokit.engine.stepper.session import session_of
+
+    session = session_of(name)
+    return None if session is None else session.advance(first, count)
+
+
+def inspect_stepper(name: str, number: int, tensor: str) -> tuple[Any] | None:
+    """Return a tensor as it was after a tick, (None,) where it is not kept; None as above."""
+    from mimokit.engine.stepper.session import session_of
+
+    session = session_of(name)
+    return None if session is None else (session.inspect(number, tensor),)
+
+
+def close_stepper(name: str) -> bool:
+    """Let go of the model of this rank."""
+    from mimokit.engine.stepper.session import close_session
+
+    close_session(name)
+    return True

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.config import check_runnable
-from mimokit.experiment import stepper_on_rank
+from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
-from mimokit.experiment.snapshot import Moment
-from mimokit.experiment.stepper_table import state_table
+from mimokit.experiment.snapshot import StepSnapshot, state_table
 from mimokit.planning import plan as make_plan
 from mimokit.planning.stepper import (
     Crossing,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 KEEP = 256
 
 
-class SteppingError(RuntimeError):
+class StepperError(RuntimeError):
     """What was asked of a stepper cannot be done; the message is one sentence."""
 
 
@@ -85,30 +84,30 @@ class Stepper:
         self.plan = make_plan(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster
-        self._taken: list[Moment] = []
+        self._taken: list[StepSnapshot] = []
         self._position = -1
         self._sent: dict[Crossing, Piece] = {}
         self._ended: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._name = uuid.uuid4().hex
-        self._run(stepper_on_rank.open_rank, self.plan, self.config, data, keep)
+        self._run(on_rank.open_stepper, self.plan, self.config, data, keep)
 
     # Where it stands.
 
     @property
-    def moments(self) -> tuple[Moment, ...]:
+    def snapshots(self) -> tuple[StepSnapshot, ...]:
         """All steps taken so far."""
         return tuple(self._taken)
 
     @property
-    def now(self) -> Moment | None:
+    def now(self) -> StepSnapshot | None:
         """The step that is looked at, None before the first."""
         return self._taken[self._position] if self._position >= 0 else None
 
     @property
     def differences(self) -> tuple[Difference, ...]:
         """Everything that crossed otherwise than planned, so far."""
-        return tuple(one for moment in self._taken for one in moment.differences)
+        return tuple(one for snapshot in self._taken for one in snapshot.differences)
 
     @property
     def ended(self) -> str | None:
@@ -121,12 +120,12 @@ class Stepper:
 
     # Going on and back.
 
-    def next(self, n: int = 1) -> Moment:
+    def next(self, n: int = 1) -> StepSnapshot:
         """Go n steps on, through those already taken first, and return the last.
 
         Raises:
             ValueError: n is less than 1.
-            SteppingError: the stepper has ended.
+            StepperError: the stepper has ended.
             RankError: a rank raised; names the rank and the step.
             RankDied: the process of a rank died.
         """
@@ -135,28 +134,28 @@ class Stepper:
         self._go_to(self._position + n)
         return self._taken[self._position]
 
-    def back(self, n: int = 1) -> Moment:
+    def back(self, n: int = 1) -> StepSnapshot:
         """Look n steps back, at what was recorded; nothing is undone on the ranks.
 
         Raises:
-            SteppingError: fewer steps were taken.
+            StepperError: fewer steps were taken.
         """
         if not 0 < n <= self._position:
-            raise SteppingError(
+            raise StepperError(
                 f"There are {max(self._position, 0)} steps before the one that is looked at; "
                 f"going {n} back is not possible."
             )
         return self.look_at(self._position - n)
 
-    def look_at(self, number: int) -> Moment:
+    def look_at(self, number: int) -> StepSnapshot:
         """Look at a step that was taken.
 
         Raises:
-            SteppingError: it was not.
+            StepperError: it was not.
         """
         if not 0 <= number < len(self._taken):
             taken = f"0 to {len(self._taken) - 1}" if self._taken else "none"
-            raise SteppingError(f"Step {number} was not taken; the steps taken are {taken}.")
+            raise StepperError(f"Step {number} was not taken; the steps taken are {taken}.")
         self._position = number
         self._changed()
         return self._taken[number]
@@ -168,7 +167,7 @@ class Stepper:
         action: str | None = None,
         microbatch: int | None = None,
         module: str | None = None,
-    ) -> Moment:
+    ) -> StepSnapshot:
         """Go on until the next step that fits has been done, and return it.
 
         Args:
@@ -178,7 +177,7 @@ class Stepper:
             module: for which module.
 
         Raises:
-            SteppingError: no step of an optimizer step fits.
+            StepperError: no step of an optimizer step fits.
         """
         start = self._position + 1
         for number in range(start, start + len(self.clock)):
@@ -186,19 +185,19 @@ class Stepper:
             chosen = steps.values() if rank is None else [steps[rank]] if rank in steps else []
             if any(_fits(step, action, microbatch, module) for step in chosen):
                 return self.next(number - self._position)
-        raise SteppingError(self._nothing_fits(rank, action, microbatch, module))
+        raise StepperError(self._nothing_fits(rank, action, microbatch, module))
 
-    def run_until_crossing(self) -> Moment:
+    def run_until_crossing(self) -> StepSnapshot:
         """Go on until something has crossed between ranks, at most one optimizer step far.
 
         Raises:
-            SteppingError: the layout has nothing cross.
+            StepperError: the layout has nothing cross.
         """
         start = self._position + 1
         for number in range(start, start + len(self.clock)):
             if planned_crossings(self.plan, self._tick(number)):
                 return self.next(number - self._position)
-        raise SteppingError("Nothing crosses between the ranks of this layout, step by step.")
+        raise StepperError("Nothing crosses between the ranks of this layout, step by step.")
 
     # Looking inside.
 
@@ -231,17 +230,17 @@ class Stepper:
         A copy as a numpy array, bfloat16 as float32.
 
         Raises:
-            SteppingError: the rank held nothing of that name, or its copy is no longer kept.
+            StepperError: the rank held nothing of that name, or its copy is no longer kept.
         """
         record = self._record(rank)
         if name not in record.tensors:
             close = difflib.get_close_matches(name, record.tensors, 3, 0.3) or record.tensors
             held = ", ".join(list(close)[:3])
             hint = f"held for example {held}" if held else "held no tensors then"
-            raise SteppingError(f"Rank {rank} held no {name!r} after step {record.number}; {hint}.")
-        ((values,),) = self._told(stepper_on_rank.inspect_rank, record.number, name, ranks=[rank])
+            raise StepperError(f"Rank {rank} held no {name!r} after step {record.number}; {hint}.")
+        ((values,),) = self._told(on_rank.inspect_stepper, record.number, name, ranks=[rank])
         if values is None:
-            raise SteppingError(
+            raise StepperError(
                 f"Rank {rank} no longer keeps its tensors of step {record.number}; open the "
                 f"stepper with a larger keep."
             )
@@ -251,7 +250,7 @@ class Stepper:
         """Let go of the model on the ranks; may be called again."""
         if self._ended is None:
             with contextlib.suppress(ClusterError):
-                self._run(stepper_on_rank.close_rank)
+                self._run(on_rank.close_stepper)
             self._ended = "it was closed"
 
     def __enter__(self) -> Stepper:
@@ -276,13 +275,13 @@ class Stepper:
         missing = number + 1 - len(self._taken)
         if missing > 0:
             first = len(self._taken)
-            by_rank = self._told(stepper_on_rank.advance_rank, first, missing)
+            by_rank = self._told(on_rank.advance_stepper, first, missing)
             for records in zip(*by_rank, strict=True):
-                self._taken.append(self._moment(records))
+                self._taken.append(self._snapshot(records))
         self._position = number
         self._changed()
 
-    def _moment(self, records: tuple[StepRecord, ...]) -> Moment:
+    def _snapshot(self, records: tuple[StepRecord, ...]) -> StepSnapshot:
         number = records[0].number
         tick = self._tick(number)
         told = {record.rank: record for record in records}
@@ -294,7 +293,7 @@ class Stepper:
         for piece in pieces:
             if not piece.sent:
                 self._sent.pop(piece.crossing, None)
-        return Moment(number, number // len(self.clock), tick, told, found)
+        return StepSnapshot(number, number // len(self.clock), tick, told, found)
 
     def _told(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """Run a function on ranks that hold the model, and return what they tell."""
@@ -321,16 +320,16 @@ class Stepper:
 
     def _check_open(self) -> None:
         if self._ended is not None:
-            raise SteppingError(f"This stepper has ended: {self._ended}; open a new one.")
+            raise StepperError(f"This stepper has ended: {self._ended}; open a new one.")
 
     def _record(self, rank: int) -> StepRecord:
-        moment = self.now
-        if moment is None:
-            raise SteppingError("No step has been taken yet; next() takes the first.")
-        if rank not in moment.records:
-            last = len(moment.records) - 1
-            raise SteppingError(f"There is no rank {rank}; the ranks are 0 to {last}.")
-        return moment.records[rank]
+        snapshot = self.now
+        if snapshot is None:
+            raise StepperError("No step has been taken yet; next() takes the first.")
+        if rank not in snapshot.records:
+            last = len(snapshot.records) - 1
+            raise StepperError(f"There is no rank {rank}; the ranks are 0 to {last}.")
+        return snapshot.records[rank]
 
     def _next_of(self, rank: int) -> tuple[int, PlannedStep]:
         """Return the tick at which a rank does its next step, and the step."""

@@ -110,12 +110,12 @@ def test_it_trains_is_tested_and_counted(cluster, tmp_path):
 
 def test_the_stepper_sees_rows_cross_to_the_decoder_and_gradients_come_back(cluster):
     with Stepper(cluster, _config((1, 1, 1), (1, 1, 2), (1, 1, 1))) as stepper:
-        while not stepper.moments or not stepper.now.result:
+        while not stepper.snapshots or not stepper.now.result:
             stepper.next()
         crossed = {
             (piece.crossing.backward, piece.crossing.source_rank, piece.crossing.destination_rank)
-            for moment in stepper.moments
-            for piece in moment.pieces
+            for snapshot in stepper.snapshots
+            for piece in snapshot.pieces
             if piece.crossing.destination == "writer"
         }
         assert crossed == {(False, 1, 3), (False, 2, 3), (True, 3, 1), (True, 3, 2)}

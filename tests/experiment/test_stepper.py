@@ -9,7 +9,7 @@ import pytest
 
 from mimokit.cluster import RankDied, RankError
 from mimokit.config import ConfigError
-from mimokit.experiment import Evaluations, Stepper, SteppingError, train
+from mimokit.experiment import Evaluations, Stepper, StepperError, train
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
@@ -46,7 +46,7 @@ def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_p
         stepped = [stepper.run_until(action="report").result["loss"] for _ in losses]
         assert stepped == losses
         assert stepper.differences == ()
-        crossed = [piece for moment in stepper.moments for piece in moment.pieces]
+        crossed = [piece for snapshot in stepper.snapshots for piece in snapshot.pieces]
         assert bool(crossed) is (name != "homogeneous")
 
 
@@ -99,8 +99,8 @@ def test_for_an_absent_modality_and_a_frozen_module_nothing_crosses(cluster):
         stepper.next(len(stepper.clock))
         crossed = {
             (p.crossing.source, p.crossing.backward, p.crossing.microbatch)
-            for moment in stepper.moments
-            for p in moment.pieces
+            for snapshot in stepper.snapshots
+            for p in snapshot.pieces
         }
         assert crossed == {
             ("clip", False, 0),
@@ -108,7 +108,7 @@ def test_for_an_absent_modality_and_a_frozen_module_nothing_crosses(cluster):
             ("audio", False, 0),
             ("audio", True, 0),
         }
-        idle = [str(moment) for moment in stepper.moments if not moment.acted]
+        idle = [str(snapshot) for snapshot in stepper.snapshots if not snapshot.acted]
         assert any(
             "nobody had anything to do for gather of audio for micro-batch 1" in i for i in idle
         )
@@ -117,13 +117,13 @@ def test_for_an_absent_modality_and_a_frozen_module_nothing_crosses(cluster):
 def test_one_step_moves_a_consistent_set_of_ranks(cluster):
     config = LAYOUTS["apart_fan_in"]
     with Stepper(cluster, config) as stepper:
-        moment = stepper.run_until(rank=5, action="receive-forward", microbatch=0)
-        assert {moment.records[rank].did for rank in range(4)} == {
+        snapshot = stepper.run_until(rank=5, action="receive-forward", microbatch=0)
+        assert {snapshot.records[rank].did for rank in range(4)} == {
             "send-forward of images for micro-batch 0"
         }
-        received = [p for p in moment.pieces if not p.sent]
+        received = [p for p in snapshot.pieces if not p.sent]
         assert {(p.crossing.source_rank, p.crossing.destination_rank) for p in received}
-        assert all("routes.py:" in piece.code for piece in moment.pieces)
+        assert all("routes.py:" in piece.code for piece in snapshot.pieces)
         table = stepper.state()
         assert table["rank"].tolist() == list(range(8))
         assert table["samples"].tolist()[:5] == ["0–1", "2–3", "4–5", "6–7", "0–3"]
@@ -154,14 +154,14 @@ def test_tensors_are_inspected_now_and_as_they_were(cluster):
         before = stepper.run_until(rank=0, action="scatter", module="images").number
         gradient = stepper.inspect(2, "boundaries.images.bridge_input.grad")
         stepper.next(3)
-        with pytest.raises(SteppingError, match="held no 'boundaries"):
+        with pytest.raises(StepperError, match="held no 'boundaries"):
             stepper.inspect(2, gathered)
         assert stepper.back(3).number == before
         assert np.array_equal(stepper.inspect(2, "boundaries.images.bridge_input.grad"), gradient)
         # Forward again through what was recorded; the ranks do nothing twice.
-        taken = len(stepper.moments)
+        taken = len(stepper.snapshots)
         assert stepper.next(2).number == before + 2
-        assert len(stepper.moments) == taken
+        assert len(stepper.snapshots) == taken
 
 
 def test_between_two_steps_the_ranks_are_idle_and_in_reach(cluster):
@@ -184,7 +184,7 @@ def test_tensors_that_are_no_longer_kept_are_named_so(cluster):
     with Stepper(cluster, LAYOUTS["fan_in"], keep=2) as stepper:
         stepper.next(5)
         stepper.look_at(1)
-        with pytest.raises(SteppingError, match="open the stepper with a larger keep"):
+        with pytest.raises(StepperError, match="open the stepper with a larger keep"):
             stepper.inspect(0, "loaded.input_ids")
 
 
@@ -195,11 +195,11 @@ def test_rows_of_the_wrong_samples_are_found(cluster):
     cluster.run(_send_reversed_rows, world_size=8)
     try:
         with Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper:
-            moment = stepper.run_until(action="receive-forward", microbatch=0)
-            told = str(moment.differences[0])
+            snapshot = stepper.run_until(action="receive-forward", microbatch=0)
+            told = str(snapshot.differences[0])
             assert "what rank 0 holds for" in told
             assert "handed over other rows" in told
-            assert {d.crossing.source_rank for d in moment.differences} == {0, 1, 2, 3}
+            assert {d.crossing.source_rank for d in snapshot.differences} == {0, 1, 2, 3}
     finally:
         cluster.run(_send_right_rows, world_size=8)
 
@@ -226,9 +226,9 @@ def test_pieces_gathered_in_the_wrong_order_are_found(cluster):
     cluster.run(_gather_backwards, world_size=8)
     try:
         with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
-            moment = stepper.run_until(action="gather")
-            assert {d.crossing.destination_rank for d in moment.differences} == set(range(8))
-            assert "what rank 0 gave for sample 0" in str(moment.differences[0])
+            snapshot = stepper.run_until(action="gather")
+            assert {d.crossing.destination_rank for d in snapshot.differences} == set(range(8))
+            assert "what rank 0 gave for sample 0" in str(snapshot.differences[0])
     finally:
         cluster.run(_gather_in_order, world_size=8)
 
@@ -267,7 +267,7 @@ def test_a_rank_that_raises_is_named_with_its_step(cluster):
     first = str(caught.value).splitlines()[0]
     assert "rank 2 raised StepFailedError: ArithmeticError in the step backward of images" in first
     assert "for micro-batch 0: planted" in first
-    with pytest.raises(SteppingError, match="This stepper has ended: rank 2 raised"):
+    with pytest.raises(StepperError, match="This stepper has ended: rank 2 raised"):
         stepper.next()
     with Stepper(cluster, LAYOUTS["apart_fan_in"]) as again:
         assert again.next(5).differences == ()
@@ -304,9 +304,9 @@ def test_an_engine_that_dies_between_two_steps_ends_the_stepper(cluster):
     stepper.next(2)
     os.kill(cluster.pids[3], signal.SIGKILL)
     # Which of the two it is depends on whether the cluster has heard of the death yet.
-    with pytest.raises((SteppingError, RankDied), match=r"no longer hold its model|rank 3"):
+    with pytest.raises((StepperError, RankDied), match=r"no longer hold its model|rank 3"):
         stepper.next(3)
-    with pytest.raises(SteppingError, match="open a new one"):
+    with pytest.raises(StepperError, match="open a new one"):
         stepper.next()
     assert stepper.look_at(1).number == 1
     with Stepper(cluster, LAYOUTS["fan_in"]) as again:
@@ -317,7 +317,7 @@ def test_a_world_formed_anew_ends_the_stepper(cluster):
     stepper = Stepper(cluster, LAYOUTS["fan_in"])
     stepper.next()
     cluster.form_world(8)
-    with pytest.raises(SteppingError, match="world has been formed anew; open a new one"):
+    with pytest.raises(StepperError, match="world has been formed anew; open a new one"):
         stepper.next()
 
 
@@ -325,27 +325,27 @@ def test_another_stepper_takes_the_place_of_the_one_before(cluster):
     first = Stepper(cluster, LAYOUTS["fan_in"])
     first.next()
     with Stepper(cluster, LAYOUTS["fan_in"]) as second:
-        with pytest.raises(SteppingError, match="another stepper was opened"):
+        with pytest.raises(StepperError, match="another stepper was opened"):
             first.next()
         assert second.next(3).number == 2
 
 
 def test_steps_that_are_not_in_the_plan_are_refused(cluster):
     with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
-        with pytest.raises(SteppingError, match="No step has been taken yet"):
+        with pytest.raises(StepperError, match="No step has been taken yet"):
             stepper.tensors(0)
-        with pytest.raises(SteppingError, match="rank=1, action='send': rank 1 does load, slice"):
+        with pytest.raises(StepperError, match="rank=1, action='send': rank 1 does load, slice"):
             stepper.run_until(rank=1, action="send")
-        with pytest.raises(SteppingError, match="for micro-batches 0 to 0"):
+        with pytest.raises(StepperError, match="for micro-batches 0 to 0"):
             stepper.run_until(microbatch=7)
         with pytest.raises(ValueError, match="not 0"):
             stepper.next(0)
         stepper.next(2)
-        with pytest.raises(SteppingError, match="going 2 back is not possible"):
+        with pytest.raises(StepperError, match="going 2 back is not possible"):
             stepper.back(2)
-        with pytest.raises(SteppingError, match="There is no rank 8; the ranks are 0 to 7"):
+        with pytest.raises(StepperError, match="There is no rank 8; the ranks are 0 to 7"):
             stepper.tensors(8)
-    with pytest.raises(SteppingError, match="it was closed"):
+    with pytest.raises(StepperError, match="it was closed"):
         stepper.next()
 
 

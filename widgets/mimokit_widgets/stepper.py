@@ -8,7 +8,7 @@ from typing import Any
 import traitlets
 from IPython.display import HTML
 
-from mimokit.experiment import Stepper, SteppingError
+from mimokit.experiment import Stepper, StepperError
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.staying_widget import StayingWidget
 from mimokit_widgets.view_models.step_clock import clock_svg
@@ -51,17 +51,17 @@ class StepperView(StayingWidget):
 
     def _draw(self, _: object = None) -> None:
         stepper = self.stepper
-        moment = stepper.now
+        snapshot = stepper.now
         self._shown = {
             "heading": heading_html(stepper),
             "clock": clock_svg(stepper),
             "picture": step_svg(stepper),
-            "code": code_html(moment),
+            "code": code_html(snapshot),
             "crossings": crossings_html(stepper),
             "tensors": tensors_html(stepper, self.selected),
             "selected": self.selected,
-            "number": -1 if moment is None else moment.number,
-            "taken": len(stepper.moments),
+            "number": -1 if snapshot is None else snapshot.number,
+            "taken": len(stepper.snapshots),
             "complaint": self._complaint or self._ended(),
         }
         self._saved.follow()
@@ -97,18 +97,18 @@ class StepperView(StayingWidget):
             rank = int(content["rank"])
             self.selected = None if rank == self.selected else rank
         else:
-            raise SteppingError(f"The view does not know what {kind!r} is.")
+            raise StepperError(f"The view does not know what {kind!r} is.")
 
 
 def step_html(stepper: Stepper) -> str:
     """Return the step that is looked at as HTML that needs no kernel."""
-    moment = stepper.now
+    snapshot = stepper.now
     return (
         f"<style>{joined_styles(*STYLES)}</style><div class='mimokit stepper'>"
         f"<div class='told'>{heading_html(stepper)}</div>"
         f"<div class='clock'>{clock_svg(stepper)}</div><div class='body'>"
         f"<div class='picture'>{step_svg(stepper)}</div>"
-        f"<div class='side'>{crossings_html(stepper)}{code_html(moment)}</div></div></div>"
+        f"<div class='side'>{crossings_html(stepper)}{code_html(snapshot)}</div></div></div>"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
-from mimokit.experiment import Moment
+from mimokit.experiment import StepSnapshot
 from mimokit.planning.stepper import Crossing, Piece
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.view_models.step_places import BOX_WIDTH, Box, Places
@@ -37,14 +37,14 @@ class Arrow:
         return self.piece.crossing
 
 
-def arrows_of(plan: LayoutPlan, moment: Moment, places: Places) -> list[Arrow]:
+def arrows_of(plan: LayoutPlan, snapshot: StepSnapshot, places: Places) -> list[Arrow]:
     """Return the arrows of a step; those that differ from the plan come last, on top."""
-    wrong = {difference.crossing for difference in moment.differences}
+    wrong = {difference.crossing for difference in snapshot.differences}
     seen: dict[Crossing, Piece] = {}
-    for piece in moment.pieces:
+    for piece in snapshot.pieces:
         if not (piece.crossing in seen and piece.sent):
             seen[piece.crossing] = piece
-    for difference in moment.differences:
+    for difference in snapshot.differences:
         missing = Piece(difference.crossing, True, (), 0, ())
         seen.setdefault(difference.crossing, missing)
     arrows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from mimokit.charts._palette import module_colors
-from mimokit.experiment import Moment, Stepper
+from mimokit.experiment import Stepper, StepSnapshot
 from mimokit.planning.stepper import PlannedStep
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.view_models.step_arrows import Arrow, arrows_of, draw_arrows
@@ -19,11 +19,11 @@ MOST_NUMBERED = 40
 
 def step_svg(stepper: Stepper) -> str:
     """Return the step that is looked at as SVG; its colours are those of `stepper.css`."""
-    plan, moment = stepper.plan, stepper.now
+    plan, snapshot = stepper.plan, stepper.now
     places, colors = places_of(plan), module_colors(plan.modules)
-    arrows = [] if moment is None else arrows_of(plan, moment, places)
+    arrows = [] if snapshot is None else arrows_of(plan, snapshot, places)
     boxes = "".join(
-        _box(plan, box, moment, stepper.next_step(box.rank), colors[box.module])
+        _box(plan, box, snapshot, stepper.next_step(box.rank), colors[box.module])
         for box in places.boxes.values()
     )
     headings = "".join(
@@ -32,20 +32,20 @@ def step_svg(stepper: Stepper) -> str:
     )
     return (
         f'<svg viewBox="0 0 {places.width:.0f} {places.height + BATCH_HEIGHT:.0f}" role="img" '
-        f'aria-label="{escape(_in_words(moment))}" '
+        f'aria-label="{escape(_in_words(snapshot))}" '
         f'style="width:{places.width:.0f}px;max-width:100%">'
-        f"{_batch(plan, moment, arrows, colors)}"
+        f"{_batch(plan, snapshot, arrows, colors)}"
         f'<g transform="translate(0 {BATCH_HEIGHT})">{headings}{boxes}'
         f"{draw_arrows(arrows, colors)}</g></svg>"
     )
 
 
-def _in_words(moment: Moment | None) -> str:
-    return "before the first step" if moment is None else str(moment)
+def _in_words(snapshot: StepSnapshot | None) -> str:
+    return "before the first step" if snapshot is None else str(snapshot)
 
 
 def _batch(
-    plan: LayoutPlan, moment: Moment | None, arrows: list[Arrow], colors: dict[str, str]
+    plan: LayoutPlan, snapshot: StepSnapshot | None, arrows: list[Arrow], colors: dict[str, str]
 ) -> str:
     """Return the row of samples; those that cross have the colour of the module they come from."""
     count = plan.batch.global_batch_size
@@ -55,7 +55,7 @@ def _batch(
         for arrow in arrows
         for sample in range(arrow.crossing.start, arrow.crossing.stop)
     }
-    numbers = {} if moment is None else {step.microbatch for step in moment.tick.steps.values()}
+    numbers = {} if snapshot is None else {step.microbatch for step in snapshot.tick.steps.values()}
     named = ", ".join(str(number) for number in sorted(n for n in numbers if n is not None))
     words = f"global batch of {count} samples" + (f" · micro-batch {named}" if named else "")
     cells = []
@@ -76,10 +76,10 @@ def _batch(
 
 
 def _box(
-    plan: LayoutPlan, box: Box, moment: Moment | None, following: PlannedStep, color: str
+    plan: LayoutPlan, box: Box, snapshot: StepSnapshot | None, following: PlannedStep, color: str
 ) -> str:
-    step = None if moment is None else moment.tick.steps.get(box.rank)
-    did = moment is not None and moment.records[box.rank].did is not None
+    step = None if snapshot is None else snapshot.tick.steps.get(box.rank)
+    did = snapshot is not None and snapshot.records[box.rank].did is not None
     acts = step is not None and did and step.module in (None, box.module)
     if acts and step is not None:
         words = _short(step)

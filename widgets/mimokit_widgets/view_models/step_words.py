@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from mimokit.experiment import Moment, Stepper
+from mimokit.experiment import Stepper, StepSnapshot
 from mimokit.planning.stepper import Crossing, Difference, Piece
 from mimokit_widgets.view_models.step_arrows import sample_text
 
@@ -13,29 +13,30 @@ MOST_ROWS = 12
 
 def heading_html(stepper: Stepper) -> str:
     """Return where the stepper stands and what the ranks did, in words."""
-    moment, clock = stepper.now, stepper.clock
-    if moment is None:
+    snapshot, clock = stepper.now, stepper.clock
+    if snapshot is None:
         return (
             f"<p><b>Before the first step</b> <span class='muted'>{len(clock)} ticks make an "
             "optimizer step</span></p>"
         )
-    tick = moment.number % len(clock) + 1
-    place = f"iteration {moment.iteration} · tick {tick} of {len(clock)} · plan's clock"
-    did = dict.fromkeys(str(moment.records[rank].did) for rank in moment.acted)
-    loss = f" <b>loss {moment.result['loss']:.6g}</b>" if moment.result else ""
-    planned = dict.fromkeys(str(step) for step in moment.tick.steps.values())
+    tick = snapshot.number % len(clock) + 1
+    place = f"iteration {snapshot.iteration} · tick {tick} of {len(clock)} · plan's clock"
+    did = dict.fromkeys(str(snapshot.records[rank].did) for rank in snapshot.acted)
+    loss = f" <b>loss {snapshot.result['loss']:.6g}</b>" if snapshot.result else ""
+    planned = dict.fromkeys(str(step) for step in snapshot.tick.steps.values())
     words = " · ".join(did) or f"{' · '.join(planned)}: nobody had anything to do"
     return (
-        f"<p><b>Step {moment.number}</b> <span class='muted'>{place} {moment.tick.time:g}</span>"
+        f"<p><b>Step {snapshot.number}</b> "
+        f"<span class='muted'>{place} {snapshot.tick.time:g}</span>"
         f"{loss}<br>{escape(words)}</p>"
     )
 
 
-def code_html(moment: Moment | None) -> str:
+def code_html(snapshot: StepSnapshot | None) -> str:
     """Return the code that the ranks did, each once."""
-    if moment is None:
+    if snapshot is None:
         return ""
-    blocks = dict.fromkeys(moment.records[rank].code for rank in moment.acted)
+    blocks = dict.fromkeys(snapshot.records[rank].code for rank in snapshot.acted)
     return "".join(_block(code) for code in blocks if code)
 
 
@@ -46,14 +47,14 @@ def _block(code: str) -> str:
 
 def crossings_html(stepper: Stepper) -> str:
     """Return the crossings of a step as a table; what differs from the plan is red and first."""
-    moment = stepper.now
-    if moment is None or not (moment.pieces or moment.differences):
+    snapshot = stepper.now
+    if snapshot is None or not (snapshot.pieces or snapshot.differences):
         return ""
     wrong: dict[Crossing, list[Difference]] = {}
-    for difference in moment.differences:
+    for difference in snapshot.differences:
         wrong.setdefault(difference.crossing, []).append(difference)
     pieces: dict[Crossing, Piece] = {}
-    for piece in moment.pieces:
+    for piece in snapshot.pieces:
         if piece.crossing not in pieces or not piece.sent:
             pieces[piece.crossing] = piece
     for crossing in wrong:
@@ -69,13 +70,13 @@ def crossings_html(stepper: Stepper) -> str:
         f"<table class='crossings'><thead><tr><th>from {escape(giver)}</th>"
         f"<th>to {escape(taker)}</th><th>samples</th>"
         "<th>shape</th><th>bytes</th><th>against the plan</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table>{rest}{_reasons(stepper, moment)}"
+        f"<tbody>{''.join(rows)}</tbody></table>{rest}{_reasons(stepper, snapshot)}"
     )
 
 
-def _reasons(stepper: Stepper, moment: Moment) -> str:
+def _reasons(stepper: Stepper, snapshot: StepSnapshot) -> str:
     """Return why the plan carries it this way, between modules on ranks of their own."""
-    crossed = {(c.source, c.destination, c.backward) for c in (p.crossing for p in moment.pieces)}
+    crossed = {(c.source, c.destination, c.backward) for c in (p.crossing for p in snapshot.pieces)}
     reasons = [
         (bridge.backward if backward else bridge.forward).reason
         for bridge in stepper.plan.disjoint_bridges
