@@ -28,11 +28,11 @@ class Step:
     microbatch: int | None = None
 
 
-Schedule = Generator[Step, None, Result]
+StepGenerator = Generator[Step, None, Result]
 Observer = Callable[[Step], None]
 
 
-def exhaust(schedule: Schedule[Result], observe: Observer | None = None) -> Result:
+def exhaust(schedule: StepGenerator[Result], observe: Observer | None = None) -> Result:
     """Run a schedule to its end and return its result; `observe` sees every step as it begins."""
     while True:
         try:

@@ -178,7 +178,7 @@ def verify(
     alone = single_rank(layout)
     name, oracle = cluster.run(
         on_rank.oracle_rank,
-        make_plan(_thawed(alone)),
+        make_plan(_copy_mutable(alone)),
         alone,
         data,
         steps,
@@ -253,7 +253,7 @@ def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
     return {name: model.get_architecture(name) for name in model.decoder_module_names}
 
 
-def _thawed(config: ExperimentConfig) -> ExperimentConfig:
+def _copy_mutable(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config that can be planned although all that is trained lies behind its modules.
 
     What is frozen decides nothing in a plan of one rank.

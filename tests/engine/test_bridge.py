@@ -134,7 +134,7 @@ def _diverging_encoder(plan, config):
     state = prepare(plan, config, default_data)
     if dist.get_rank() == 1:
         with torch.no_grad():
-            parameters = dict(state.layout.modules()["images"].named_parameters())
+            parameters = dict(state.model.modules()["images"].named_parameters())
             parameters["module.input_projections.0.encoder.linear_fc2.bias"].add_(0.01)
     exhaust(training_step(state))
 

@@ -24,11 +24,11 @@ def _finalize(plan, config, gradients, tokens):
     for module, _ in state.modules:
         for parameter in module.parameters():
             parameter.main_grad.fill_(gradients[rank])
-    language = state.layout.pg_collections["language_module"]
+    language = state.model.pg_collections["language_module"]
     total = finalize_model_grads(state.modules, tokens[rank], language.dp)
     found = {
         name: sorted({float(p.main_grad.flatten()[0]) for p in module.parameters()})
-        for name, module in state.layout.modules().items()
+        for name, module in state.model.modules().items()
     }
     return total, found
 
@@ -71,7 +71,7 @@ def _norm_and_clip(plan, config, maximum):
     from mimokit.engine.training.loop import prepare
 
     state = prepare(plan, config, default_data)
-    for name, module in state.layout.modules().items():
+    for name, module in state.model.modules().items():
         parameters = list(module.parameters())
         for parameter in parameters:
             parameter.main_grad.zero_()

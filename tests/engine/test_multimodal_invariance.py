@@ -123,7 +123,7 @@ def _gradients_of(plan, config):
 
     with prepared(plan, config, default_data) as state:
         exhaust(training_step(state))
-        modules = state.layout.modules()
+        modules = state.model.modules()
         stepped = {id(parameter) for parameter in state.optimizer.state}
         with_state = sorted(
             name

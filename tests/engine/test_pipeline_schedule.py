@@ -20,7 +20,7 @@ def _call(plan, config, num_microbatches):
     found = []
     for forward_only in (True, False):
         with prepared(plan, config, default_data) as state:
-            (result,) = run(state.iterator, state.layout, num_microbatches, forward_only)
+            (result,) = run(state.iterator, state.model, num_microbatches, forward_only)
             ((module, _),) = state.modules
             largest = max(float(p.main_grad.abs().max()) for p in module.parameters())
             found.append((result.loss_sum, result.num_tokens, largest))

@@ -22,7 +22,7 @@ def _held(plan: Any, config: Any) -> dict[str, tuple[int, int, int, int, int]]:
     with prepared(plan, config, default_data) as state:
         exhaust(training_step(state))
         found = {}
-        for name, module in state.layout.modules().items():
+        for name, module in state.model.modules().items():
             own = list(module.parameters())
             moments = [
                 value

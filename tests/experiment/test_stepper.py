@@ -52,7 +52,7 @@ def test_stepping_computes_what_training_does_and_nothing_differs(cluster, tmp_p
 
 def open_group_count() -> int:
     """Process groups of this rank."""
-    from mimokit.engine.groups import open_groups
+    from mimokit.engine.device import open_groups
 
     return len(open_groups())
 
@@ -88,7 +88,7 @@ def send_noise_ahead() -> None:
     from mimokit.engine.stepper.session import current
     from mimokit.planning.message_tags import Tag
 
-    layout = current().state.layout
+    layout = current().state.model
     if layout.stage_index == 0:
         peer = torch.distributed.get_rank() + 4
         layout.mailbox.send([torch.full((8, 64), 1e3)], peer, Tag(0, 0, 0))

@@ -21,8 +21,7 @@ from mimokit.engine.calibration.compute import (
 from mimokit.engine.calibration.pieces import pieces_of_step
 from mimokit.engine.calibration.rounds import measure_round, step_time
 from mimokit.engine.calibration.single_rank import Alone
-from mimokit.engine.device import rank_device
-from mimokit.engine.groups import close_groups_since, open_groups
+from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.prediction.calibration.measurements import RankMeasurements
 

@@ -73,7 +73,7 @@ def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
 
 
 @dataclass
-class Piece:
+class TimedPiece:
     """A piece that is measured once per round, see `rounds`.
 
     Attributes:
@@ -98,7 +98,7 @@ class Piece:
         return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
 
 
-def pieces_of_step(alone: Alone) -> tuple[list[Piece], list[ModuleStage]]:
+def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
     """Return all pieces in the order of small training steps, and the stages to release at last.
 
     What a piece costs depends on what ran before it: none comes right after one like itself, whose
@@ -107,7 +107,7 @@ def pieces_of_step(alone: Alone) -> tuple[list[Piece], list[ModuleStage]]:
     Args:
         alone: groups of one.
     """
-    pieces: list[Piece] = []
+    pieces: list[TimedPiece] = []
     stages: list[ModuleStage] = []
     loaded = cycle(LOADED)
     for hidden in HIDDEN:
@@ -132,7 +132,7 @@ def _batches(samples: int) -> Iterator[Batch]:
     )
 
 
-def _load(samples: int) -> Piece:
+def _load(samples: int) -> TimedPiece:
     """Return reading, checking and slicing a batch of strips of digits."""
     batches = _batches(samples)
 
@@ -144,12 +144,12 @@ def _load(samples: int) -> Piece:
         slice_modality(batch["modality_inputs"][IMAGES], 0, samples)
         watch.stop()
 
-    return Piece("load", {"batch": 1, "sample": samples}, run)
+    return TimedPiece("load", {"batch": 1, "sample": samples}, run)
 
 
 def _language_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, samples: int, alone: Alone
-) -> tuple[Piece, Piece]:
+) -> tuple[TimedPiece, TimedPiece]:
     batch = next(_batches(samples))
     rows = (batch["input_ids"] == IMAGE_TOKEN).sum(1).tolist()
 
@@ -167,7 +167,7 @@ def _language_passes(
 
 def _vision_passes(
     stage: ModuleStage, architecture: ModuleArchitecture, language: ModuleArchitecture, samples: int
-) -> tuple[Piece, Piece]:
+) -> tuple[TimedPiece, TimedPiece]:
     batch = next(_batches(samples))
     images = int(batch["modality_inputs"][IMAGES][ITEMS].sum())
 
@@ -181,7 +181,7 @@ def _vision_passes(
 
 def _passes(
     name: str, forward: Callable[[], torch.Tensor], amounts: Amounts
-) -> tuple[Piece, Piece]:
+) -> tuple[TimedPiece, TimedPiece]:
     """Return forward and backward as two pieces, the second of which comes after the first."""
     outputs: list[torch.Tensor] = []
 
@@ -197,10 +197,10 @@ def _passes(
         watch.stop()
 
     terms = amounts.terms()
-    return Piece(f"{name} forward", terms, ahead), Piece(f"{name} backward", terms, back)
+    return TimedPiece(f"{name} forward", terms, ahead), TimedPiece(f"{name} backward", terms, back)
 
 
-def _update(stages: Sequence[ModuleStage], alone: Alone) -> Piece:
+def _update(stages: Sequence[ModuleStage], alone: Alone) -> TimedPiece:
     """Return all that a step does once with every gradient and weight that a rank holds."""
     modules = tuple((stage.wrapped, cast(HyperCommGrid, alone)) for stage in stages)
     parameters = trainable_parameters(modules)
@@ -218,4 +218,4 @@ def _update(stages: Sequence[ModuleStage], alone: Alone) -> Piece:
 
     numbers = sum(parameter.numel() for parameter in parameters)
     terms = {"step": 1, "module": len(modules), "tensor": len(parameters), "number": numbers}
-    return Piece("update", terms, run)
+    return TimedPiece("update", terms, run)

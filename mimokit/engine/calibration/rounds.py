@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.collectives import Collective, Ledger
-from mimokit.engine.calibration.pieces import Piece
+from mimokit.engine.calibration.pieces import TimedPiece
 from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE
 from mimokit.engine.steps import Step
 from mimokit.engine.training.monitor import PerformanceMonitor
@@ -32,7 +32,7 @@ EXECUTED_STEPS = 8
 
 
 def measure_round(
-    pieces: Sequence[Piece], collectives: Sequence[Collective], ranks: int
+    pieces: Sequence[TimedPiece], collectives: Sequence[Collective], ranks: int
 ) -> Round | None:
     """Go through all pieces while the first ranks are at work. Collective over the world.
 
@@ -62,7 +62,7 @@ def measure_round(
     return found
 
 
-def _go_round(pieces: Sequence[Piece], collectives: Sequence[Collective], ranks: int) -> Round:
+def _go_round(pieces: Sequence[TimedPiece], collectives: Sequence[Collective], ranks: int) -> Round:
     ledger, begun = Ledger(), []
     for _ in range(ROUNDS):
         begun.append(time.perf_counter())

@@ -19,7 +19,7 @@ from mimokit.planning.types import LayoutPlan
 
 
 @dataclass(frozen=True)
-class LaidOutModel:
+class ColocatedModel:
     """A model on its ranks, with all that a schedule needs to run it.
 
     Attributes:
@@ -91,7 +91,7 @@ def vision_language_provider(model_config: MimoParallelismConfig, seed: int) -> 
 
 def get_vlm_mimo_model_homogeneous(
     model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
-) -> LaidOutModel:
+) -> ColocatedModel:
     """Build a model whose modules all have the same sizes and share one grid. Collective.
 
     Raises:
@@ -102,7 +102,7 @@ def get_vlm_mimo_model_homogeneous(
 
 def get_vlm_mimo_model_colocated(
     model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
-) -> LaidOutModel:
+) -> ColocatedModel:
     """Build a model whose modules share all ranks with sizes of their own. Collective.
 
     Raises:
@@ -113,13 +113,13 @@ def get_vlm_mimo_model_colocated(
 
 def _lay_out(
     model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int, mode: str
-) -> LaidOutModel:
+) -> ColocatedModel:
     if plan.deployment_mode != mode:
         raise ValueError(f"The plan is {plan.deployment_mode}, not {mode}.")
     provided = vision_language_provider(model_config, seed).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
-    return LaidOutModel(
+    return ColocatedModel(
         plan=plan,
         model=provided.model,
         module_to_grid_map=provided.module_to_grid_map,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.colocated.model import LaidOutModel
+from mimokit.engine.colocated.model import ColocatedModel
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
@@ -27,7 +27,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.models.rng import random_state_of
 from mimokit.engine.parallel.gradients import get_module_to_grid_tuple, multimodule_no_sync
 from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.steps import Observer, Schedule, Step, exhaust
+from mimokit.engine.steps import Observer, Step, StepGenerator, exhaust
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Boundary:
 
 def forward_backward_no_pipelining(
     data_iterator: Iterator[Batch],
-    model: LaidOutModel,
+    model: ColocatedModel,
     num_microbatches: int,
     forward_only: bool = False,
     observe: Observer | None = None,
@@ -80,8 +80,8 @@ def forward_backward_no_pipelining(
 
 
 def forward_backward_steps(
-    data_iterator: Iterator[Batch], model: LaidOutModel, num_microbatches: int
-) -> Schedule[list[MicrobatchLoss]]:
+    data_iterator: Iterator[Batch], model: ColocatedModel, num_microbatches: int
+) -> StepGenerator[list[MicrobatchLoss]]:
     """Yield the steps of `forward_backward_no_pipelining`; DDP is told of the last micro-batch."""
     modules = get_module_to_grid_tuple(
         model.model, model.module_to_grid_map, model.language_module_name
@@ -95,8 +95,8 @@ def forward_backward_steps(
 
 
 def forward_steps(
-    data_iterator: Iterator[Batch], model: LaidOutModel, num_microbatches: int
-) -> Schedule[list[MicrobatchLoss]]:
+    data_iterator: Iterator[Batch], model: ColocatedModel, num_microbatches: int
+) -> StepGenerator[list[MicrobatchLoss]]:
     """Yield the steps of the forward half alone."""
     losses = []
     for microbatch in range(num_microbatches):
@@ -108,8 +108,8 @@ def forward_steps(
 
 
 def _microbatch(
-    data_iterator: Iterator[Batch], model: LaidOutModel, microbatch: int
-) -> Schedule[MicrobatchLoss]:
+    data_iterator: Iterator[Batch], model: ColocatedModel, microbatch: int
+) -> StepGenerator[MicrobatchLoss]:
     batch, boundaries, logits = yield from forward_microbatch(data_iterator, model, microbatch)
     loss, tokens = yield from _loss(batch, logits, model, microbatch)
     if loss.requires_grad:
@@ -135,8 +135,8 @@ def _backward(output: torch.Tensor, gradient: torch.Tensor | None) -> None:
 
 
 def forward_microbatch(
-    data_iterator: Iterator[Batch], model: LaidOutModel, microbatch: int
-) -> Schedule[tuple[Batch, dict[str, _Boundary], torch.Tensor]]:
+    data_iterator: Iterator[Batch], model: ColocatedModel, microbatch: int
+) -> StepGenerator[tuple[Batch, dict[str, _Boundary], torch.Tensor]]:
     """Yield the steps from reading to logits.
 
     Returns:
@@ -158,7 +158,7 @@ def forward_microbatch(
     return text, boundaries, _language_forward(model, text, embeddings)
 
 
-def _within_loaded(model: LaidOutModel, *modules: str) -> tuple[int, int]:
+def _within_loaded(model: ColocatedModel, *modules: str) -> tuple[int, int]:
     """Return this rank's samples of modules, counted within what the rank has read.
 
     Of several modules the samples of one contain those of the others.
@@ -171,8 +171,8 @@ def _within_loaded(model: LaidOutModel, *modules: str) -> tuple[int, int]:
 
 
 def _encode(
-    model: LaidOutModel, name: str, inputs: Batch, microbatch: int
-) -> Schedule[_Boundary | None]:
+    model: ColocatedModel, name: str, inputs: Batch, microbatch: int
+) -> StepGenerator[_Boundary | None]:
     """Yield the steps of an encoder; its result is None where the modality is absent.
 
     That is so where no sample of this rank's gather group has any: its ranks agree on it.
@@ -196,8 +196,8 @@ def _encode(
 
 
 def _encoder_rows(
-    model: LaidOutModel, name: str, inputs: Batch, microbatch: int
-) -> Schedule[torch.Tensor]:
+    model: ColocatedModel, name: str, inputs: Batch, microbatch: int
+) -> StepGenerator[torch.Tensor]:
     """Yield the forward of an encoder over this rank's items: [rows, width], none for no items."""
     if not int(inputs[ITEMS].sum()):
         width = model.model.language_model.config.hidden_size
@@ -211,7 +211,7 @@ def _encoder_rows(
 
 
 def _language_forward(
-    model: LaidOutModel, text: Batch, embeddings: dict[str, torch.Tensor]
+    model: ColocatedModel, text: Batch, embeddings: dict[str, torch.Tensor]
 ) -> torch.Tensor:
     mimo = model.model
     check_words(
@@ -239,8 +239,8 @@ def _causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
 
 
 def _loss(
-    batch: Batch, logits: torch.Tensor, model: LaidOutModel, microbatch: int
-) -> Schedule[tuple[torch.Tensor, int]]:
+    batch: Batch, logits: torch.Tensor, model: ColocatedModel, microbatch: int
+) -> StepGenerator[tuple[torch.Tensor, int]]:
     yield Step("loss", model.language_module_name, microbatch)
     group = model.pg_collections[model.language_module_name].tp
     losses = vocab_parallel_cross_entropy(logits, batch["labels"], group)

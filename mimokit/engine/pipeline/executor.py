@@ -12,12 +12,12 @@ from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.device import rank_device
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
 from mimokit.engine.pipeline.stages import PipelineStage
-from mimokit.engine.steps import Schedule, Step
+from mimokit.engine.steps import Step, StepGenerator
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action, StageEdge
 
 FORWARD_KINDS = ("load", "receive-forward", "forward", "send-forward")
-LossOf = Callable[[torch.Tensor, Batch], None]
+LogitsObserver = Callable[[torch.Tensor, Batch], None]
 
 
 class Communicator(Protocol):
@@ -91,22 +91,24 @@ class StageExecutor:
         }
 
     @property
-    def held(self) -> Mapping[int, Microbatch]:
+    def in_flight(self) -> Mapping[int, Microbatch]:
         """What is kept of every micro-batch that is under way."""
-        return self._stage.held
+        return self._stage.in_flight
 
-    def run(self, actions: Sequence[Action], look: LossOf | None = None) -> Schedule[None]:
+    def run(
+        self, actions: Sequence[Action], observe_logits: LogitsObserver | None = None
+    ) -> StepGenerator[None]:
         """Yield a step before each action and do it; what was sent has arrived at the end.
 
         Args:
             actions: those before gradients are reduced, in the plan's order.
-            look: sees logits and batch of every micro-batch at the end of the language model,
-                in place of a loss.
+            observe_logits: sees logits and batch of every micro-batch at the end of the language
+                model, in place of a loss.
 
         Raises:
             RuntimeError: an action failed; stage, micro-batch and action are noted on the error.
         """
-        self._look = look
+        self._observe_logits = observe_logits
         stage = self.model.stage.name
         for action in actions:
             yield Step(action.kind, stage, action.microbatch)
@@ -118,7 +120,7 @@ class StageExecutor:
         yield Step("wait", stage)
         self.model.communicator.wait()
         self._read(self.model.pipeline.schedule.num_microbatches)
-        self._stage.held.clear()
+        self._stage.in_flight.clear()
 
     def _where(self, action: Action) -> str:
         stage = self.model.pipeline.graph.stages[self.model.stage_index]
@@ -151,27 +153,27 @@ class StageExecutor:
 
     def _forward(self, action: Action) -> None:
         assert action.microbatch is not None
-        held, stage = self._stage.forward_one_chunk(action.microbatch), self.model.stage
-        assert held.output is not None
-        batch = held.given.batch
-        self.tokens += stage.tokens(held.output, batch)
+        state, stage = self._stage.forward_one_chunk(action.microbatch), self.model.stage
+        assert state.output is not None
+        batch = state.given.batch
+        self.tokens += stage.tokens(state.output, batch)
         if batch is None:
             return
-        if self._look is not None:
-            if stage.ends and held.output.logits is not None:
-                self._look(held.output.logits, batch)
+        if self._observe_logits is not None:
+            if stage.ends and state.output.logits is not None:
+                self._observe_logits(state.output.logits, batch)
             return
-        self._lose(held, stage.loss(held.output, batch))
+        self._lose(state, stage.loss(state.output, batch))
 
-    def _lose(self, held: Microbatch, found: tuple[torch.Tensor, int] | None) -> None:
+    def _lose(self, state: Microbatch, found: tuple[torch.Tensor, int] | None) -> None:
         if found is not None:
-            held.loss, held.num_tokens = found
-            self.loss_sum += float(held.loss.detach())
-            self.num_tokens += held.num_tokens
+            state.loss, state.num_tokens = found
+            self.loss_sum += float(state.loss.detach())
+            self.num_tokens += state.num_tokens
 
     def _send_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        output = self.held[microbatch].output
+        output = self.in_flight[microbatch].output
         assert output is not None
         tensors = [output.tensor.detach(), *_counts(output.counts), *output.integers]
         self._send(tensors, edge, microbatch, 0)
@@ -188,7 +190,7 @@ class StageExecutor:
     def _send_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
         gradient = self._stage.gradient(microbatch, edge)
-        counts = self.held[microbatch].given.counts[edge.index]
+        counts = self.in_flight[microbatch].given.counts[edge.index]
         self._send([gradient, *_counts(counts)], edge, microbatch, 1)
 
     def _send(

@@ -64,13 +64,13 @@ class PipelineStageMultimodality:
 
     Attributes:
         modal_type: text, audio, vision or packing.
-        held: micro-batch -> what is kept of it.
+        in_flight: micro-batch -> what is kept of it.
     """
 
     def __init__(self, pipeline: PipelinePlan, stage_index: int, stage: PipelineStage) -> None:
         self.stage = stage
         self.modal_type = modal_type(pipeline, stage_index)
-        self.held: dict[int, Microbatch] = {}
+        self.in_flight: dict[int, Microbatch] = {}
         self._index = stage_index
         self._incoming = pipeline.graph.incoming[stage_index]
         self._work = pipeline.schedule.work
@@ -117,12 +117,12 @@ class PipelineStageMultimodality:
         if missing := self.missing(microbatch):
             names = ", ".join(repr(edge.modality) for edge in missing)
             raise RuntimeError(f"Micro-batch {microbatch} still waits for {names}.")
-        held = self._of(microbatch)
+        state = self._of(microbatch)
         # What has no backward keeps nothing for one.
         trained = bool(self._work.backward[self._index, microbatch])
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-            held.output = self.stage.forward(held.given)
-        return held
+            state.output = self.stage.forward(state.given)
+        return state
 
     def take_gradient(self, microbatch: int, gradient: torch.Tensor) -> None:
         """Keep the gradient of the output that came back over one edge."""
@@ -130,18 +130,18 @@ class PipelineStageMultimodality:
 
     def backward_one_chunk(self, microbatch: int) -> None:
         """Run one backward for all branches, from a loss, what came back from behind, or both."""
-        held = self._of(microbatch)
-        assert held.output is not None
-        output = held.output.tensor
+        state = self._of(microbatch)
+        assert state.output is not None
+        output = state.output.tensor
         roots: dict[torch.Tensor, torch.Tensor | None] = {}
-        if held.loss is not None and held.loss.requires_grad:
-            roots[held.loss] = None
-        if output.requires_grad and (held.loss is None or held.gradients):
-            roots[output] = sum(held.gradients[1:], held.gradients[0])
+        if state.loss is not None and state.loss.requires_grad:
+            roots[state.loss] = None
+        if output.requires_grad and (state.loss is None or state.gradients):
+            roots[output] = sum(state.gradients[1:], state.gradients[0])
         if roots:
             torch.autograd.backward(list(roots), list(roots.values()))
         # Only the gradients of what came in are needed from here on.
-        held.output, held.loss, held.gradients = None, None, []
+        state.output, state.loss, state.gradients = None, None, []
 
     def gradient(self, microbatch: int, edge: StageEdge) -> torch.Tensor:
         """Return a branch's own part of the gradient."""
@@ -151,4 +151,4 @@ class PipelineStageMultimodality:
         return branch.grad
 
     def _of(self, microbatch: int) -> Microbatch:
-        return self.held.setdefault(microbatch, Microbatch(StageInput(None, {}, {})))
+        return self.in_flight.setdefault(microbatch, Microbatch(StageInput(None, {}, {})))

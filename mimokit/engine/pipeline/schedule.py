@@ -10,7 +10,7 @@ from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.pipeline.executor import StageExecutor, before_reduction, forward_only
 from mimokit.engine.pipeline.model import HeterogeneousModel
-from mimokit.engine.steps import Observer, Schedule, exhaust
+from mimokit.engine.steps import Observer, StepGenerator, exhaust
 
 
 def forward_backward_1f1b_with_multimodule_communicator(
@@ -51,7 +51,7 @@ def forward_backward_1f1b_with_multimodule_communicator(
 
 def forward_backward_steps(
     data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
-) -> Schedule[list[MicrobatchLoss]]:
+) -> StepGenerator[list[MicrobatchLoss]]:
     """Yield the steps of a forward and a backward of all micro-batches."""
     executor = StageExecutor(model, data_iterator)
     # Gradients are summed over micro-batches here, and over replicas when they are finalized.
@@ -61,7 +61,7 @@ def forward_backward_steps(
 
 def forward_steps(
     data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
-) -> Schedule[list[MicrobatchLoss]]:
+) -> StepGenerator[list[MicrobatchLoss]]:
     """Yield the steps of the forward half alone."""
     executor = StageExecutor(model, data_iterator)
     with torch.no_grad():

@@ -18,7 +18,7 @@ from mimokit.engine.pipeline.messages import Message
 from mimokit.engine.pipeline.model import HeterogeneousModel
 from mimokit.engine.pipeline.stages import split_integers
 from mimokit.engine.stepper.source_lines import calling_line
-from mimokit.engine.training.modes import Layout
+from mimokit.engine.training.modes import RankModel
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper import Crossing, Piece
@@ -36,16 +36,16 @@ class Watcher:
         executor: of the step that is being done, None where there is none.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, model: RankModel) -> None:
         self.pieces: list[Piece] = []
         self.microbatch: int | None = None
         self.executor: StageExecutor | None = None
-        self._layout = layout
+        self._model = model
         self._rank = dist.get_rank()
-        if isinstance(layout, HeterogeneousModel):
-            layout.mailbox.listeners.append(self._on_message)
+        if isinstance(model, HeterogeneousModel):
+            model.mailbox.listeners.append(self._on_message)
         else:
-            for bridge in layout.bridges.values():
+            for bridge in model.bridges.values():
                 bridge.listeners.append(_BridgeWatch(self, bridge))
 
     def take(self) -> tuple[Piece, ...]:
@@ -54,9 +54,9 @@ class Watcher:
         return taken
 
     def _on_message(self, message: Message) -> None:
-        layout = cast(HeterogeneousModel, self._layout)
-        crossing = self._crossing(layout, message)
-        rows, counts = _rows_of(layout, message, crossing)
+        model = cast(HeterogeneousModel, self._model)
+        crossing = self._crossing(model, message)
+        rows, counts = _rows_of(model, message, crossing)
         self.pieces.append(
             Piece(
                 crossing=crossing,
@@ -64,19 +64,19 @@ class Watcher:
                 shape=tuple(rows.shape),
                 bytes=rows.nbytes,
                 prints=prints_of(rows, counts),
-                held=self._held(layout, message, crossing) if message.sent else None,
+                held=self._held(model, message, crossing) if message.sent else None,
                 code=calling_line(*_HIDDEN),
             )
         )
 
-    def _crossing(self, layout: HeterogeneousModel, message: Message) -> Crossing:
+    def _crossing(self, model: HeterogeneousModel, message: Message) -> Crossing:
         """Say which planned crossing a message is; one of no samples where there is none."""
-        tag, pipeline = message.tag, layout.pipeline
+        tag, pipeline = message.tag, model.pipeline
         kind = "send-backward" if tag.direction else "send-forward"
         edge = pipeline.graph.edges[tag.edge]
         action = Action(kind, edge.source, tag.microbatch, tag.edge)  # type: ignore[arg-type]
         ends = (self._rank, message.peer) if message.sent else (message.peer, self._rank)
-        for crossing, split in edge_crossings(layout.plan, pipeline, action):
+        for crossing, split in edge_crossings(model.plan, pipeline, action):
             if (crossing.source_rank, crossing.destination_rank, split) == (*ends, tag.split):
                 return crossing
         source, destination = (
@@ -85,27 +85,27 @@ class Watcher:
         return Crossing(source, destination, bool(tag.direction), tag.microbatch, *ends, 0, 0)
 
     def _held(
-        self, layout: HeterogeneousModel, message: Message, crossing: Crossing
+        self, model: HeterogeneousModel, message: Message, crossing: Crossing
     ) -> tuple[str, ...] | None:
         """Return the fingerprints of what this rank holds for the samples of a crossing."""
-        held = self.executor.held.get(crossing.microbatch) if self.executor is not None else None
-        if held is None:
+        if self.executor is None or crossing.microbatch not in self.executor.in_flight:
             return None
+        state = self.executor.in_flight[crossing.microbatch]
         if crossing.backward:
             edge = message.tag.edge
-            tensor, counts = held.given.hidden[edge].grad, held.given.counts[edge]
+            tensor, counts = state.given.hidden[edge].grad, state.given.counts[edge]
         else:
-            assert held.output is not None
-            tensor, counts = held.output.tensor, held.output.counts
+            assert state.output is not None
+            tensor, counts = state.output.tensor, state.output.counts
         assert tensor is not None
-        first, last = layout.plan.batch.modules[layout.stage.name].samples[self._rank]
+        first, last = model.plan.batch.modules[model.stage.name].samples[self._rank]
         if len(counts) != last - first:
             return prints_of(tensor, ())
         return prints_of(tensor, counts)[crossing.start - first : crossing.stop - first]
 
 
 def _rows_of(
-    layout: HeterogeneousModel, message: Message, crossing: Crossing
+    model: HeterogeneousModel, message: Message, crossing: Crossing
 ) -> tuple[torch.Tensor, list[int]]:
     """Return the rows of a message, and how many each sample has where that is known."""
     if crossing.source == crossing.destination:
@@ -114,7 +114,7 @@ def _rows_of(
     if len(message.tensors) == 1:
         return message.tensors[0], []
     counts, rows = message.tensors[:2]  # then other kinds of rows, counted behind these
-    batch = layout.plan.batch.modules
+    batch = model.plan.batch.modules
     samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
     first = (
         crossing.start
@@ -157,7 +157,7 @@ class _BridgeWatch:
         backward: bool,
         code: str,
     ) -> None:
-        watcher, plan = self._watcher, self._watcher._layout.plan
+        watcher, plan = self._watcher, self._watcher._model.plan
         assert watcher.microbatch is not None
         rank = watcher._rank
         module = self._bridge.plan.destination if backward else self._bridge.plan.source
@@ -174,7 +174,7 @@ class _BridgeWatch:
                     watcher.pieces.append(_piece(crossing, sent, parts, samples, code))
 
     def _held_by(self, module: str) -> range:
-        return range(*self._watcher._layout.plan.batch.modules[module].samples[self._watcher._rank])
+        return range(*self._watcher._model.plan.batch.modules[module].samples[self._watcher._rank])
 
     def _base(self) -> int:
         """Return the first sample that the gather group holds together."""

@@ -14,11 +14,11 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
-from mimokit.engine.groups import close_groups_since, open_groups
+from mimokit.engine.device import close_groups_since, open_groups
 from mimokit.engine.stepper.recorder import Watcher
 from mimokit.engine.stepper.source_lines import code_to_come
 from mimokit.engine.stepper.tensors import executor_of, tensors_of
-from mimokit.engine.steps import Schedule, Step
+from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.training.loop import StepResult, prepare, training_step
 from mimokit.planning.stepper import PlannedStep, clock_of
 from mimokit.planning.stepper.records import StepRecord, TensorFacts
@@ -57,10 +57,10 @@ class RankSession:
         self.clock = clock_of(plan)
         self._rank = dist.get_rank()
         self._world = dist.group.WORLD
-        self._watcher = Watcher(self.state.layout)
+        self._watcher = Watcher(self.state.model)
         self._keep = keep
         self._kept: OrderedDict[int, dict[str, _Kept]] = OrderedDict()
-        self._schedule: Schedule[StepResult] = training_step(self.state)
+        self._schedule: StepGenerator[StepResult] = training_step(self.state)
         self._pending: Step | None = None
 
     @property
@@ -100,7 +100,7 @@ class RankSession:
         pending = self._pending
         if pending is not None and _same(planned, pending):
             return True
-        language = self.state.layout.language_module_name
+        language = self.state.model.language_module_name
         if planned.action is None and planned.module not in (None, language):
             return False
         words = "nothing more" if pending is None else str(_in_words(pending))

@@ -14,13 +14,13 @@ from typing import Any
 
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.stepper.tensors import frames_of
-from mimokit.engine.steps import Schedule
+from mimokit.engine.steps import StepGenerator
 
 PACKAGE = Path(__file__).parents[2]
 MOST_LINES = 12
 
 
-def code_to_come(schedule: Schedule[Any]) -> str:
+def code_to_come(schedule: StepGenerator[Any]) -> str:
     """Return what a suspended schedule does next: "file:number" and the lines up to the next stop.
 
     Of the executor of a pipeline that is the method of the action.
@@ -30,7 +30,7 @@ def code_to_come(schedule: Schedule[Any]) -> str:
         return ""
     frame = frames[-1]
     owner, action = frame.f_locals.get("self"), frame.f_locals.get("action")
-    if isinstance(owner, StageExecutor) and action is not None and "look" in frame.f_locals:
+    if isinstance(owner, StageExecutor) and action is not None and "actions" in frame.f_locals:
         code = owner._do[action.kind].__code__
         return _block(code, code.co_firstlineno)
     return _block(frame.f_code, frame.f_lineno)

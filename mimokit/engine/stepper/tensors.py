@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from mimokit.engine.pipeline.executor import StageExecutor
-from mimokit.engine.steps import Schedule
+from mimokit.engine.steps import StepGenerator
 
 WALKED = ("mimokit.engine.colocated.schedule", "mimokit.engine.pipeline")
 """Whose dataclasses are looked into; the model and the training state are not."""
 _DEEPEST = 6
 
 
-def frames_of(schedule: Schedule[Any]) -> list[FrameType]:
+def frames_of(schedule: StepGenerator[Any]) -> list[FrameType]:
     """Return the frames in which a suspended schedule stands, the outermost first."""
     frames: list[FrameType] = []
     generator: Any = schedule
@@ -27,7 +27,7 @@ def frames_of(schedule: Schedule[Any]) -> list[FrameType]:
     return frames
 
 
-def executor_of(schedule: Schedule[Any]) -> StageExecutor | None:
+def executor_of(schedule: StepGenerator[Any]) -> StageExecutor | None:
     """Return the executor that a suspended schedule stands in, if any."""
     for frame in frames_of(schedule):
         owner = frame.f_locals.get("self")
@@ -36,7 +36,7 @@ def executor_of(schedule: Schedule[Any]) -> StageExecutor | None:
     return None
 
 
-def tensors_of(schedule: Schedule[Any]) -> dict[str, torch.Tensor]:
+def tensors_of(schedule: StepGenerator[Any]) -> dict[str, torch.Tensor]:
     """Return the tensors in a suspended schedule's variables, each once.
 
     Named by variable, then by field, key or index, joined by dots; gradients of leaves end in
@@ -47,7 +47,7 @@ def tensors_of(schedule: Schedule[Any]) -> dict[str, torch.Tensor]:
     for frame in frames_of(schedule):
         for name, value in frame.f_locals.items():
             if isinstance(value, StageExecutor):
-                name, value = "microbatch", value.held
+                name, value = "microbatch", value.in_flight
             for path, tensor in _walk(name, value, 0):
                 if id(tensor) not in seen:
                     seen.add(id(tensor))

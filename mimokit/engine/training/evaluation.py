@@ -12,7 +12,7 @@ from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
-from mimokit.engine.training.modes import Layout, mode_of
+from mimokit.engine.training.modes import RankModel, mode_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Evaluation:
 
 
 def evaluate(
-    layout: Layout, data: TrainingData, data_config: DataConfig, samples: int
+    model: RankModel, data: TrainingData, data_config: DataConfig, samples: int
 ) -> Evaluation:
     """Test the model where it lies, in its layout. Collective.
 
@@ -49,12 +49,12 @@ def evaluate(
     """
     if data.test is None:
         raise ValueError(f"The data {data.name!r} has no test set.")
-    batch_size = layout.plan.batch.global_batch_size
+    batch_size = model.plan.batch.global_batch_size
     batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
     sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
-    mode = mode_of(layout.plan)
-    iterator = mode.read(layout, sizes, data.test, data.collate_fn, 0)
-    language = layout.pg_collections.get(layout.language_module_name)
+    mode = mode_of(model.plan)
+    iterator = mode.read(model, sizes, data.test, data.collate_fn, 0)
+    language = model.pg_collections.get(model.language_module_name)
     totals = torch.zeros(5, dtype=torch.float64, device=rank_device())
 
     def count(logits: torch.Tensor, batch: Batch) -> None:
@@ -63,7 +63,7 @@ def evaluate(
         found = count_right(logits, batch["labels"], batch["loss_mask"], language.tp)
         totals += found / language.tp.size()
 
-    mode.look(layout, iterator, batches, count)
+    mode.observe_logits(model, iterator, batches, count)
     dist.all_reduce(totals)
     exact, tested, right, tokens, loss = totals.tolist()
     return Evaluation(

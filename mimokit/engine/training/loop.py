@@ -17,8 +17,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
-from mimokit.engine.device import rank_device
-from mimokit.engine.groups import close_groups_since, open_groups
+from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.parallel.gradients import (
     ModuleToGridTuple,
     clip_gradients,
@@ -28,9 +27,9 @@ from mimokit.engine.parallel.gradients import (
     zero_grad_buffer_for_multimodule,
 )
 from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
-from mimokit.engine.steps import Schedule, Step, exhaust, observed_by
+from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import Evaluation, evaluate
-from mimokit.engine.training.modes import Layout, mode_of
+from mimokit.engine.training.modes import RankModel, mode_of
 from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.tracer import Tracer
@@ -48,7 +47,7 @@ class DivergedError(ArithmeticError):
 class TrainingState:
     """All that one rank trains with."""
 
-    layout: Layout
+    model: RankModel
     modules: ModuleToGridTuple
     optimizer: MainGradAdamW
     data: TrainingData
@@ -77,10 +76,10 @@ class StepResult:
     stop: bool
 
 
-def build_model(plan: LayoutPlan, config: ExperimentConfig) -> Layout:
+def build_model(plan: LayoutPlan, config: ExperimentConfig) -> RankModel:
     """Build the model of a layout on this rank. Collective."""
-    layout: Layout = mode_of(plan).build(config.model, plan, config.runtime.seed)
-    return layout
+    model: RankModel = mode_of(plan).build(config.model, plan, config.runtime.seed)
+    return model
 
 
 def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> TrainingState:
@@ -88,9 +87,9 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
     # More threads than one fight over the cores that the other ranks of this machine need.
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
-    layout = build_model(plan, config)
+    model = build_model(plan, config)
     modules = tuple(
-        (module, layout.module_to_grid_map[name]) for name, module in layout.modules().items()
+        (module, model.module_to_grid_map[name]) for name, module in model.modules().items()
     )
     runtime = config.runtime
     optimizer = MainGradAdamW(
@@ -101,8 +100,8 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
         fused=True,
     )
     data = data_of(source, config)
-    iterator = mode_of(plan).read(layout, config.data, data.train, data.collate_fn, runtime.seed)
-    return TrainingState(layout, modules, optimizer, data, iterator, config)
+    iterator = mode_of(plan).read(model, config.data, data.train, data.collate_fn, runtime.seed)
+    return TrainingState(model, modules, optimizer, data, iterator, config)
 
 
 @contextlib.contextmanager
@@ -123,17 +122,17 @@ def prepared(
     close_groups_since(before)
 
 
-def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResult]:
+def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[StepResult]:
     """Yield the steps of one optimizer step: micro-batches, reduction, update.
 
     Gradients are reduced and scaled before the optimizer steps on them.
     """
     zero_grad_buffer_for_multimodule(state.modules)
-    layout = state.layout
-    run = mode_of(layout.plan).run
-    losses = yield from run(layout, state.iterator, state.config.data.num_microbatches)
+    model = state.model
+    run = mode_of(model.plan).run
+    losses = yield from run(model, state.iterator, state.config.data.num_microbatches)
     yield Step("grad-sync")
-    finalize_model_grads(state.modules, _counted_once(layout, losses))
+    finalize_model_grads(state.modules, _counted_once(model, losses))
     norm = global_gradient_norm(state.modules)
     _check_finite(norm, state)
     yield Step("optimizer")
@@ -142,7 +141,7 @@ def training_step(state: TrainingState, stop: bool = False) -> Schedule[StepResu
     state.optimizer.step()
     state.iteration += 1
     yield Step("report")
-    return _reduce(layout, losses, norm, stop)
+    return _reduce(model, losses, norm, stop)
 
 
 def _check_finite(norm: float, state: TrainingState) -> None:
@@ -160,23 +159,23 @@ def _check_finite(norm: float, state: TrainingState) -> None:
     )
 
 
-def _counted_once(layout: Layout, losses: list[MicrobatchLoss]) -> int:
+def _counted_once(model: RankModel, losses: list[MicrobatchLoss]) -> int:
     """Return the tokens of this rank if it speaks for its tensor-parallel group, else 0."""
-    group = layout.pg_collections.get(layout.loss_module_name)
+    group = model.pg_collections.get(model.loss_module_name)
     if group is None or group.tp.rank() > 0:
         return 0
     return sum(loss.num_tokens for loss in losses)
 
 
-def _reduce(layout: Layout, losses: list[MicrobatchLoss], norm: float, stop: bool) -> StepResult:
+def _reduce(model: RankModel, losses: list[MicrobatchLoss], norm: float, stop: bool) -> StepResult:
     """Add up what the ranks saw, each sample once: one all-reduce over the world.
 
     The tensor-parallel ranks of a module see the same samples, so each counts for its share.
     """
-    names = list(layout.plan.modules)
-    groups = layout.pg_collections
+    names = list(model.plan.modules)
+    groups = model.pg_collections
     share = {name: 1.0 / groups[name].tp.size() if name in groups else 0.0 for name in names}
-    own = share[layout.loss_module_name]
+    own = share[model.loss_module_name]
     counted = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in names}
     values = [
         float(stop),
@@ -230,7 +229,7 @@ def _train(
     tracer: Tracer | None,
 ) -> list[dict[str, Any]]:
     monitor = create_performance_monitor(
-        config.model, config.runtime, state.layout.module_to_grid_map
+        config.model, config.runtime, state.model.module_to_grid_map
     )
     iteration = 0
     with profiler(config.runtime) as profile:
@@ -265,7 +264,7 @@ def _iterate(
         tracer.end_iteration(iteration)
     sample: dict[str, Any] = {"iteration": iteration}
     if monitor is not None:
-        data, plan = state.config.data, state.layout.plan
+        data, plan = state.config.data, state.model.plan
         samples = plan.batch.global_batch_size * data.num_microbatches
         sample = monitor.end_step(
             iteration,
@@ -284,7 +283,7 @@ def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Eva
     """Test on held-out samples, if the data has any, and stream the result from rank 0."""
     if state.data.test is None:
         return None
-    result = evaluate(state.layout, state.data, state.config.data, samples)
+    result = evaluate(state.model, state.data, state.config.data, samples)
     if dist.get_rank() == 0:
         emit(
             {

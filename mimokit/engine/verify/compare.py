@@ -60,7 +60,7 @@ def compare_on_rank(
 
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
     """Refuse to compare a part and call it the whole."""
-    mine = {name: list(named_parameters(m)) for name, m in state.layout.modules().items()}
+    mine = {name: list(named_parameters(m)) for name, m in state.model.modules().items()}
     held: list[dict[str, list[str]]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(held, mine)
     for module, whole in expected.weights.items():
@@ -75,8 +75,8 @@ def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     result = exhaust(training_step(state))
     gradients, weights = {}, {}
-    for name, module in state.layout.modules().items():
-        group = state.layout.pg_collections[name].tp
+    for name, module in state.model.modules().items():
+        group = state.model.pg_collections[name].tp
         gradients[name] = largest_difference(
             local_gradients(module), expected.gradients[name], module, group
         )
