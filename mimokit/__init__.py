@@ -5,106 +5,99 @@ Names are loaded when they are first used, so that `import mimokit` is quick eve
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.architecture import from_hf, load_model
-    from mimokit.architecture.parallel_sizes import ParallelSizes
-    from mimokit.config import (
-        ConfigError,
-        DataConfig,
-        ExperimentConfig,
-        MimoParallelismConfig,
-        ModuleArchitecture,
-        ModuleParallelismConfig,
-        RuntimeConfig,
-        check_runnable,
-        load_experiment_config,
-        load_preset,
-        preset_names,
+    from mimokit import (
+        analysis as analysis,
     )
-    from mimokit.experiment.calibration import calibrate
-    from mimokit.layout_search import Constraints, search
+    from mimokit import (
+        architecture as architecture,
+    )
+    from mimokit import (
+        charts as charts,
+    )
+    from mimokit import (
+        cli as cli,
+    )
+    from mimokit import (
+        cluster as cluster,
+    )
+    from mimokit import (
+        config as config,
+    )
+    from mimokit import (
+        engine as engine,
+    )
+    from mimokit import (
+        experiment as experiment,
+    )
+    from mimokit import (
+        interop as interop,
+    )
+    from mimokit import (
+        layout_search as layout_search,
+    )
+    from mimokit import (
+        planning as planning,
+    )
+    from mimokit import (
+        prediction as prediction,
+    )
+    from mimokit.architecture import from_hf as from_hf
+    from mimokit.architecture import load_model as load_model
+    from mimokit.architecture.parallel_sizes import ParallelSizes as ParallelSizes
+    from mimokit.config import (
+        ConfigError as ConfigError,
+    )
+    from mimokit.config import (
+        DataConfig as DataConfig,
+    )
+    from mimokit.config import (
+        ExperimentConfig as ExperimentConfig,
+    )
+    from mimokit.config import (
+        MimoParallelismConfig as MimoParallelismConfig,
+    )
+    from mimokit.config import (
+        ModuleArchitecture as ModuleArchitecture,
+    )
+    from mimokit.config import (
+        ModuleParallelismConfig as ModuleParallelismConfig,
+    )
+    from mimokit.config import (
+        RuntimeConfig as RuntimeConfig,
+    )
+    from mimokit.config import (
+        check_runnable as check_runnable,
+    )
+    from mimokit.config import (
+        load_experiment_config as load_experiment_config,
+    )
+    from mimokit.config import (
+        load_preset as load_preset,
+    )
+    from mimokit.config import (
+        preset_names as preset_names,
+    )
+    from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.layout_search import Constraints as Constraints
+    from mimokit.layout_search import search as search
     from mimokit.planning.layout import plan as plan
-    from mimokit.prediction import EncoderInput, Layout, Workload, predict
-    from mimokit.prediction.hardware import load_hardware
-
-_HOMES = {
-    "ConfigError": "mimokit.config",
-    "Constraints": "mimokit.layout_search",
-    "DataConfig": "mimokit.config",
-    "EncoderInput": "mimokit.prediction",
-    "ExperimentConfig": "mimokit.config",
-    "Layout": "mimokit.prediction",
-    "MimoParallelismConfig": "mimokit.config",
-    "ModuleArchitecture": "mimokit.config",
-    "ModuleParallelismConfig": "mimokit.config",
-    "ParallelSizes": "mimokit.architecture.parallel_sizes",
-    "RuntimeConfig": "mimokit.config",
-    "Workload": "mimokit.prediction",
-    "calibrate": "mimokit.experiment.calibration",
-    "check_runnable": "mimokit.config",
-    "from_hf": "mimokit.architecture",
-    "load_experiment_config": "mimokit.config",
-    "load_hardware": "mimokit.prediction.hardware",
-    "load_model": "mimokit.architecture",
-    "load_preset": "mimokit.config",
-    "plan": "mimokit.planning",
-    "predict": "mimokit.prediction",
-    "preset_names": "mimokit.config",
-    "search": "mimokit.layout_search",
-}
-
-__all__ = [
-    "ConfigError",
-    "Constraints",
-    "DataConfig",
-    "EncoderInput",
-    "ExperimentConfig",
-    "Layout",
-    "MimoParallelismConfig",
-    "ModuleArchitecture",
-    "ModuleParallelismConfig",
-    "ParallelSizes",
-    "RuntimeConfig",
-    "Workload",
-    "calibrate",
-    "check_runnable",
-    "from_hf",
-    "load_experiment_config",
-    "load_hardware",
-    "load_model",
-    "load_preset",
-    "plan",
-    "predict",
-    "preset_names",
-    "search",
-]
-
-_ROOMS = (
-    "analysis",
-    "architecture",
-    "charts",
-    "cli",
-    "cluster",
-    "config",
-    "engine",
-    "experiment",
-    "interop",
-    "layout_search",
-    "planning",
-    "prediction",
-)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name in _ROOMS:
-        return import_module(f"mimokit.{name}")
-    raise AttributeError(f"module 'mimokit' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    from mimokit.prediction import (
+        EncoderInput as EncoderInput,
+    )
+    from mimokit.prediction import (
+        Layout as Layout,
+    )
+    from mimokit.prediction import (
+        Workload as Workload,
+    )
+    from mimokit.prediction import (
+        predict as predict,
+    )
+    from mimokit.prediction.hardware import load_hardware as load_hardware
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import grimp
 import networkx
-import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
@@ -43,22 +43,28 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     assert not new
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import mimokit",
-        "import mimokit.planning.rank_map",
-        "import mimokit; mimokit.plan('preset:llava_7b_colocated').to_json()",
-        "import mimokit.cli.main",
-    ],
-)
-def test_the_plan_half_is_light(statement: str) -> None:
-    heavy = "{'torch', 'megatron', 'pandas', 'ipyparallel', 'altair', 'IPython'}"
-    check = f"{statement}\nimport sys; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "[]"
+LIGHT = """
+import json, sys
+import mimokit, mimokit.cli.main, mimokit.engine
+mimokit.plan("preset:llava_7b_colocated").to_json()
+heavy = {"torch", "megatron", "pandas", "altair", "ipyparallel", "IPython"}
+loaded = [sorted(heavy & set(sys.modules))]
+sys.path.insert(0, sys.argv[1])
+import pandas
+loaded.append(sorted(heavy & set(sys.modules)))
+print(json.dumps(loaded))
+"""
+
+
+def test_the_plan_half_is_light(tmp_path: Path) -> None:
+    """One fresh process imports mimokit, plans and loads the command line.
+
+    Then it imports an empty file named pandas, which the same check must report.
+    """
+    tmp_path.joinpath("pandas.py").touch()
+    command = [sys.executable, "-c", LIGHT, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert json.loads(done.stdout) == [[], ["pandas"]]
 
 
 def test_the_pins_for_pip_and_conda_agree() -> None:

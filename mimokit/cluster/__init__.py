@@ -6,41 +6,27 @@ that needs ipyparallel is loaded on first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mimokit.cluster.rank import emit, should_stop
+from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.cluster.cluster import EngineCluster
-    from mimokit.cluster.errors import ClusterError, RankDied, RankError, RunAborted
-    from mimokit.cluster.run import ClusterRun
-    from mimokit.cluster.sample_log import Sample
-
-__all__ = [
-    "ClusterError",
-    "ClusterRun",
-    "EngineCluster",
-    "RankDied",
-    "RankError",
-    "RunAborted",
-    "Sample",
-    "emit",
-    "should_stop",
-]
-
-_HOMES = {
-    "EngineCluster": "cluster",
-    "ClusterRun": "run",
-    "Sample": "sample_log",
-    "ClusterError": "errors",
-    "RankDied": "errors",
-    "RankError": "errors",
-    "RunAborted": "errors",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    from mimokit.cluster.cluster import EngineCluster as EngineCluster
+    from mimokit.cluster.errors import (
+        ClusterError as ClusterError,
+    )
+    from mimokit.cluster.errors import (
+        RankDied as RankDied,
+    )
+    from mimokit.cluster.errors import (
+        RankError as RankError,
+    )
+    from mimokit.cluster.errors import (
+        RunAborted as RunAborted,
+    )
+    from mimokit.cluster.rank import emit as emit
+    from mimokit.cluster.rank import should_stop as should_stop
+    from mimokit.cluster.run import ClusterRun as ClusterRun
+    from mimokit.cluster.sample_log import Sample as Sample
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -5,47 +5,30 @@ Names are loaded when first used: planning from the command line needs neither a
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.config.evaluations import Evaluations
-    from mimokit.experiment.calibration import calibrate
-    from mimokit.experiment.run import TrainingResult, TrainingRun, train
-    from mimokit.experiment.snapshot import StepSnapshot
-    from mimokit.experiment.stepper import Stepper, StepperError
-    from mimokit.experiment.verification import VerificationReport, verify
-
-__all__ = [
-    "Evaluations",
-    "StepSnapshot",
-    "Stepper",
-    "StepperError",
-    "TrainingResult",
-    "TrainingRun",
-    "VerificationReport",
-    "calibrate",
-    "train",
-    "verify",
-]
-
-_HOME = {
-    "Evaluations": "mimokit.config.evaluations",
-    "StepSnapshot": "mimokit.experiment.snapshot",
-    "Stepper": "mimokit.experiment.stepper",
-    "StepperError": "mimokit.experiment.stepper",
-    "TrainingResult": "mimokit.experiment.run",
-    "TrainingRun": "mimokit.experiment.run",
-    "VerificationReport": "mimokit.experiment.verification",
-    "calibrate": "mimokit.experiment.calibration",
-    "train": "mimokit.experiment.run",
-    "verify": "mimokit.experiment.verification",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value  # over the submodule of the same name
-    return value
+    from mimokit.config.evaluations import Evaluations as Evaluations
+    from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.run import (
+        TrainingResult as TrainingResult,
+    )
+    from mimokit.experiment.run import (
+        TrainingRun as TrainingRun,
+    )
+    from mimokit.experiment.run import (
+        train as train,
+    )
+    from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
+    from mimokit.experiment.stepper import Stepper as Stepper
+    from mimokit.experiment.stepper import StepperError as StepperError
+    from mimokit.experiment.verification import (
+        VerificationReport as VerificationReport,
+    )
+    from mimokit.experiment.verification import (
+        verify as verify,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -6,45 +6,19 @@ not wait for widgets.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit_widgets.batch_split import BatchSplit
-    from mimokit_widgets.layout_planner import LayoutPlanner
-    from mimokit_widgets.live_monitor import LiveMonitor
-    from mimokit_widgets.pareto_view import ParetoView
-    from mimokit_widgets.rank_map import RankMap
-    from mimokit_widgets.stepper import StepperView, show_step
-    from mimokit_widgets.strips import show_strips
-    from mimokit_widgets.traffic_map import TrafficMap
-
-__all__ = [
-    "BatchSplit",
-    "LayoutPlanner",
-    "LiveMonitor",
-    "ParetoView",
-    "RankMap",
-    "StepperView",
-    "TrafficMap",
-    "show_step",
-    "show_strips",
-]
-
-_HOMES = {
-    "BatchSplit": "batch_split",
-    "LayoutPlanner": "layout_planner",
-    "LiveMonitor": "live_monitor",
-    "ParetoView": "pareto_view",
-    "RankMap": "rank_map",
-    "StepperView": "stepper",
-    "TrafficMap": "traffic_map",
-    "show_step": "stepper",
-    "show_strips": "strips",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'mimokit_widgets' has no attribute '{name}'")
+    from mimokit_widgets.batch_split import BatchSplit as BatchSplit
+    from mimokit_widgets.layout_planner import LayoutPlanner as LayoutPlanner
+    from mimokit_widgets.live_monitor import LiveMonitor as LiveMonitor
+    from mimokit_widgets.pareto_view import ParetoView as ParetoView
+    from mimokit_widgets.rank_map import RankMap as RankMap
+    from mimokit_widgets.stepper import StepperView as StepperView
+    from mimokit_widgets.stepper import show_step as show_step
+    from mimokit_widgets.strips import show_strips as show_strips
+    from mimokit_widgets.traffic_map import TrafficMap as TrafficMap
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

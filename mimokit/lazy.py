@@ -1,0 +1,62 @@
+"""Public names of a package that load on first use.
+
+A package writes its public names once, as imports for type checking:
+
+    if TYPE_CHECKING:
+        from mimokit.cluster.run import ClusterRun as ClusterRun
+    else:
+        __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
+
+Type checkers, editors and import graphs read these imports as ordinary code. At run time an import
+runs when its name is first used. `lazy_loader.attach_stub` does the same from a second file, a
+`.pyi`, but it rejects names of other packages and grimp does not read that file.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def lazy_names(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package.
+
+    A submodule that has the name of a public object would hide the object once it is imported, so
+    a package must not have one; `tests/test_faces.py` checks that.
+
+    Args:
+        package: `__name__` of the package.
+        file: `__file__` of the package. Its `if TYPE_CHECKING:` block lists the names as
+            `from module import name as name`; `from package import name as name` names a submodule.
+    """
+    homes = _imports_for_type_checking(Path(file).read_text(encoding="utf-8"))
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == package:
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(homes[name]), name)
+
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return load, listed, sorted(name for name, home in homes.items() if home != package)
+
+
+def _imports_for_type_checking(source: str) -> dict[str, str]:
+    """Return name -> module of the imports under `if TYPE_CHECKING:`."""
+    return {
+        alias.name: statement.module
+        for block in ast.parse(source).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and statement.module is not None
+        for alias in statement.names
+    }
