@@ -10,9 +10,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-Numbers = Any
-"""A number, or an array of numbers that broadcasts against the others."""
+Numbers = float | NDArray[Any]
+"""A number, or an array of numbers that broadcasts against the others.
+
+The elements of an array are int64 (sizes), bool (flags) or float64 (bytes, seconds).
+"""
 
 RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = 0, 1, 2
 RECOMPUTE_NAMES = ("none", "selective", "full")

@@ -102,4 +102,5 @@ def _language_ends(
 def padded_vocab(model: LanguageModel, tensor: Numbers) -> Numbers:
     """Return the rows of the embedding as Megatron pads them, for arrays of sizes too."""
     multiple = model.vocab_multiple * np.asarray(tensor)
-    return np.ceil(model.vocab / multiple) * multiple
+    rows: Numbers = np.ceil(model.vocab / multiple) * multiple
+    return rows

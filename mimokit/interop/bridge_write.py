@@ -108,7 +108,7 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
             f"layout is {layout.mode}; choose a heterogeneous one."
         )
     for name, sizes in layout.modules.items():
-        if sizes.tensor & (sizes.tensor - 1):
+        if int(sizes.tensor).bit_count() != 1:
             yield (
                 f"tensor_parallel of module '{name}' is {sizes.tensor}; it must be a power of two."
             )

@@ -126,10 +126,10 @@ class Scan:
                 for reason, broken in _shared_rules(tables, encoder.facts.name):
                     self._drop(valid, broken[which], reason)
             return valid
-        data = tables.language.sizes.data[which]
+        data = np.asarray(tables.language.sizes.data)[which]
         replicas = []
         for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
-            own = encoder.sizes.data[candidate]
+            own = np.asarray(encoder.sizes.data)[candidate]
             self._drop(valid, np.maximum(data, own) % np.minimum(data, own) != 0, UNEQUAL_REPLICAS)
             self._drop(valid, tables.samples[which] % own != 0, TOO_FEW_SAMPLES)
             replicas.append(own)
@@ -183,7 +183,7 @@ class Scan:
             return
         languages = chosen + batch.languages.start
         gpus = self._gpus(batch)[chosen].astype(np.float64)
-        scores = score(self.task.objective, seconds, memory, gpus)
+        scores = np.asarray(score(self.task.objective, seconds, memory, gpus))
         self.fitting += len(chosen)
         least = float(scores.min())
         self.best = least if self.best is None else min(self.best, least)
@@ -203,7 +203,7 @@ class Scan:
         )
 
     def _gpus(self, batch: Batch) -> NDArray[np.int64]:
-        ranks: NDArray[np.int64] = self.tables.language.sizes.ranks[batch.languages]
+        ranks: NDArray[np.int64] = np.asarray(self.tables.language.sizes.ranks)[batch.languages]
         if batch.mode == "heterogeneous":
             return ranks + encoder_ranks(self.tables, batch.encoders)
         return ranks
@@ -212,7 +212,7 @@ class Scan:
 def encoder_ranks(tables: Tables, chosen: tuple[int, ...]) -> int:
     """Return the ranks of all encoders together."""
     return sum(
-        int(encoder.sizes.ranks[candidate])
+        int(np.asarray(encoder.sizes.ranks)[candidate])
         for encoder, candidate in zip(tables.encoders, chosen, strict=True)
     )
 

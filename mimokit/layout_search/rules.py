@@ -40,7 +40,11 @@ def broken_rules(facts: ModuleFacts, sizes: ParallelSizes) -> Iterator[str]:
 
 
 def _kv_heads_broken(facts: ModuleFacts, sizes: ParallelSizes) -> Numbers:
-    return np.logical_and(facts.kv_heads % sizes.tensor != 0, sizes.tensor % facts.kv_heads != 0)
+    broken: Numbers = np.logical_and(
+        np.not_equal(facts.kv_heads % sizes.tensor, 0),
+        np.not_equal(sizes.tensor % facts.kv_heads, 0),
+    )
+    return broken
 
 
 def _widths_broken(facts: ModuleFacts, sizes: ParallelSizes) -> Numbers:

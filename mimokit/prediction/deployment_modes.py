@@ -134,7 +134,9 @@ def heterogeneous(
     sizes, count, step = language.sizes, language.micro_batches, language.step
     first, middle, last = (stage.total for stage in step.stages)
     slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
-    stage, crossing, memory = np.float64(0), np.float64(0), language.memory
+    stage: Numbers = np.float64(0)
+    crossing: Numbers = np.float64(0)
+    memory = language.memory
     for encoder in encoders:
         busy = encoder.seconds / count
         stage = np.maximum(stage, busy)

@@ -36,7 +36,8 @@ class Parts:
     @property
     def total(self) -> Numbers:
         """All seconds."""
-        return sum(getattr(self, field.name) for field in fields(self))
+        total: Numbers = sum(getattr(self, field.name) for field in fields(self))
+        return total
 
     def __add__(self, other: Parts) -> Parts:
         return Parts(

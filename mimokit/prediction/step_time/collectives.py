@@ -15,7 +15,8 @@ from mimokit.prediction.hardware import Hardware
 
 def members_in_domain(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
     """Return how many ranks of a group share one domain."""
-    return np.clip(hardware.domain_ranks // np.maximum(stride, 1), 1, ranks)
+    inside: Numbers = np.clip(hardware.domain_ranks // np.maximum(stride, 1), 1, ranks)
+    return inside
 
 
 def bandwidth(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:

@@ -115,7 +115,7 @@ def _launch(
     """
     software = setting.software
     waits = np.where(sizes.sequence_parallel, 4, 2) * np.greater(sizes.tensor, 1)
-    own = software.host_layer if moe is None else software.host_expert_layer
+    own: Numbers = software.host_layer if moe is None else software.host_expert_layer
     own = own + waits * software.host_collective
     if not software.host_softmax:
         return own
