@@ -10,19 +10,14 @@ from typing import Any
 import pandas as pd
 
 from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import Phase, StepKind
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
 """Columns of a trace table: times in seconds on the clock of rank 0, 0 where the trace begins;
 module and microbatch are missing where a step has none."""
 _MICROSECONDS = 1e6
-CATEGORIES = {
-    "load": "data",
-    "slice": "data",
-    "forward": "compute",
-    "loss": "compute",
-    "backward": "compute",
-    "optimizer": "optimizer",
-}
+CATEGORIES = {str(kind): "compute" if kind.computes else str(kind.color) for kind in StepKind}
+"""Step name -> category of its Chrome trace events."""
 
 
 class TraceFileError(ValueError):
@@ -83,7 +78,7 @@ def _events(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {
             "ph": "X",
             "name": row["name"] if pd.isna(module) else f"{row['name']} {module}",
-            "cat": CATEGORIES.get(row["name"], "communication"),
+            "cat": CATEGORIES.get(row["name"], Phase.COMMUNICATION),
             "pid": int(row["rank"]),
             "tid": 0,
             "ts": row["start"] * _MICROSECONDS,

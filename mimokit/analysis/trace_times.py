@@ -10,18 +10,10 @@ import pandas as pd
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Timeline, simulate
 from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import StepKind
 
-WORK = {
-    "load": "forward",
-    "slice": "forward",
-    "forward": "forward",
-    "loss": "forward",
-    "send-forward": "forward",
-    "backward": "backward",
-    "send-backward": "backward",
-}
-"""What a rank is busy with. Reading and handing over count with the computation that they belong
-to; the plan's clock has no time of its own for them."""
+BUSY = {str(kind): str(kind.busy) for kind in StepKind if kind.busy is not None}
+"""Step name -> forward or backward, for the steps in which a rank is busy."""
 
 
 def traced_iteration(trace: pd.DataFrame, iteration: int | None = None) -> pd.DataFrame:
@@ -53,7 +45,7 @@ def _median_iteration(trace: pd.DataFrame, among: list[int]) -> int:
 def busy_times(trace: pd.DataFrame) -> pd.DataFrame:
     """Return what every rank was busy: rank, iteration, work (forward, backward), microbatch,
     seconds."""
-    busy = trace.assign(work=trace["name"].map(WORK), seconds=trace["stop"] - trace["start"])
+    busy = trace.assign(work=trace["name"].map(BUSY), seconds=trace["stop"] - trace["start"])
     busy = busy.dropna(subset=["work", "microbatch"])
     keys = ["rank", "iteration", "work", "microbatch"]
     return busy.groupby(keys)["seconds"].sum().reset_index()
@@ -108,7 +100,7 @@ def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[
     for stage, ranks in zip(pipeline.graph.stages, pipeline.ranks, strict=True):
         for interval in timeline.intervals(stage.index):
             action = interval.action
-            if action.kind in ("forward", "backward"):
+            if action.kind in (StepKind.FORWARD, StepKind.BACKWARD):
                 for rank in ranks:
                     yield (
                         *(rank, action.kind, stage.module, action.microbatch),
@@ -120,9 +112,9 @@ def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
     """Return which share of the pipeline every rank idled, measured and planned.
 
     The pipeline lasts from the first to the last work of any rank in an iteration; a rank idles
-    while it does not work, see WORK. Measured is the median over the iterations, the first left
-    out where there are more. Planned is that of `simulate_as_measured`, and of the plan's own
-    clock (a forward takes 1, a backward 2).
+    while it does not work, see `StepKind.busy`. Measured is the median over the iterations, the
+    first left out where there are more. Planned is that of `simulate_as_measured`, and of the
+    plan's own clock (a forward takes 1, a backward 2).
 
     Columns: rank, module, stage, measured, planned, on_plans_clock.
 
@@ -151,7 +143,7 @@ def _measured_bubbles(trace: pd.DataFrame) -> dict[int, float]:
     found = []
     for iteration in iterations[1:] or iterations:
         steps = trace[trace["iteration"] == iteration]
-        steps = steps[steps["name"].isin(WORK)]
+        steps = steps[steps["name"].isin(BUSY)]
         span = steps["stop"].max() - steps["start"].min()
         busy = (steps["stop"] - steps["start"]).groupby(steps["rank"]).sum()
         found.append(1.0 - busy / span)

@@ -10,17 +10,13 @@ import pandas as pd
 
 from mimokit.charts import _axes, _palette
 from mimokit.charts._table import inline, layered, need, records
+from mimokit.step_kinds import MODULE_PHASES, Phase, StepKind
 
 _MILLISECONDS = 1e3
 MEASURED, PLANNED, PREDICTED = "measured", "planned", "predicted"
 WAITING = "messages, reduction and waiting"
-_WORK = ("forward", "backward")
-_OTHERS = {
-    "load": "data",
-    "slice": "data",
-    "loss": "other",
-    "optimizer": "optimizer",
-}
+_WORK = tuple(map(str, MODULE_PHASES))
+_CLASSES = {str(kind): str(kind.color) for kind in StepKind}
 
 
 def trace_timeline(
@@ -123,7 +119,8 @@ def _rows(table: pd.DataFrame, kind: str) -> Iterator[dict[str, Any]]:
 def _key(name: str, module: Any) -> str:
     if name in _WORK:
         return f"{module} {name}"
-    return _OTHERS.get(name, WAITING)
+    color = _CLASSES.get(name, Phase.COMMUNICATION)
+    return WAITING if color == Phase.COMMUNICATION else color
 
 
 def _modules(measured: pd.DataFrame) -> list[str]:

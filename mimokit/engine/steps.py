@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mimokit.step_kinds import StepKind
+
 Result = TypeVar("Result")
 
 
@@ -18,12 +20,12 @@ class Step:
     """One thing that a rank is about to do.
 
     Attributes:
-        name: load, slice, forward, gather, loss, backward, scatter, grad-sync or optimizer.
+        name: of the table of step kinds.
         module: the module it is done for, None where it concerns the whole rank.
         microbatch: 0-based, None outside the micro-batches.
     """
 
-    name: str
+    name: StepKind
     module: str | None = None
     microbatch: int | None = None
 

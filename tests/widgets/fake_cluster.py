@@ -25,10 +25,10 @@ class FakeCluster:
         self._fails_at = fails_at
 
     def run(self, function, name, *args, world_size, ranks=None):
-        if function.__name__ == "open_rank":
+        if function.__name__ == "open_stepper":
             self._plan = args[0]
             self._clock = clock_of(self._plan)
-        if function.__name__ == "advance_rank":
+        if function.__name__ == "advance_stepper":
             first, count = args
             if first <= self._fails_at < first + count:
                 raise RankError(1, "ValueError", "planted <b>fault</b>", "Traceback …")

@@ -21,6 +21,7 @@ from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE
 from mimokit.engine.steps import Step
 from mimokit.engine.training.monitor import PerformanceMonitor
 from mimokit.prediction.calibration.measurements import PieceTime, Round
+from mimokit.step_kinds import StepKind
 
 ROUNDS, UNCOUNTED = 7, 1
 """Rounds through all pieces, of which the first are not counted."""
@@ -88,7 +89,7 @@ def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
     for iteration in range(STEPS):
         monitor.start_step()
         for number in range(EXECUTED_STEPS):
-            monitor.observe(Step("forward", LANGUAGE, number))
+            monitor.observe(Step(StepKind.FORWARD, LANGUAGE, number))
         row = monitor.end_step(iteration, samples=1, language_tokens=1, loss=0.0, grad_norm=0.0)
         emit({"kind": "calibration-step", "time": time.time(), **row})
         time.sleep(STEP_PAUSE)

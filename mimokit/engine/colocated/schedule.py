@@ -28,6 +28,7 @@ from mimokit.engine.models.rng import random_state_of
 from mimokit.engine.parallel.gradients import get_module_to_grid_tuple, multimodule_no_sync
 from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.steps import Observer, Step, StepGenerator, exhaust
+from mimokit.step_kinds import StepKind
 
 
 @dataclass(frozen=True)
@@ -113,14 +114,14 @@ def _microbatch(
     batch, boundaries, logits = yield from forward_microbatch(data_iterator, model, microbatch)
     loss, tokens = yield from _loss(batch, logits, model, microbatch)
     if loss.requires_grad:
-        yield Step("backward", model.language_module_name, microbatch)
+        yield Step(StepKind.BACKWARD, model.language_module_name, microbatch)
         loss.backward()  # type: ignore[no-untyped-call]
     for name, boundary in boundaries.items():
         if name in model.frozen:
             continue
-        yield Step("scatter", name, microbatch)
+        yield Step(StepKind.SCATTER, name, microbatch)
         _backward(boundary.bridge_output, boundary.language_input.grad)
-        yield Step("backward", name, microbatch)
+        yield Step(StepKind.BACKWARD, name, microbatch)
         _backward(boundary.encoder_output, boundary.bridge_input.grad)
     computed = {name: len(boundary.encoder_output) for name, boundary in boundaries.items()}
     computed[model.language_module_name] = batch["input_ids"].numel()
@@ -143,17 +144,17 @@ def forward_microbatch(
         The language model's part of the batch, the cuts in the graph, and the logits
         [samples, tokens, vocabulary / TP].
     """
-    yield Step("load", None, microbatch)
+    yield Step(StepKind.LOAD, None, microbatch)
     loaded = get_batch(data_iterator, model.special_token_ids, model.tokens_per_item)
     loaded = to_device(loaded, rank_device())
-    yield Step("slice", None, microbatch)
+    yield Step(StepKind.SLICE, None, microbatch)
     text = slice_text(loaded, *_within_loaded(model, model.language_module_name))
     boundaries = {}
     for name, inputs in (loaded.get("modality_inputs") or {}).items():
         boundary = yield from _encode(model, name, inputs, microbatch)
         if boundary is not None:
             boundaries[name] = boundary
-    yield Step("forward", model.language_module_name, microbatch)
+    yield Step(StepKind.FORWARD, model.language_module_name, microbatch)
     embeddings = {name: boundary.language_input for name, boundary in boundaries.items()}
     return text, boundaries, _language_forward(model, text, embeddings)
 
@@ -185,7 +186,7 @@ def _encode(
     output = yield from _encoder_rows(
         model, name, slice_modality(inputs, *_within_loaded(model, name)), microbatch
     )
-    yield Step("gather", name, microbatch)
+    yield Step(StepKind.GATHER, name, microbatch)
     bridge_input = output.detach().requires_grad_(output.requires_grad)
     bridge_output = model.bridges[name](bridge_input, rows)
     # Also where only siblings encoded something: the ranks of a tensor-parallel language model
@@ -202,7 +203,7 @@ def _encoder_rows(
     if not int(inputs[ITEMS].sum()):
         width = model.model.language_model.config.hidden_size
         return torch.zeros(0, width, device=rank_device())
-    yield Step("forward", name, microbatch)
+    yield Step(StepKind.FORWARD, name, microbatch)
     trained = name not in model.frozen
     with random_state_of(name), torch.set_grad_enabled(trained and torch.is_grad_enabled()):
         output: torch.Tensor = model.model.modality_submodules[name](encoder_inputs=inputs)
@@ -241,7 +242,7 @@ def _causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
 def _loss(
     batch: Batch, logits: torch.Tensor, model: ColocatedModel, microbatch: int
 ) -> StepGenerator[tuple[torch.Tensor, int]]:
-    yield Step("loss", model.language_module_name, microbatch)
+    yield Step(StepKind.LOSS, model.language_module_name, microbatch)
     group = model.pg_collections[model.language_module_name].tp
     losses = vocab_parallel_cross_entropy(logits, batch["labels"], group)
     return masked_loss_sum(losses, batch["loss_mask"])

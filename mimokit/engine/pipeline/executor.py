@@ -15,8 +15,8 @@ from mimokit.engine.pipeline.stages import PipelineStage
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action, StageEdge
+from mimokit.step_kinds import FORWARD_HALF, UPDATE, StepKind
 
-FORWARD_KINDS = ("load", "receive-forward", "forward", "send-forward")
 LogitsObserver = Callable[[torch.Tensor, Batch], None]
 
 
@@ -81,13 +81,13 @@ class StageExecutor:
         self._stage = PipelineStageMultimodality(model.pipeline, model.stage_index, model.stage)
         self._edges = {edge.index: edge for edge in model.pipeline.graph.edges}
         self._do = {
-            "load": self._load,
-            "receive-forward": self._receive_forward,
-            "forward": self._forward,
-            "send-forward": self._send_forward,
-            "receive-backward": self._receive_backward,
-            "backward": self._backward,
-            "send-backward": self._send_backward,
+            StepKind.LOAD: self._load,
+            StepKind.RECEIVE_FORWARD: self._receive_forward,
+            StepKind.FORWARD: self._forward,
+            StepKind.SEND_FORWARD: self._send_forward,
+            StepKind.RECEIVE_BACKWARD: self._receive_backward,
+            StepKind.BACKWARD: self._backward,
+            StepKind.SEND_BACKWARD: self._send_backward,
         }
 
     @property
@@ -117,7 +117,7 @@ class StageExecutor:
             except Exception as error:
                 error.add_note(self._where(action))
                 raise
-        yield Step("wait", stage)
+        yield Step(StepKind.WAIT, stage)
         self.model.communicator.wait()
         self._read(self.model.pipeline.schedule.num_microbatches)
         self._stage.in_flight.clear()
@@ -207,9 +207,9 @@ def _counts(counts: list[int]) -> list[torch.Tensor]:
 def before_reduction(model: StagedModel) -> tuple[Action, ...]:
     """Return this rank's actions of one step up to the reduction of gradients."""
     actions = model.pipeline.actions(dist.get_rank())
-    return tuple(a for a in actions if a.kind not in ("grad-sync", "optimizer"))
+    return tuple(a for a in actions if a.kind not in UPDATE)
 
 
 def forward_only(model: StagedModel) -> tuple[Action, ...]:
     """Return this rank's actions without the backward half."""
-    return tuple(a for a in before_reduction(model) if a.kind in FORWARD_KINDS)
+    return tuple(a for a in before_reduction(model) if a.kind in FORWARD_HALF)

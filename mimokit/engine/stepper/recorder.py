@@ -23,6 +23,7 @@ from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper import Crossing, Piece
 from mimokit.planning.stepper.crossings import colocated_crossings, edge_crossings
+from mimokit.step_kinds import StepKind
 
 _HIDDEN = (__file__, str(Path(messages.__file__)), str(Path(bridges.__file__)))
 
@@ -72,9 +73,9 @@ class Watcher:
     def _crossing(self, model: HeterogeneousModel, message: Message) -> Crossing:
         """Say which planned crossing a message is; one of no samples where there is none."""
         tag, pipeline = message.tag, model.pipeline
-        kind = "send-backward" if tag.direction else "send-forward"
+        kind = StepKind.SEND_BACKWARD if tag.direction else StepKind.SEND_FORWARD
         edge = pipeline.graph.edges[tag.edge]
-        action = Action(kind, edge.source, tag.microbatch, tag.edge)  # type: ignore[arg-type]
+        action = Action(kind, edge.source, tag.microbatch, tag.edge)
         ends = (self._rank, message.peer) if message.sent else (message.peer, self._rank)
         for crossing, split in edge_crossings(model.plan, pipeline, action):
             if (crossing.source_rank, crossing.destination_rank, split) == (*ends, tag.split):

@@ -34,6 +34,7 @@ from mimokit.engine.training.monitor import PerformanceMonitor, create_performan
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.tracer import Tracer
 from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import StepKind
 
 Emit = Callable[[dict[str, Any]], None]
 ShouldStop = Callable[[], bool]
@@ -131,16 +132,16 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     model = state.model
     run = mode_of(model.plan).run
     losses = yield from run(model, state.iterator, state.config.data.num_microbatches)
-    yield Step("grad-sync")
+    yield Step(StepKind.GRAD_SYNC)
     finalize_model_grads(state.modules, _counted_once(model, losses))
     norm = global_gradient_norm(state.modules)
     _check_finite(norm, state)
-    yield Step("optimizer")
+    yield Step(StepKind.OPTIMIZER)
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
     set_learning_rate(state.optimizer, learning_rate_at(state.config.runtime, state.iteration))
     state.optimizer.step()
     state.iteration += 1
-    yield Step("report")
+    yield Step(StepKind.REPORT)
     return _reduce(model, losses, norm, stop)
 
 

@@ -16,31 +16,13 @@ from mimokit.config import MimoParallelismConfig, RuntimeConfig
 from mimokit.engine.megatron import CPU_ONLY, HyperCommGrid
 from mimokit.engine.steps import Step
 from mimokit.engine.training.metrics import write_metrics
+from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, StepKind
 
-# Which column of the table a phase is counted in.
-_COLUMN = {
-    "load": "data_time",
-    "slice": "data_time",
-    "forward": "forward_time",
-    "loss": "forward_time",
-    "gather": "communication_time",
-    "scatter": "communication_time",
-    "receive-forward": "communication_time",
-    "send-forward": "communication_time",
-    "receive-backward": "communication_time",
-    "send-backward": "communication_time",
-    "wait": "communication_time",
-    "grad-sync": "communication_time",
-    "backward": "backward_time",
-    "optimizer": "optimizer_time",
-}
-_TIMES = (
-    "forward_time",
-    "backward_time",
-    "optimizer_time",
-    "communication_time",
-    "data_time",
-)
+_PHASES = tuple(dict.fromkeys((*MODULE_PHASES, *RANK_PHASES)))
+_COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
+
+Span = tuple[str | None, str]
+"""(module, name of a phase)."""
 
 
 class PerformanceMonitor:
@@ -64,9 +46,9 @@ class PerformanceMonitor:
         self._reset()
 
     def _reset(self) -> None:
-        self._times: dict[str, float] = defaultdict(float)
-        self._open: dict[str, float] = {}
-        self._current: str | None = None
+        self._times: dict[Span, float] = defaultdict(float)
+        self._open: dict[Span, float] = {}
+        self._current: Span | None = None
         self._started = 0.0
 
     def start_step(self) -> None:
@@ -76,7 +58,7 @@ class PerformanceMonitor:
 
     def start_phase(self, name: str) -> None:
         """Begin a phase; phases of different names may overlap."""
-        self._open[name] = _now()
+        self._begin((None, name))
 
     def end_phase(self, name: str) -> None:
         """End a phase.
@@ -84,17 +66,23 @@ class PerformanceMonitor:
         Raises:
             KeyError: if it was not begun.
         """
-        self._times[name] += _now() - self._open.pop(name)
+        self._end((None, name))
+
+    def _begin(self, span: Span) -> None:
+        self._open[span] = _now()
+
+    def _end(self, span: Span) -> None:
+        self._times[span] += _now() - self._open.pop(span)
 
     def observe(self, step: Step) -> None:
         """Follow a schedule: every step ends the phase before and begins its own."""
         self._end_current()
-        self._current = step.name if step.module is None else f"{step.module}:{step.name}"
-        self.start_phase(self._current)
+        self._current = (step.module, step.name)
+        self._begin(self._current)
 
     def _end_current(self) -> None:
         if self._current is not None:
-            self.end_phase(self._current)
+            self._end(self._current)
             self._current = None
 
     def end_step(
@@ -135,16 +123,15 @@ class PerformanceMonitor:
         return row
 
     def _phase_columns(self) -> dict[str, float]:
-        columns = dict.fromkeys(_TIMES, 0.0)
+        columns = {phase.column: 0.0 for phase in _PHASES}
         for module in self._modules:
-            columns[f"{module}_forward_time"] = 0.0
-            columns[f"{module}_backward_time"] = 0.0
-        for phase, seconds in self._times.items():
-            module, _, name = phase.rpartition(":")
-            column = _COLUMN.get(name, f"{name}_time")
+            for phase in MODULE_PHASES:
+                columns[phase.column_of(module)] = 0.0
+        for (owner, name), seconds in self._times.items():
+            column = _COLUMNS.get(name, f"{name}_time")
             columns[column] = columns.get(column, 0.0) + seconds
-            if module:
-                per_module = f"{module}_{column}"
+            if owner is not None:
+                per_module = f"{owner}_{column}"
                 columns[per_module] = columns.get(per_module, 0.0) + seconds
         return columns
 

@@ -46,7 +46,7 @@ class Tracer:
         times = [begun + self._clock.offset for _, begun in self._begun]
         times.append(now() + self._clock.offset)
         events: list[Event] = [
-            (step.name, step.module, step.microbatch, start, stop)
+            (str(step.name), step.module, step.microbatch, start, stop)
             for (step, _), start, stop in zip(self._begun, times[:-1], times[1:], strict=True)
         ]
         self._begun.clear()

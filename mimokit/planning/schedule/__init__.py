@@ -4,7 +4,7 @@
 order, `simulate` puts it on a clock, `makespan` does so for many candidate timings at once.
 """
 
-from mimokit.planning.schedule.actions import Action, ActionKind
+from mimokit.planning.schedule.actions import Action
 from mimokit.planning.schedule.check import ScheduleError, check_actions
 from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, stage_graph
 from mimokit.planning.schedule.orders import (
@@ -22,7 +22,6 @@ from mimokit.planning.schedule.timeline import Interval, Timeline
 __all__ = [
     "MODALITIES",
     "Action",
-    "ActionKind",
     "Interval",
     "Modality",
     "Order",

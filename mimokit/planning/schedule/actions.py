@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-ActionKind = Literal[
-    "load",
-    "receive-forward",
-    "forward",
-    "send-forward",
-    "receive-backward",
-    "backward",
-    "send-backward",
-    "grad-sync",
-    "optimizer",
-]
-
-SEND_KINDS = ("send-forward", "send-backward")
-RECEIVE_KINDS = ("receive-forward", "receive-backward")
+from mimokit.step_kinds import SENDS, StepKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +25,7 @@ class Action:
         chunk: part of the stage's module, for orders that cut it further; 0 in the orders here.
     """
 
-    kind: ActionKind
+    kind: StepKind
     stage: int
     microbatch: int | None = None
     edge: int | None = None
@@ -51,5 +37,5 @@ class Action:
         text = self.kind if self.microbatch is None else f"{self.kind} of {self.microbatch}"
         if self.peer is None:
             return text
-        towards = "to" if self.kind in SEND_KINDS else "from"
+        towards = "to" if self.kind in SENDS else "from"
         return f"{text} ('{self.modality}') {towards} stage {self.peer}"

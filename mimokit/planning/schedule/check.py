@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from mimokit.planning.schedule.actions import RECEIVE_KINDS, SEND_KINDS, Action
+from mimokit.planning.schedule.actions import Action
+from mimokit.step_kinds import RECEIVES, SENDS, StepKind
 
 Message = tuple[bool, int, int, str, int]
 """Forward or not, edge, micro-batch, modality, chunk."""
@@ -33,7 +34,7 @@ def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool =
     Raises:
         ScheduleError: the first fault found, in one sentence; a cycle is spelled out.
     """
-    sent, received = _traffic(actions, SEND_KINDS), _traffic(actions, RECEIVE_KINDS)
+    sent, received = _traffic(actions, SENDS), _traffic(actions, RECEIVES)
     for pair in sorted(sent.keys() | received.keys()):
         _check_pair(pair, sent.get(pair, []), received.get(pair, []))
     _check_waiting(actions, blocking_sends)
@@ -52,7 +53,7 @@ def _traffic(
 
 def _pair(action: Action) -> Pair:
     assert action.peer is not None, "a message has two ends"
-    if action.kind in SEND_KINDS:
+    if action.kind in SENDS:
         return action.stage, action.peer
     return action.peer, action.stage
 
@@ -127,21 +128,21 @@ class _Run:
         while self.at[stage] < len(own):
             action = own[self.at[stage]]
             kind = action.kind
-            if kind in SEND_KINDS:
+            if kind in SENDS:
                 if self.blocking and not self._meets(action):
                     return
                 self.under_way.add(_message(action))
                 assert action.peer is not None, "a send has a peer"
                 yield action.peer
-            elif kind in RECEIVE_KINDS:
+            elif kind in RECEIVES:
                 if _message(action) not in self.under_way:
                     if self.blocking:
                         assert action.peer is not None, "a receive has a peer"
                         yield from self._waiting_sender(action)
                     return
-            elif kind == "forward":
+            elif kind == StepKind.FORWARD:
                 self.computed.add((stage, action.microbatch, action.chunk))
-            elif kind == "backward" and not self._has_computed(action):
+            elif kind == StepKind.BACKWARD and not self._has_computed(action):
                 return
             self.at[stage] += 1
 
@@ -152,14 +153,14 @@ class _Run:
         """Yield the sender of a receive that has been reached, if it stands at the send."""
         assert receive.peer is not None, "a receive has a peer"
         head = self._head(receive.peer)
-        if head is not None and head.kind in SEND_KINDS and _message(head) == _message(receive):
+        if head is not None and head.kind in SENDS and _message(head) == _message(receive):
             yield receive.peer
 
     def _meets(self, send: Action) -> bool:
         """Return whether the peer of a send stands at its receive."""
         assert send.peer is not None, "a send has a peer"
         head = self._head(send.peer)
-        return head is not None and head.kind in RECEIVE_KINDS and _message(head) == _message(send)
+        return head is not None and head.kind in RECEIVES and _message(head) == _message(send)
 
     def _head(self, stage: int) -> Action | None:
         own = self.actions[stage]

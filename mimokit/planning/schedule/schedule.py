@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mimokit.planning.schedule.actions import Action, ActionKind
+from mimokit.planning.schedule.actions import Action
 from mimokit.planning.schedule.check import ScheduleError, check_actions
 from mimokit.planning.schedule.graph import StageEdge, StageGraph
 from mimokit.planning.schedule.orders import (
@@ -18,6 +18,7 @@ from mimokit.planning.schedule.orders import (
     one_forward_one_backward,
 )
 from mimokit.planning.schedule.work import Flags, Work, work_of
+from mimokit.step_kinds import StepKind
 
 
 @dataclass(frozen=True)
@@ -205,27 +206,28 @@ def _stage_actions(schedule: Schedule, stage: int) -> Iterator[Action]:
     incoming, outgoing = graph.incoming[stage], graph.outgoing[stage]
     forward, backward = work.carry_forward, work.carry_backward
     receives = {
-        "forward": _messages("receive-forward", stage, incoming, forward),
-        "backward": _messages("receive-backward", stage, outgoing, backward),
+        "forward": _messages(StepKind.RECEIVE_FORWARD, stage, incoming, forward),
+        "backward": _messages(StepKind.RECEIVE_BACKWARD, stage, outgoing, backward),
     }
     sends = {
-        "forward": _messages("send-forward", stage, outgoing, forward),
-        "backward": _messages("send-backward", stage, incoming, backward),
+        "forward": _messages(StepKind.SEND_FORWARD, stage, outgoing, forward),
+        "backward": _messages(StepKind.SEND_BACKWARD, stage, incoming, backward),
     }
     loads = stage in schedule.loading
     for kind, microbatch in schedule.steps(stage):
         if loads and kind == "forward":
-            yield Action("load", stage, microbatch)
+            yield Action(StepKind.LOAD, stage, microbatch)
         yield from receives[kind][microbatch]
-        yield Action(kind, stage, microbatch)
+        compute = StepKind.FORWARD if kind == "forward" else StepKind.BACKWARD
+        yield Action(compute, stage, microbatch)
         yield from sends[kind][microbatch]
     if graph.stages[stage].module not in schedule.frozen:
-        yield Action("grad-sync", stage)
-    yield Action("optimizer", stage)
+        yield Action(StepKind.GRAD_SYNC, stage)
+    yield Action(StepKind.OPTIMIZER, stage)
 
 
 def _messages(
-    kind: ActionKind, stage: int, edges: tuple[StageEdge, ...], carried: Flags
+    kind: StepKind, stage: int, edges: tuple[StageEdge, ...], carried: Flags
 ) -> list[list[Action]]:
     """Return, by micro-batch, the messages that a stage sends or receives over the edges."""
     ends = [

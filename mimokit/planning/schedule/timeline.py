@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.planning.schedule.actions import Action
+from mimokit.step_kinds import StepKind
 
 if TYPE_CHECKING:
     from mimokit.planning.schedule.schedule import Schedule
@@ -107,11 +108,11 @@ class Timeline:
     def _on_clock(self, stage: int) -> Iterator[Interval]:
         now = 0.0
         for action in self.schedule.actions(stage):
-            if action.kind == "load":
+            if action.kind == StepKind.LOAD:
                 yield Interval(action, now, now)
-            elif action.kind == "grad-sync":
+            elif action.kind == StepKind.GRAD_SYNC:
                 yield Interval(action, now, now + float(self.grad_sync[stage]))
-            elif action.kind == "optimizer":
+            elif action.kind == StepKind.OPTIMIZER:
                 begin = self._synced
                 yield Interval(action, begin, begin + float(self.optimizer[stage]))
             else:
@@ -149,7 +150,7 @@ class Timeline:
             ends = (edge.source, edge.destination)
             sender, receiver = reversed(ends) if backward else ends
             action = Action(
-                "send-backward" if backward else "send-forward",
+                StepKind.SEND_BACKWARD if backward else StepKind.SEND_FORWARD,
                 sender,
                 microbatch,
                 edge.index,
@@ -157,5 +158,5 @@ class Timeline:
                 edge.modality,
             )
         else:
-            action = Action("backward" if backward else "forward", place, microbatch)
+            action = Action(StepKind.BACKWARD if backward else StepKind.FORWARD, place, microbatch)
         return Interval(action, float(self.start[task]), float(self.stop[task]))

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action, Interval
-from mimokit.planning.schedule.actions import RECEIVE_KINDS, SEND_KINDS
 from mimokit.planning.types import LayoutPlan
-
-REDUCTION = ("grad-sync", "optimizer")
+from mimokit.step_kinds import RECEIVES, SENDS, UPDATE, StepKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +22,13 @@ class PlannedStep:
         action: of the pipeline, None where there is none.
     """
 
-    name: str
+    name: StepKind
     module: str | None = None
     microbatch: int | None = None
     action: Action | None = None
 
     def __str__(self) -> str:
-        parts = [self.name]
+        parts = [str(self.name)]
         if self.module is not None:
             parts.append(f"of {self.module}")
         if self.microbatch is not None:
@@ -79,21 +77,21 @@ def _together(plan: LayoutPlan) -> Iterator[PlannedStep]:
     language = plan.llm_module_name
     encoders = [name for name in plan.modules if name != language]
     for microbatch in range(plan.batch.num_microbatches):
-        yield PlannedStep("load", None, microbatch)
-        yield PlannedStep("slice", None, microbatch)
+        yield PlannedStep(StepKind.LOAD, None, microbatch)
+        yield PlannedStep(StepKind.SLICE, None, microbatch)
         for name in encoders:
-            yield PlannedStep("forward", name, microbatch)
-            yield PlannedStep("gather", name, microbatch)
-        for kind in ("forward", "loss", "backward"):
+            yield PlannedStep(StepKind.FORWARD, name, microbatch)
+            yield PlannedStep(StepKind.GATHER, name, microbatch)
+        for kind in (StepKind.FORWARD, StepKind.LOSS, StepKind.BACKWARD):
             yield PlannedStep(kind, language, microbatch)
         for name in encoders:
-            yield PlannedStep("scatter", name, microbatch)
-            yield PlannedStep("backward", name, microbatch)
+            yield PlannedStep(StepKind.SCATTER, name, microbatch)
+            yield PlannedStep(StepKind.BACKWARD, name, microbatch)
     yield from _at_the_end()
 
 
 def _at_the_end() -> Iterator[PlannedStep]:
-    for kind in (*REDUCTION, "report"):
+    for kind in (*UPDATE, StepKind.REPORT):
         yield PlannedStep(kind)
 
 
@@ -103,7 +101,7 @@ def _pipelined(plan: LayoutPlan, pipeline: PipelinePlan) -> Iterator[Tick]:
         yield Tick(time, dict(_on_ranks(pipeline, wave)))
     modules = {rank: stage.module for rank, stage in pipeline.by_rank()}
     time = max(time, pipeline.timeline().pipeline_makespan)
-    yield Tick(time, {rank: PlannedStep("wait", name) for rank, name in modules.items()})
+    yield Tick(time, {rank: PlannedStep(StepKind.WAIT, name) for rank, name in modules.items()})
     for step in _at_the_end():
         yield Tick(time, dict.fromkeys(range(plan.world_size), step))
 
@@ -134,11 +132,11 @@ def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
         due = {stage: queue[0][1] for stage, queue in waiting.items() if queue}
         times = {stage: waiting[stage][0][0] for stage in due}
         due = {stage: action for stage, action in due.items() if times[stage] <= now}
-        sent |= {_message(action) for action in due.values() if action.kind in SEND_KINDS}
+        sent |= {_message(action) for action in due.values() if action.kind in SENDS}
         wave = {
             stage: action
             for stage, action in due.items()
-            if action.kind not in RECEIVE_KINDS or _message(action) in sent
+            if action.kind not in RECEIVES or _message(action) in sent
         }
         if wave:
             yield now, wave
@@ -157,9 +155,9 @@ def _timed(intervals: tuple[Interval, ...]) -> list[tuple[float, Action]]:
     """Return when a stage does what, up to the reduction: a receive when its message is there."""
     timed, now = [], 0.0
     for interval in intervals:
-        if interval.action.kind in REDUCTION:
+        if interval.action.kind in UPDATE:
             continue
-        begin = interval.stop if interval.action.kind in RECEIVE_KINDS else interval.start
+        begin = interval.stop if interval.action.kind in RECEIVES else interval.start
         now = max(now, begin)
         timed.append((now, interval.action))
     return timed

@@ -11,6 +11,7 @@ from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper.clock import PlannedStep, Tick
 from mimokit.planning.types import ColocatedBridge, LayoutPlan
+from mimokit.step_kinds import BRIDGES, StepKind
 
 
 @dataclass(frozen=True, order=True)
@@ -83,11 +84,11 @@ def planned_crossings(plan: LayoutPlan, tick: Tick) -> tuple[tuple[Crossing, boo
 
 
 def _of_rank(plan: LayoutPlan, rank: int, step: PlannedStep) -> Iterator[tuple[Crossing, bool]]:
-    if step.name in ("gather", "scatter"):
+    if step.name in BRIDGES:
         assert step.module is not None
         assert step.microbatch is not None
         bridge = next(b for b in plan.colocated_bridges if b.source == step.module)
-        backward = step.name == "scatter"
+        backward = step.name == StepKind.SCATTER
         for crossing in colocated_crossings(plan, bridge, backward, step.microbatch):
             if crossing.source_rank == rank:
                 yield crossing, True

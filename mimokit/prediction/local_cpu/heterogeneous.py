@@ -9,8 +9,7 @@ from mimokit.planning.schedule import Action, StageEdge
 from mimokit.planning.types import PipelinePlan
 from mimokit.prediction.local_cpu.simulator import Operation, Receive, Send
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts
-
-UPDATE_KINDS = ("grad-sync", "optimizer")
+from mimokit.step_kinds import UPDATE, StepKind
 
 
 def programs_apart(step: StepCosts) -> list[list[Operation]]:
@@ -33,16 +32,16 @@ class _RankProgram:
         """Return all operations of a step."""
         found: list[Operation] = []
         for action in self._pipeline.actions(self._rank):
-            if action.kind not in UPDATE_KINDS:
+            if action.kind not in UPDATE:
                 found += self._operations(action)
         return found + self._step.update(self._rank)
 
     def _operations(self, action: Action) -> list[Operation]:
-        if action.kind == "load":
+        if action.kind == StepKind.LOAD:
             return self._load()
-        if action.kind == "forward":
+        if action.kind == StepKind.FORWARD:
             return [self._step.one_pass(self._module, "forward", self._rank)]
-        if action.kind == "backward":
+        if action.kind == StepKind.BACKWARD:
             return [self._step.one_pass(self._module, "backward", self._rank)]
         assert action.edge is not None
         edge = self._edges[action.edge]

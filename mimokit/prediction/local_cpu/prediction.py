@@ -13,6 +13,9 @@ from mimokit.prediction.local_cpu.cost_model import SharedCosts
 from mimokit.prediction.local_cpu.heterogeneous import programs_apart
 from mimokit.prediction.local_cpu.simulator import Program, Span, run_shared
 from mimokit.prediction.local_cpu.step_costs import step_costs
+from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, REMAINDER, Phase, StepKind
+
+_PHASES = {str(kind): kind.phase for kind in StepKind}
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,10 @@ class SharedPrediction:
 
 def _phase(label: str) -> tuple[str, str]:
     name, _, way = label.rpartition(" ")
-    if way in ("forward", "backward"):
+    if way in MODULE_PHASES:
         return name, way
-    return "", {"load": "data", "optimizer": "optimizer", "report": "other"}.get(
-        label, "communication"
-    )
+    phase = _PHASES.get(label, Phase.COMMUNICATION)
+    return "", str(phase) if phase in RANK_PHASES else REMAINDER
 
 
 def predict_shared(

@@ -7,6 +7,7 @@ from html import escape
 from mimokit.charts._palette import forward_color, module_colors
 from mimokit.experiment import Stepper
 from mimokit.planning.stepper import PlannedStep
+from mimokit.step_kinds import BRIDGES, RECEIVES, SENDS
 
 LEFT, WIDTH, ROW = 150.0, 900.0, 15.0
 CELL = 18.0
@@ -65,5 +66,5 @@ def _fill(step: PlannedStep | None, colors: dict[str, str]) -> str:
         return f' style="fill:{forward_color(colors[step.module])}"'
     if step.name == "backward" and step.module is not None:
         return f' style="fill:{colors[step.module]}"'
-    crosses = step.name in ("gather", "scatter") or step.name.startswith(("send", "receive"))
+    crosses = step.name in (*BRIDGES, *SENDS, *RECEIVES)
     return ' style="fill:#CC79A7"' if crosses else ' style="fill:var(--muted);opacity:.45"'

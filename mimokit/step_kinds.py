@@ -1,0 +1,131 @@
+"""The named steps of a schedule: one table that plans, engines, tables and charts read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+
+class Phase(StrEnum):
+    """What the time of a step is summed up under."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    COMMUNICATION = "communication"
+    DATA = "data"
+    REPORT = "report"
+
+    @property
+    def column(self) -> str:
+        """The column of a step table with the seconds of this phase."""
+        return f"{self}_time"
+
+    def column_of(self, module: str) -> str:
+        """The column with the seconds that this phase takes for one module."""
+        return f"{module}_{self.column}"
+
+
+MODULE_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+"""Phases that belong to one module; every module of a rank has their columns."""
+
+RANK_PHASES = (Phase.COMMUNICATION, Phase.OPTIMIZER, Phase.DATA)
+"""Phases that charts show per rank, in stacking order."""
+
+REMAINDER = "other"
+"""What is left of a step after the phases above, so that the shares of a rank add up to its step
+time. The report is part of it."""
+
+
+class StepKind(StrEnum):
+    """One named step of a schedule.
+
+    A member is the name itself (`StepKind.LOAD == "load"`), as plans, traces and the step-through
+    debugger show it.
+
+    Attributes:
+        phase: what its time is summed up under.
+        color: colour class of a timeline: a phase, or `REMAINDER`.
+        busy: forward or backward, if the clock of a pipeline counts the step as computation in
+            that direction; None if a rank is idle or waits. The clock has no time of its own for
+            loading and sending, so they count with the computation they belong to.
+        meaning: what a rank does, in a phrase.
+    """
+
+    phase: Phase
+    color: str
+    busy: Phase | None
+    meaning: str
+
+    def __new__(cls, name: str, phase: Phase, color: str, busy: Phase | None, meaning: str) -> Self:
+        """Make the member; Python's enum calls this with each row of the table."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.phase, member.color, member.busy, member.meaning = phase, color, busy, meaning
+        return member
+
+    LOAD = ("load", Phase.DATA, Phase.DATA, Phase.FORWARD, "read a micro-batch")
+    SLICE = ("slice", Phase.DATA, Phase.DATA, Phase.FORWARD, "cut out the samples of this rank")
+    RECEIVE_FORWARD = (
+        *("receive-forward", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
+        "wait for activations of another stage",
+    )
+    FORWARD = ("forward", Phase.FORWARD, Phase.FORWARD, Phase.FORWARD, "forward pass of a module")
+    GATHER = (
+        *("gather", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
+        "gather the output of an encoder for the language model",
+    )
+    LOSS = ("loss", Phase.FORWARD, REMAINDER, Phase.FORWARD, "loss of a micro-batch")
+    SEND_FORWARD = (
+        *("send-forward", Phase.COMMUNICATION, Phase.COMMUNICATION, Phase.FORWARD),
+        "hand activations to another stage",
+    )
+    RECEIVE_BACKWARD = (
+        *("receive-backward", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
+        "wait for gradients of another stage",
+    )
+    SCATTER = (
+        *("scatter", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
+        "return the gradient of an encoder's output to its ranks",
+    )
+    BACKWARD = (
+        *("backward", Phase.BACKWARD, Phase.BACKWARD, Phase.BACKWARD),
+        "backward pass of a module",
+    )
+    SEND_BACKWARD = (
+        *("send-backward", Phase.COMMUNICATION, Phase.COMMUNICATION, Phase.BACKWARD),
+        "hand gradients to another stage",
+    )
+    WAIT = (
+        *("wait", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
+        "wait until all messages have arrived",
+    )
+    GRAD_SYNC = (
+        *("grad-sync", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
+        "reduce gradients over the replicas",
+    )
+    OPTIMIZER = ("optimizer", Phase.OPTIMIZER, Phase.OPTIMIZER, None, "update the weights")
+    REPORT = (
+        *("report", Phase.REPORT, Phase.COMMUNICATION, None),
+        "add up loss and tokens over all ranks",
+    )
+
+    @property
+    def computes(self) -> bool:
+        """Whether the step is computation of a module: its category in a Chrome trace."""
+        return self.phase in MODULE_PHASES
+
+
+SENDS = (StepKind.SEND_FORWARD, StepKind.SEND_BACKWARD)
+RECEIVES = (StepKind.RECEIVE_FORWARD, StepKind.RECEIVE_BACKWARD)
+FORWARD_HALF = (
+    StepKind.LOAD,
+    StepKind.RECEIVE_FORWARD,
+    StepKind.FORWARD,
+    StepKind.SEND_FORWARD,
+)
+"""Actions of a pipeline stage without the backward half."""
+BRIDGES = (StepKind.GATHER, StepKind.SCATTER)
+"""What crosses a bridge between modules that share their ranks, there and back."""
+UPDATE = (StepKind.GRAD_SYNC, StepKind.OPTIMIZER)
+"""Steps after the last micro-batch."""

@@ -1,0 +1,107 @@
+"""The table of step kinds: what it says, and that no other list of step names is in the tree."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, StepKind
+
+ROOT = Path(__file__).parent.parent
+TABLE = ROOT / "mimokit" / "step_kinds.py"
+NAMES = {str(kind) for kind in StepKind}
+DIRECTIONS = {"forward", "backward"}
+
+
+def _names(node: ast.AST) -> Iterator[set[str]]:
+    """Yield the step names written side by side in each tuple, list, set, dict and Literal."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Tuple | ast.List | ast.Set):
+            elements = part.elts
+        elif isinstance(part, ast.Dict):
+            elements = [key for key in part.keys if key is not None]
+        else:
+            continue
+        texts = {e.value for e in elements if isinstance(e, ast.Constant)}
+        yield {text for text in texts if isinstance(text, str)} & NAMES
+
+
+def step_lists(source: str) -> list[set[str]]:
+    """Return every list of step names; forward and backward alone are directions."""
+    found = _names(ast.parse(source))
+    return [names for names in found if len(names) > 1 and not names <= DIRECTIONS]
+
+
+def step_lists_of_javascript(source: str) -> list[set[str]]:
+    """The same for the elements of arrays and the keys of objects, quoted."""
+    blocks = re.findall(r"[\[{]([^\[\]{}]*)[\]}]", source)
+    found = [set(re.findall(r"['\"]([a-z-]+)['\"]", block)) & NAMES for block in blocks]
+    return [names for names in found if len(names) > 1 and not names <= DIRECTIONS]
+
+
+def test_no_other_list_of_step_names_is_in_the_tree() -> None:
+    found = []
+    for room in ("mimokit", "widgets/mimokit_widgets"):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            if file != TABLE:
+                found += [(str(file), names) for names in step_lists(file.read_text())]
+        for file in sorted((ROOT / room).rglob("*.js")):
+            found += [(str(file), names) for names in step_lists_of_javascript(file.read_text())]
+    assert found == []
+    assert step_lists(TABLE.read_text()) == [], "the table has one row per name"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        'REDUCTION = ("grad-sync", "optimizer")',
+        'COLUMNS = {"load": "data_time", "forward": "forward_time"}',
+        'Kind = Literal["load", "receive-forward"]',
+        'for kind in ["forward", "loss", "backward"]: pass',
+    ],
+)
+def test_a_planted_list_of_step_names_is_found(planted: str) -> None:
+    assert len(step_lists(planted)) == 1
+
+
+def test_a_planted_list_in_javascript_is_found() -> None:
+    assert step_lists_of_javascript('const STEPS = ["forward", "gather"];') == [
+        {"forward", "gather"}
+    ]
+    assert step_lists_of_javascript('["forward", "backward"]') == []
+
+
+def test_the_table_says_what_every_consumer_used_to_list() -> None:
+    columns = {str(kind): kind.phase.column for kind in StepKind}
+    communication = {"gather", "scatter", "wait", "grad-sync"} | {
+        f"{verb}-{way}" for verb in ("send", "receive") for way in DIRECTIONS
+    }
+    assert {name for name in columns if columns[name] == "communication_time"} == communication
+    assert {n for n in columns if columns[n] == "data_time"} == {"load", "slice"}
+    assert {n for n in columns if columns[n] == "forward_time"} == {"forward", "loss"}
+    assert columns["backward"] == "backward_time"
+    assert columns["optimizer"] == "optimizer_time"
+    assert columns["report"] == "report_time"
+    busy = {str(kind): kind.busy for kind in StepKind if kind.busy}
+    assert busy == dict.fromkeys(
+        ["load", "slice", "forward", "loss", "send-forward"], "forward"
+    ) | dict.fromkeys(["backward", "send-backward"], "backward")
+    assert {k for k in StepKind if k.color == REMAINDER} == {"loss"}
+    assert {k for k in StepKind if k.color == Phase.COMMUNICATION} == communication | {"report"}
+    assert {k for k in StepKind if k.computes} == {"forward", "loss", "backward"}
+    assert all(kind.meaning and kind.color in (*Phase, REMAINDER) for kind in StepKind)
+    assert MODULE_PHASES == ("forward", "backward")
+
+
+def test_a_kind_is_its_name_wherever_it_travels() -> None:
+    for kind in StepKind:
+        assert pickle.loads(pickle.dumps(kind)) is kind
+        assert json.loads(json.dumps({kind: kind})) == {str(kind): str(kind)}
+        assert f"{kind}" == kind.value
+        assert {str(kind): 1}[kind] == 1
