@@ -13,11 +13,11 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.layout_search.candidates import Candidates
 from mimokit.layout_search.pairs import ALONE_TOO_LARGE
 from mimokit.layout_search.task import SearchTask
-from mimokit.prediction import Layout, terms_of
+from mimokit.prediction import Layout, costs_of
 from mimokit.prediction.memory import total_bytes
-from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 from mimokit.prediction.placement import in_first_stage
-from mimokit.prediction.step_time import Parts
+from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.stage import StageTime
 
 Index = slice | NDArray[Any]
@@ -25,39 +25,39 @@ Index = slice | NDArray[Any]
 
 @dataclass(frozen=True)
 class Tables:
-    """Candidates and their terms.
+    """Candidates and their costs.
 
     Attributes:
         language: candidates of the language model.
         encoders: candidates of each encoder on its own ranks, and of size 1 in a pipeline where it
             shares them.
         samples: samples of a global micro-batch, of each language candidate.
-        step: position of these samples in the encoders' terms.
-        language_terms: terms of the language model.
-        encoder_terms: per encoder the terms of candidate i and step k at i times steps + k.
+        step: position of these samples in the encoders' costs.
+        language_costs: costs of the language model.
+        encoder_costs: per encoder the costs of candidate i and step k at i times steps + k.
         steps: how many numbers of samples there are.
-        inside: terms of the encoders in the first stage of each language candidate.
+        inside: costs of the encoders in the first stage of each language candidate.
     """
 
     language: Candidates
     encoders: tuple[Candidates, ...]
     samples: NDArray[np.int64]
     step: NDArray[np.int64]
-    language_terms: LanguageTerms
-    encoder_terms: tuple[EncoderTerms, ...]
+    language_costs: LanguageCost
+    encoder_costs: tuple[EncoderCost, ...]
     steps: int
-    inside: tuple[EncoderTerms, ...]
+    inside: tuple[EncoderCost, ...]
 
-    def encoder(self, which: int, candidate: int, languages: slice) -> EncoderTerms:
-        """Return the terms of one encoder candidate beside some language candidates."""
+    def encoder(self, which: int, candidate: int, languages: slice) -> EncoderCost:
+        """Return the costs of one encoder candidate beside some language candidates."""
         index = candidate * self.steps + self.step[languages]
-        terms: EncoderTerms = taken(self.encoder_terms[which], index)
-        return terms
+        costs: EncoderCost = taken(self.encoder_costs[which], index)
+        return costs
 
-    def languages(self, which: slice) -> LanguageTerms:
-        """Return the terms of some language candidates."""
-        terms: LanguageTerms = taken(self.language_terms, which)
-        return terms
+    def languages(self, which: slice) -> LanguageCost:
+        """Return the costs of some language candidates."""
+        costs: LanguageCost = taken(self.language_costs, which)
+        return costs
 
 
 def fitting_alone(
@@ -69,8 +69,8 @@ def fitting_alone(
     combination is still to be found.
     """
     anywhere = {one.facts.name: one.at(0) for one in encoders}
-    terms, _ = _terms(task, anywhere, language.sizes)
-    fits = np.broadcast_to(terms.memory <= task.memory_limit, (language.count,))
+    costs, _ = _costs(task, anywhere, language.sizes)
+    fits = np.broadcast_to(costs.memory <= task.memory_limit, (language.count,))
     if fits.all() or not fits.any():
         return language
     dropped = {**language.dropped, ALONE_TOO_LARGE: int(np.count_nonzero(~fits))}
@@ -78,7 +78,7 @@ def fitting_alone(
 
 
 def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]) -> Tables:
-    """Compute the terms of all candidates."""
+    """Compute the costs of all candidates."""
     samples = np.asarray(language.sizes.micro_batch * language.sizes.data)
     distinct, step = np.unique(samples, return_inverse=True)
     names = [candidates.facts.name for candidates in encoders]
@@ -87,26 +87,26 @@ def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidat
         for name, candidates in zip(names, encoders, strict=True)
     }
     shared = dict.fromkeys(names, in_first_stage(language.sizes))
-    terms, encoder_terms = _terms(task, apart, language.sizes)
-    inside = _terms(task, shared, language.sizes)[1] if encoders else []
+    costs, encoder_costs = _costs(task, apart, language.sizes)
+    inside = _costs(task, shared, language.sizes)[1] if encoders else []
     return Tables(
         language=language,
         encoders=encoders,
         samples=samples,
         step=step,
-        language_terms=collapsed(terms),
-        encoder_terms=tuple(encoder_terms),
+        language_costs=collapsed(costs),
+        encoder_costs=tuple(encoder_costs),
         steps=len(distinct),
         inside=tuple(inside),
     )
 
 
-def _terms(
+def _costs(
     task: SearchTask, encoders: Mapping[str, ParallelSizes], language: ParallelSizes
-) -> tuple[LanguageTerms, list[EncoderTerms]]:
+) -> tuple[LanguageCost, list[EncoderCost]]:
     layout = Layout("colocated", {**encoders, task.language.name: language})
     with np.errstate(divide="ignore", invalid="ignore"):  # ends of a range nobody will choose
-        return terms_of(task.model, layout, task.workload, task.hardware, task.software)
+        return costs_of(task.model, layout, task.workload, task.hardware, task.software)
 
 
 def _beside(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelSizes:
@@ -117,23 +117,25 @@ def _beside(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelSizes:
     return replace(repeated, micro_batch=each)
 
 
-def collapsed(terms: LanguageTerms) -> LanguageTerms:
-    """Return terms whose parts are added up, as combining modules asks for totals only."""
+def collapsed(costs: LanguageCost) -> LanguageCost:
+    """Return costs whose parts are added up, as combining modules asks for totals only."""
 
     def stage(one: StageTime) -> StageTime:
-        return StageTime(Parts(host=one.forward.total), Parts(host=one.backward.total))
+        return StageTime(
+            TimeBreakdown(host=one.forward.total), TimeBreakdown(host=one.backward.total)
+        )
 
-    first, middle, last = terms.step.stages
+    first, middle, last = costs.step.stages
     step = replace(
-        terms.step,
-        work=Parts(host=terms.step.work.total),
+        costs.step,
+        work=TimeBreakdown(host=costs.step.work.total),
         stages=(stage(first), stage(middle), stage(last)),
     )
     return replace(
-        terms,
+        costs,
         step=step,
-        first={"all": total_bytes(terms.first)},
-        last={"all": total_bytes(terms.last)},
+        first={"all": total_bytes(costs.first)},
+        last={"all": total_bytes(costs.last)},
     )
 
 

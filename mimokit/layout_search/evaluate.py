@@ -22,7 +22,7 @@ from mimokit.layout_search.pairs import (
 from mimokit.layout_search.pareto import lower_edges
 from mimokit.layout_search.rules import RULES
 from mimokit.layout_search.task import SearchTask
-from mimokit.prediction import outcome_of
+from mimokit.prediction import layout_cost
 from mimokit.prediction.placement import in_first_stage
 
 Mask = NDArray[np.bool_]
@@ -72,7 +72,7 @@ class Scan:
 
     Attributes:
         task: what is searched.
-        tables: terms of all candidates.
+        tables: costs of all candidates.
         keep: how many layouts of every batch are remembered beside its front.
         evaluated: layouts whose time and memory were computed.
         dropped: reason -> layouts that were dropped for it.
@@ -153,7 +153,7 @@ class Scan:
                 for number, candidate in enumerate(batch.encoders)
             ]
         with np.errstate(divide="ignore", invalid="ignore"):  # of pairs that are not valid
-            outcome = outcome_of(
+            outcome = layout_cost(
                 batch.mode,
                 tables.languages(which),
                 encoders,

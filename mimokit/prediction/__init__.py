@@ -1,8 +1,8 @@
 """Memory and step time of a whole model in a layout, in all three deployment modes."""
 
-from mimokit.prediction.deployment_modes import Outcome
+from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.prediction import Prediction, outcome_of, predict, terms_of
+from mimokit.prediction.prediction import Prediction, costs_of, layout_cost, predict
 from mimokit.prediction.timeline import Block, PredictedTimeline, predict_timeline
 from mimokit.prediction.workload import EncoderInput, Workload, step_flops
 
@@ -10,13 +10,13 @@ __all__ = [
     "Block",
     "EncoderInput",
     "Layout",
-    "Outcome",
+    "LayoutCost",
     "PredictedTimeline",
     "Prediction",
     "Workload",
-    "outcome_of",
+    "costs_of",
+    "layout_cost",
     "predict",
     "predict_timeline",
     "step_flops",
-    "terms_of",
 ]

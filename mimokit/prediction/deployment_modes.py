@@ -1,4 +1,4 @@
-"""Step time and memory of a model in each deployment mode, from the terms of its modules."""
+"""Step time and memory of a model in each deployment mode, from the cost of its modules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.memory import micro_batches_through, total_bytes
-from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms, bridge_seconds
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.step_time.collectives import send
 from mimokit.prediction.step_time.pipeline import slowest_and_once
 from mimokit.prediction.workload import Workload
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LayoutCost:
     """What a layout comes to.
 
     Attributes:
@@ -38,7 +38,7 @@ class Outcome:
     update: Numbers
 
 
-def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Outcome:
+def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> LayoutCost:
     """Return the outcome with encoders on the language model's ranks and in its pipeline.
 
     An encoder of one stage lies in the first stage of the language model, one of as many stages
@@ -61,11 +61,13 @@ def homogeneous(language: LanguageTerms, encoders: Sequence[EncoderTerms]) -> Ou
     )
     memory = np.maximum(total_bytes(language.first) + extra, total_bytes(language.last))
     passes = slowest * count + bubble + step.pipeline
-    return Outcome(passes + update, memory, (slowest - alone) * count, 0.0 * passes, bubble, update)
+    return LayoutCost(
+        passes + update, memory, (slowest - alone) * count, 0.0 * passes, bubble, update
+    )
 
 
 def encoder_alive(
-    mode: str, language: LanguageTerms, encoder: EncoderTerms, encoders: Sequence[EncoderTerms]
+    mode: str, language: LanguageCost, encoder: EncoderCost, encoders: Sequence[EncoderCost]
 ) -> Numbers:
     """Return the encoder's micro-batches whose activations are held at once.
 
@@ -84,7 +86,7 @@ def encoder_alive(
     return encoder.micro_batches * ahead / count
 
 
-def added_seconds(encoders: Sequence[EncoderTerms], count: Numbers) -> tuple[Numbers, Numbers]:
+def added_seconds(encoders: Sequence[EncoderCost], count: Numbers) -> tuple[Numbers, Numbers]:
     """Return what encoders add per micro-batch to the first stage only, and to every stage."""
     ahead: Numbers = np.float64(0)
     everywhere: Numbers = np.float64(0)
@@ -97,11 +99,11 @@ def added_seconds(encoders: Sequence[EncoderTerms], count: Numbers) -> tuple[Num
 
 
 def colocated(
-    language: LanguageTerms,
-    encoders: Sequence[EncoderTerms],
+    language: LanguageCost,
+    encoders: Sequence[EncoderCost],
     workload: Workload,
     hardware: Hardware,
-) -> Outcome:
+) -> LayoutCost:
     """Return the outcome of three phases in turn on the same ranks.
 
     Encoders run forward over all local micro-batches and hold their activations, then the language
@@ -118,14 +120,14 @@ def colocated(
         np.float64(0),
     )
     total = seconds + bridge + language.step.passes + update
-    return Outcome(
+    return LayoutCost(
         total, language.memory + held, seconds, bridge, language.step.bubble + 0 * total, update
     )
 
 
 def heterogeneous(
-    language: LanguageTerms, encoders: Sequence[EncoderTerms], hardware: Hardware
-) -> Outcome:
+    language: LanguageCost, encoders: Sequence[EncoderCost], hardware: Hardware
+) -> LayoutCost:
     """Return the outcome of encoders on ranks of their own, before the language model.
 
     Parallel branches join at the language model's first stage: per micro-batch the slowest of all
@@ -153,4 +155,4 @@ def heterogeneous(
     )
     total = busiest * count + bubble + step.pipeline + crossing + update
     waits = np.maximum(0.0, stage - slowest) * count
-    return Outcome(total, memory, waits, crossing + 0 * total, bubble + 0 * total, update)
+    return LayoutCost(total, memory, waits, crossing + 0 * total, bubble + 0 * total, update)

@@ -6,8 +6,8 @@ from mimokit.architecture.modules import Model
 from mimokit.prediction.deployment_modes import encoder_alive
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
-from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms
-from mimokit.prediction.step_time import Setting
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost
+from mimokit.prediction.step_time import System
 from mimokit.prediction.workload import Workload, branches_of, language_of
 
 MemoryTable = dict[str, tuple[MemoryLine, ...]]
@@ -17,16 +17,16 @@ def memory_table(
     model: Model,
     layout: Layout,
     workload: Workload,
-    setting: Setting,
-    language: LanguageTerms,
-    encoders: list[EncoderTerms],
+    system: System,
+    language: LanguageCost,
+    encoders: list[EncoderCost],
 ) -> MemoryTable:
     """Return module -> lines of its fullest rank, encoders first."""
     found: MemoryTable = {}
     encoder_bytes = 0.0
-    for branch, terms in zip(branches_of(model), encoders, strict=True):
+    for branch, cost in zip(branches_of(model), encoders, strict=True):
         seen = workload.input_of(branch)
-        inside = (terms.repeated or terms) if layout.mode == "homogeneous" else terms
+        inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
         alive = float(encoder_alive(layout.mode, language, inside, encoders))
         encoder_bytes += float(inside.memory(alive))
         found[branch.name] = memory_lines(
@@ -38,7 +38,7 @@ def memory_table(
             samples=float(seen.count * inside.sizes.micro_batch * seen.imbalance),
             frozen=branch.name in workload.frozen,
             held_for=alive,
-            storage=setting.storage,
+            storage=system.storage,
         )
     module = language_of(model)
     trained = any(name not in workload.frozen for name in found)
@@ -50,12 +50,12 @@ def memory_table(
         _fullest_stage(layout, language, encoder_bytes),
         frozen=module.name in workload.frozen,
         passes_gradient=trained,
-        storage=setting.storage,
+        storage=system.storage,
     )
     return found
 
 
-def _fullest_stage(layout: Layout, language: LanguageTerms, encoder_bytes: float) -> int:
+def _fullest_stage(layout: Layout, language: LanguageCost, encoder_bytes: float) -> int:
     """Return the fullest stage of the language model; encoders may share its first."""
     shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
     first = float(total_bytes(language.first)) + shared

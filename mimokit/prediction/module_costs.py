@@ -12,13 +12,13 @@ from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.memory import stage_memory, total_bytes
-from mimokit.prediction.step_time import ModuleStep, Setting, Software, Work, module_step
+from mimokit.prediction.step_time import ModuleInput, ModuleStep, Software, System, module_step
 from mimokit.prediction.step_time.collectives import gather
 from mimokit.prediction.workload import Workload
 
 
 @dataclass(frozen=True)
-class LanguageTerms:
+class LanguageCost:
     """The language model alone.
 
     Attributes:
@@ -47,7 +47,7 @@ class LanguageTerms:
 
 
 @dataclass(frozen=True)
-class EncoderTerms:
+class EncoderCost:
     """One encoder with its projector.
 
     Attributes:
@@ -71,7 +71,7 @@ class EncoderTerms:
     activations: Numbers
     micro_batches: Numbers
     sample_bytes: float
-    repeated: EncoderTerms | None = None
+    repeated: EncoderCost | None = None
 
     @property
     def seconds(self) -> Numbers:
@@ -83,7 +83,7 @@ class EncoderTerms:
         return self.held + alive * self.activations
 
 
-def language_terms(
+def language_cost(
     model: LanguageModel,
     sizes: ParallelSizes,
     workload: Workload,
@@ -91,13 +91,13 @@ def language_terms(
     software: Software,
     *,
     encoders_trained: bool = False,
-) -> LanguageTerms:
-    """Return the terms of the language model."""
+) -> LanguageCost:
+    """Return the cost of the language model."""
     micro_batches = workload.global_batch / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
-    work = Work(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
-    setting = Setting(hardware, software, workload.precision)
-    step = module_step(model, sizes, work, setting, micro_batches)
+    given = ModuleInput(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
+    system = System(hardware, software, workload.precision)
+    step = module_step(model, sizes, given, system, micro_batches)
 
     def memory(stage: Numbers) -> Mapping[str, Numbers]:
         return stage_memory(
@@ -108,52 +108,52 @@ def language_terms(
             stage,
             frozen=frozen,
             passes_gradient=encoders_trained,
-            storage=setting.storage,
+            storage=system.storage,
         )
 
-    return LanguageTerms(sizes, micro_batches, step, memory(0), memory(sizes.pipeline - 1))
+    return LanguageCost(sizes, micro_batches, step, memory(0), memory(sizes.pipeline - 1))
 
 
-def encoder_terms(
+def encoder_cost(
     branch: EncoderBranch,
     sizes: ParallelSizes,
     workload: Workload,
     hardware: Hardware,
     software: Software,
     language_hidden: int,
-) -> EncoderTerms:
-    """Return the terms of an encoder; its projector is frozen with it."""
-    setting = Setting(hardware, software, workload.precision)
+) -> EncoderCost:
+    """Return the cost of an encoder; its projector is frozen with it."""
+    system = System(hardware, software, workload.precision)
     micro_batches = workload.global_batch / (sizes.data * sizes.micro_batch)
-    terms = _encoder_terms(branch, sizes, workload, setting, micro_batches, language_hidden)
+    cost = _encoder_cost(branch, sizes, workload, system, micro_batches, language_hidden)
     if not np.any(np.greater(sizes.context, 1)):
-        return terms
+        return cost
     uncut = replace(sizes, context=1, data=sizes.data * sizes.context)
-    repeated = _encoder_terms(branch, uncut, workload, setting, micro_batches, language_hidden)
-    return replace(terms, repeated=repeated)
+    repeated = _encoder_cost(branch, uncut, workload, system, micro_batches, language_hidden)
+    return replace(cost, repeated=repeated)
 
 
-def _encoder_terms(
+def _encoder_cost(
     branch: EncoderBranch,
     sizes: ParallelSizes,
     workload: Workload,
-    setting: Setting,
+    system: System,
     micro_batches: Numbers,
     language_hidden: int,
-) -> EncoderTerms:
+) -> EncoderCost:
     seen = workload.input_of(branch)
     sequences = seen.count * sizes.micro_batch * seen.imbalance
     frozen = branch.name in workload.frozen
-    work = Work(seen.length, sequences, not frozen, passes_gradient=False)
-    step = module_step(branch, sizes, work, setting, micro_batches)
+    given = ModuleInput(seen.length, sequences, not frozen, passes_gradient=False)
+    step = module_step(branch, sizes, given, system, micro_batches)
     parts = stage_memory(
         branch, sizes, seen.length, micro_batches, 0,
-        samples=sequences, frozen=frozen, held_for=1, storage=setting.storage,
+        samples=sequences, frozen=frozen, held_for=1, storage=system.storage,
     )  # fmt: skip
     held = parts["weights"] + parts["gradients"] + parts["optimizer"] + parts["buffers"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
     merge = getattr(branch.encoder, "merge", 1) ** 2
-    return EncoderTerms(
+    return EncoderCost(
         sizes=sizes,
         forward=step.passes * share,
         backward=step.passes * (1 - share),
@@ -166,7 +166,7 @@ def _encoder_terms(
 
 
 def bridge_seconds(
-    encoder: EncoderTerms, language: ParallelSizes, workload: Workload, hardware: Hardware
+    encoder: EncoderCost, language: ParallelSizes, workload: Workload, hardware: Hardware
 ) -> Numbers:
     """Return the seconds in which encoder outputs of a step reach language ranks on shared ranks.
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from mimokit.planning.schedule import Schedule, makespan, plan_schedule, stage_graph
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 from mimokit.prediction.step_time.collectives import send
 
 Times = NDArray[np.float64]
@@ -18,7 +18,7 @@ MOST_EVENTS = 200_000
 
 
 def simulated_passes(
-    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware
 ) -> float | None:
     """Return the seconds of all forward and backward passes of a step, bridges included.
 
@@ -37,7 +37,7 @@ def simulated_passes(
 
 
 def timed_pipeline(
-    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware
 ) -> tuple[Schedule, Times, Times, Times]:
     """Return the 1F1B schedule of a layout, with the seconds that `simulate` takes.
 
@@ -67,7 +67,7 @@ def _column(seconds: list[float]) -> Times:
 
 
 def _stage_times(
-    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], count: int
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], count: int
 ) -> tuple[list[float], list[float]]:
     """Return forward and backward per stage and micro-batch, encoder stages first."""
     first, middle, last = language.step.stages
@@ -90,7 +90,7 @@ def _stage_times(
     return ahead + forward, behind + backward
 
 
-def _crossing(language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware) -> float:
+def _crossing(language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware) -> float:
     samples = float(language.sizes.micro_batch * language.sizes.data)
     each = [
         encoder.sample_bytes * samples / max(float(encoder.sizes.data), float(language.sizes.data))

@@ -11,19 +11,19 @@ import numpy as np
 
 from mimokit.architecture.modules import Model
 from mimokit.config.errors import refuse_if_any
-from mimokit.prediction.deployment_modes import Outcome, colocated, heterogeneous, homogeneous
+from mimokit.prediction.deployment_modes import LayoutCost, colocated, heterogeneous, homogeneous
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
 from mimokit.prediction.memory_table import memory_table
 from mimokit.prediction.module_costs import (
-    EncoderTerms,
-    LanguageTerms,
-    encoder_terms,
-    language_terms,
+    EncoderCost,
+    LanguageCost,
+    encoder_cost,
+    language_cost,
 )
 from mimokit.prediction.pipeline import simulated_passes
-from mimokit.prediction.step_time import Setting, Software, load_software
+from mimokit.prediction.step_time import Software, System, load_software
 from mimokit.prediction.validity import check_layout, check_precision, check_price, misplaced
 from mimokit.prediction.workload import (
     Workload,
@@ -150,9 +150,9 @@ def predict(
     check_precision(gpu, workload)
     check_layout(model, layout, workload)
     check_price(price_per_gpu_hour)
-    setting = Setting(gpu, stack, workload.precision)
-    language, encoders = terms_of(model, layout, workload, gpu, stack)
-    outcome = outcome_of(layout.mode, language, encoders, workload, gpu)
+    system = System(gpu, stack, workload.precision)
+    language, encoders = costs_of(model, layout, workload, gpu, stack)
+    outcome = layout_cost(layout.mode, language, encoders, workload, gpu)
     seconds = float(outcome.seconds)
     exact = simulated_passes(layout, language, encoders, gpu)
     if exact is not None:
@@ -167,7 +167,7 @@ def predict(
         low=seconds * (1 - band),
         high=seconds * (1 + band),
         parts=_parts(language, outcome, seconds),
-        lines=memory_table(model, layout, workload, setting, language, encoders),
+        lines=memory_table(model, layout, workload, system, language, encoders),
         peak_memory=float(outcome.memory),
         capacity=gpu.memory_bytes,
         tokens_per_second=workload.tokens / seconds,
@@ -181,31 +181,31 @@ def predict(
     )
 
 
-def terms_of(
+def costs_of(
     model: Model, layout: Layout, workload: Workload, hardware: Hardware, software: Software
-) -> tuple[LanguageTerms, list[EncoderTerms]]:
-    """Return the terms of all modules in a layout."""
+) -> tuple[LanguageCost, list[EncoderCost]]:
+    """Return the cost of all modules in a layout."""
     language, branches = language_of(model), branches_of(model)
     refuse_if_any(misplaced([branch.name for branch in branches], layout))
     trained = any(branch.name not in workload.frozen for branch in branches)
     own = layout.modules[layout.language]
-    terms = language_terms(language, own, workload, hardware, software, encoders_trained=trained)
+    cost = language_cost(language, own, workload, hardware, software, encoders_trained=trained)
     encoders = [
-        encoder_terms(
+        encoder_cost(
             branch, layout.modules[branch.name], workload, hardware, software, language.net.hidden
         )
         for branch in branches
     ]
-    return terms, encoders
+    return cost, encoders
 
 
-def outcome_of(
+def layout_cost(
     mode: str,
-    language: LanguageTerms,
-    encoders: list[EncoderTerms],
+    language: LanguageCost,
+    encoders: list[EncoderCost],
     workload: Workload,
     hardware: Hardware,
-) -> Outcome:
+) -> LayoutCost:
     """Return the outcome of a mode."""
     if mode == "homogeneous":
         return homogeneous(language, encoders)
@@ -214,7 +214,7 @@ def outcome_of(
     return heterogeneous(language, encoders, hardware)
 
 
-def _parts(language: LanguageTerms, outcome: Outcome, seconds: float) -> dict[str, float]:
+def _parts(language: LanguageCost, outcome: LayoutCost, seconds: float) -> dict[str, float]:
     parts = {name: float(value) for name, value in vars(language.step.work).items()}
     parts["pipeline"] = float(language.step.pipeline)
     for name in ("encoder", "bridge", "update"):

@@ -12,13 +12,13 @@ from mimokit.planning.schedule import Schedule, Timeline, simulate
 from mimokit.planning.schedule.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.module_costs import EncoderTerms, LanguageTerms, bridge_seconds
+from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.pipeline import timed_pipeline
-from mimokit.prediction.prediction import predict, terms_of
+from mimokit.prediction.prediction import costs_of, predict
 from mimokit.prediction.step_time import Software, load_software
 from mimokit.prediction.workload import Workload
 
-Work = Literal["forward", "backward", "bridge", "update"]
+BlockKind = Literal["forward", "backward", "bridge", "update"]
 
 MOST_BLOCKS = 10_000
 """Stages times micro-batches above which nobody could tell one block from another."""
@@ -34,7 +34,7 @@ class Block:
     Attributes:
         lane: the stage, by its place in `PredictedTimeline.lanes`.
         module: of which module it is, None for the update.
-        work: forward, backward, the bridge between modules on shared ranks, or the update:
+        kind: forward, backward, the bridge between modules on shared ranks, or the update:
             gradients, optimizer and weights.
         start: seconds from the begin of the step.
         stop: seconds.
@@ -44,7 +44,7 @@ class Block:
 
     lane: int
     module: str | None
-    work: Work
+    kind: BlockKind
     start: float
     stop: float
     micro_batch: int | None = None
@@ -89,7 +89,7 @@ def predict_timeline(
     """
     gpu, stack = load_hardware(hardware), load_software(software)
     found = predict(model, layout, workload, gpu, software=stack)
-    language, encoders = terms_of(model, layout, workload, gpu, stack)
+    language, encoders = costs_of(model, layout, workload, gpu, stack)
     own = language.sizes
     count = float(language.micro_batches)
     stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
@@ -123,7 +123,7 @@ class _Passes:
 
 
 def _passes(
-    layout: Layout, language: LanguageTerms, encoders: list[EncoderTerms], hardware: Hardware
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware
 ) -> _Passes:
     """Return all forward and backward passes of a pipeline, from 0 on."""
     schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, hardware)
@@ -136,7 +136,7 @@ def _passes(
 
 def _chunks(
     layout: Layout,
-    language: LanguageTerms,
+    language: LanguageCost,
     schedule: Schedule,
     forward: list[float],
     backward: list[float],
@@ -175,24 +175,24 @@ def _chunks(
     return _Passes(_lanes(schedule), blocks)
 
 
-Phase = tuple[str | None, Work, float]
+Phase = tuple[str | None, BlockKind, float]
 """Module, what it does, and the seconds that it takes."""
 
 
 def _phases(
     layout: Layout,
-    encoders: list[EncoderTerms],
-    language: LanguageTerms,
+    encoders: list[EncoderCost],
+    language: LanguageCost,
     workload: Workload,
     hardware: Hardware,
 ) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
     """Return what encoders on shared ranks do before the language model's passes, and after."""
     before: list[Phase] = []
     after: list[Phase] = []
-    for name, terms in zip(layout.modules, encoders, strict=False):
-        bridge = float(bridge_seconds(terms, language.sizes, workload, hardware))
-        before += [(name, "forward", float(terms.forward)), (name, "bridge", bridge)]
-        after += [(name, "bridge", bridge), (name, "backward", float(terms.backward))]
+    for name, cost in zip(layout.modules, encoders, strict=False):
+        bridge = float(bridge_seconds(cost, language.sizes, workload, hardware))
+        before += [(name, "forward", float(cost.forward)), (name, "bridge", bridge)]
+        after += [(name, "bridge", bridge), (name, "backward", float(cost.backward))]
     return tuple(before), tuple(after)
 
 
@@ -204,7 +204,7 @@ def _in_turn(phases: tuple[Phase, ...], lanes: range, begin: float) -> Iterator[
         begin += seconds
 
 
-def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderTerms]) -> Iterator[Block]:
+def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderCost]) -> Iterator[Block]:
     tasks, stages = timeline.tasks, timeline.schedule.graph.stages
     columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.backward)
     times = (timeline.start, timeline.stop)
@@ -214,7 +214,7 @@ def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderTerms]) 
     ):
         if transfer:
             continue
-        work: Work = "backward" if backward else "forward"
+        work: BlockKind = "backward" if backward else "forward"
         shares = inside.get((place, backward), ())
         whole = (*shares, (stages[place].module, 1 - sum(share for _, share in shares)))
         width = stop - start
@@ -226,7 +226,7 @@ def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderTerms]) 
 
 
 def _inside(
-    layout: Layout, encoders: list[EncoderTerms], timeline: Timeline
+    layout: Layout, encoders: list[EncoderCost], timeline: Timeline
 ) -> dict[tuple[int, bool], tuple[tuple[str, float], ...]]:
     """Return (stage, backward) -> encoder and its share of the work, in homogeneous mode.
 
@@ -239,8 +239,8 @@ def _inside(
     busy = _busy(timeline)
     for (stage, backward), seconds in busy.items():
         shares = []
-        for name, terms in zip(layout.modules, encoders, strict=False):
-            own = terms.repeated or terms
+        for name, cost in zip(layout.modules, encoders, strict=False):
+            own = cost.repeated or cost
             if stage and int(own.sizes.pipeline) == 1:
                 continue
             spent = float(own.backward if backward else own.forward) / count

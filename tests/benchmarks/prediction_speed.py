@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.runtime import DeploymentMode
-from mimokit.prediction import Layout, Workload, outcome_of, predict, terms_of
+from mimokit.prediction import Layout, Workload, costs_of, layout_cost, predict
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software
 from tests.benchmarks.table import show
@@ -38,8 +38,8 @@ def rows() -> list[dict[str, Any]]:
 
     def closed_form(mode: DeploymentMode) -> None:
         layout = Layout(mode, {"images": sizes(1), "language": sizes(0)})
-        language, encoders = terms_of(model, layout, WORKLOAD, hardware, software)
-        outcome = outcome_of(mode, language, encoders, WORKLOAD, hardware)
+        language, encoders = costs_of(model, layout, WORKLOAD, hardware, software)
+        outcome = layout_cost(mode, language, encoders, WORKLOAD, hardware)
         assert np.size(outcome.seconds) == LAYOUTS
 
     found = [

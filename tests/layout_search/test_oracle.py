@@ -17,7 +17,7 @@ from mimokit.layout_search.enumerate import enumerate_modules
 from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.layout_search.finalists import layout_of
 from mimokit.layout_search.rules import RULES
-from mimokit.prediction import Workload, outcome_of, terms_of
+from mimokit.prediction import Workload, costs_of, layout_cost
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software
 from tests.layout_search.small import Brute, brute_force, model, without_sizes
@@ -185,8 +185,8 @@ def test_arrays_give_what_single_layouts_give(experts: int, encoders: int) -> No
     chosen = np.random.default_rng(0).choice(len(kept.seconds), 60)
     for row in chosen:
         layout = layout_of(scan, kept, int(row))
-        terms = terms_of(task.model, layout, task.workload, task.hardware, task.software)
-        alone = outcome_of(layout.mode, *terms, task.workload, task.hardware)
+        costs = costs_of(task.model, layout, task.workload, task.hardware, task.software)
+        alone = layout_cost(layout.mode, *costs, task.workload, task.hardware)
         assert kept.seconds[row] == pytest.approx(float(alone.seconds), rel=1e-9)
         assert kept.memory[row] == pytest.approx(float(alone.memory), rel=1e-9)
         assert kept.gpus[row] == layout.gpus <= 8

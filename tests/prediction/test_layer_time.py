@@ -11,7 +11,7 @@ from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, l
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.step_time import Setting, Work, load_software, module_step
+from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.collectives import gather
 from mimokit.prediction.step_time.layer import LayerTime, layer_time
 from mimokit.prediction.step_time.matmul import products
@@ -28,8 +28,8 @@ TOKENS = 8192.0
 def exposed(
     overlap: str, t: int, matrix: float, moe: MixtureOfExperts | None = None
 ) -> tuple[float, float]:
-    setting = Setting(H100, replace(BRIDGE, tensor_overlap=overlap), "fp8")
-    found = tensor_seconds(NET, moe, ParallelSizes(t), TOKENS, matrix, setting)
+    system = System(H100, replace(BRIDGE, tensor_overlap=overlap), "fp8")
+    found = tensor_seconds(NET, moe, ParallelSizes(t), TOKENS, matrix, system)
     return float(found[0]), float(found[1])
 
 
@@ -47,8 +47,8 @@ def plain(heads: int = 16, micro_batch: int = 1, t: int = 1, **changes: float) -
     net = Transformer(1, 64 * heads, heads, heads, 64, 256 * heads, gated=False, norm="layer")
     sizes = ParallelSizes(t, micro_batch=micro_batch, sequence_parallel=False)
     software = replace(load_software("megatron-2021"), **changes)  # type: ignore[arg-type]
-    setting = Setting(load_hardware("a100"), software, "fp16")
-    return layer_time(net, None, sizes, 1024.0 * micro_batch, 512.0, setting)
+    system = System(load_hardware("a100"), software, "fp16")
+    return layer_time(net, None, sizes, 1024.0 * micro_batch, 512.0, system)
 
 
 @pytest.mark.parametrize(("heads", "micro_batch", "t"), [(16, 1, 8), (6, 1, 1), (16, 1, 16)])
@@ -99,8 +99,8 @@ def test_what_products_are_too_short_for_stays_too() -> None:
 
 
 def test_products_of_four_bits_and_experts_are_not_in_pieces() -> None:
-    assert not Setting(load_hardware("b200"), BRIDGE, "nvfp4").pipelines_tensor
-    assert Setting(load_hardware("b200"), BRIDGE, "mxfp8").pipelines_tensor
+    assert not System(load_hardware("b200"), BRIDGE, "nvfp4").pipelines_tensor
+    assert System(load_hardware("b200"), BRIDGE, "mxfp8").pipelines_tensor
     forward, _ = exposed("pipelined", 4, 1.0, EXPERTS)
     assert forward == pytest.approx(2 * one_gather(4))  # those around attention, whole
 
@@ -126,9 +126,9 @@ def test_narrow_experts_move_more_per_operation() -> None:
 
 
 def test_each_expert_of_a_rank_starts_kernels_of_its_own() -> None:
-    setting = Setting(H100, replace(BRIDGE, expert_kernels=6.0), "bf16")
+    system = System(H100, replace(BRIDGE, expert_kernels=6.0), "bf16")
     few, many = (
-        layer_time(NET, EXPERTS, ParallelSizes(expert=e, data=64), TOKENS, 2048.0, setting)
+        layer_time(NET, EXPERTS, ParallelSizes(expert=e, data=64), TOKENS, 2048.0, system)
         for e in (64, 8)
     )
     more = float(many.forward.memory - few.forward.memory)
@@ -136,11 +136,11 @@ def test_each_expert_of_a_rank_starts_kernels_of_its_own() -> None:
 
 
 def test_adding_gradients_takes_as_long_for_few_tokens_and_longer_for_sharded_weights() -> None:
-    setting = Setting(H100, BRIDGE, "bf16")
+    system = System(H100, BRIDGE, "bf16")
 
     def seconds(tokens: float, sharded: bool = False) -> float:
         sizes = ParallelSizes(data=64, fully_sharded=sharded)
-        return float(layer_time(NET, None, sizes, tokens, 2048.0, setting).gradients)
+        return float(layer_time(NET, None, sizes, tokens, 2048.0, system).gradients)
 
     assert seconds(TOKENS) == seconds(1.0) > 0
     assert seconds(TOKENS, sharded=True) > seconds(TOKENS)
@@ -150,25 +150,25 @@ def test_a_frozen_model_adds_no_gradients() -> None:
     model = load_model("llama-3-8b")
     assert isinstance(model, LanguageModel)
     model = replace(model, vocab=128)  # logits and their loss count too
-    setting = Setting(H100, BRIDGE, "bf16")
+    system = System(H100, BRIDGE, "bf16")
     trained, frozen = (
-        module_step(model, ParallelSizes(data=8), Work(4096, 1, on), setting, 8)
+        module_step(model, ParallelSizes(data=8), ModuleInput(4096, 1, on), system, 8)
         for on in (True, False)
     )
-    one = layer_time(model.net, None, ParallelSizes(data=8), 4096.0, 2048.0, setting)
+    one = layer_time(model.net, None, ParallelSizes(data=8), 4096.0, 2048.0, system)
     less = float(trained.work.memory - frozen.work.memory)
     assert less == pytest.approx(8 * model.net.layers * float(one.gradients), rel=1e-3)
 
 
 def test_hosts_of_tensor_parallel_ranks_wait_for_each_other() -> None:
-    setting = Setting(H100, replace(BRIDGE, host_layer=1e-3, host_collective=1e-3), "bf16")
+    system = System(H100, replace(BRIDGE, host_layer=1e-3, host_collective=1e-3), "bf16")
     alone, together = (
-        layer_time(NET, None, ParallelSizes(t), 64.0, 32.0, setting).forward.total for t in (1, 8)
+        layer_time(NET, None, ParallelSizes(t), 64.0, 32.0, system).forward.total for t in (1, 8)
     )
     assert float(alone) == pytest.approx(1e-3)
     assert float(together) == pytest.approx(5e-3)
     plain = ParallelSizes(np.array([8]), sequence_parallel=False)
-    assert float(layer_time(NET, None, plain, 64.0, 32.0, setting).forward.total[0]) == (
+    assert float(layer_time(NET, None, plain, 64.0, 32.0, system).forward.total[0]) == (
         pytest.approx(3e-3)
     )
 

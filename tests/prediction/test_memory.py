@@ -33,7 +33,7 @@ from mimokit.prediction.memory import (
     state_bytes,
     total_bytes,
 )
-from mimokit.prediction.step_time import Setting, load_software
+from mimokit.prediction.step_time import System, load_software
 
 GIB = 2**30
 
@@ -219,11 +219,11 @@ def test_who_keeps_weights_in_8_bits() -> None:
         ("megatron-bridge", "bf16", 2.0),
         ("megatron-core", "fp8", 2.0),
     ):
-        setting = Setting(h100, load_software(software), precision)
-        assert setting.storage.matrix_weight == each
+        system = System(h100, load_software(software), precision)
+        assert system.storage.matrix_weight == each
     mixture = load_model("qwen3-30b-a3b")
     assert isinstance(mixture, LanguageModel)
-    eight = Setting(h100, load_software("megatron-bridge"), "fp8").storage
+    eight = System(h100, load_software("megatron-bridge"), "fp8").storage
     found = stage_memory(mixture, ParallelSizes(expert=8, data=8), 4096, 8, 0, storage=eight)
     half = stage_memory(mixture, ParallelSizes(expert=8, data=8), 4096, 8, 0)
     assert float(found["weights"]) == float(half["weights"])

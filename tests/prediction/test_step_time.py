@@ -14,13 +14,13 @@ from mimokit.prediction import (
     EncoderInput,
     Layout,
     Workload,
-    outcome_of,
+    costs_of,
+    layout_cost,
     predict,
     step_flops,
-    terms_of,
 )
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.step_time import Setting, Work, load_software, module_step
+from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.collectives import gather, ring, send
 
 H100 = load_hardware("h100")
@@ -45,8 +45,8 @@ def layout(mode: DeploymentMode, encoder: ParallelSizes, own: ParallelSizes) -> 
 
 
 def closed_form(chosen: Layout, workload: Workload = WORKLOAD) -> float:
-    own, encoders = terms_of(llava(), chosen, workload, H100, BRIDGE)
-    return float(outcome_of(chosen.mode, own, encoders, workload, H100).seconds)
+    own, encoders = costs_of(llava(), chosen, workload, H100, BRIDGE)
+    return float(layout_cost(chosen.mode, own, encoders, workload, H100).seconds)
 
 
 def test_flops_of_a_step_are_six_per_parameter_and_the_causal_half_of_attention() -> None:
@@ -74,18 +74,20 @@ def test_an_array_of_layouts_is_each_of_them() -> None:
         context=np.array([1, 2, 1]), expert=np.array([4, 8, 8]), data=8, micro_batch=1,
         recompute=np.array([0, 1, 2]),
     )  # fmt: skip
-    setting = Setting(H100, BRIDGE, "fp8")
-    together = module_step(model, many, Work(4096, 1), setting, 16).total
+    system = System(H100, BRIDGE, "fp8")
+    together = module_step(model, many, ModuleInput(4096, 1), system, 16).total
     for index in range(3):
-        alone = module_step(model, many.take(index), Work(4096, 1), setting, 16).total
+        alone = module_step(model, many.take(index), ModuleInput(4096, 1), system, 16).total
         assert float(together[index]) == pytest.approx(float(alone))
 
 
 def test_recomputing_costs_another_forward_pass() -> None:
-    model, setting = language(), Setting(H100, BRIDGE, "bf16")
+    model, system = language(), System(H100, BRIDGE, "bf16")
     sizes = ParallelSizes(data=8)
-    plain = module_step(model, sizes, Work(4096, 1), setting, 8)
-    again = module_step(model, replace(sizes, recompute=RECOMPUTE_FULL), Work(4096, 1), setting, 8)
+    plain = module_step(model, sizes, ModuleInput(4096, 1), system, 8)
+    again = module_step(
+        model, replace(sizes, recompute=RECOMPUTE_FULL), ModuleInput(4096, 1), system, 8
+    )
     longer = float(again.total - plain.total) / float(plain.forward)
     assert 0.8 < longer < 1  # of the forward pass, logits are not computed again
 
@@ -95,7 +97,7 @@ def test_each_micro_batch_on_its_way_is_begun_once() -> None:
     at_once = replace(BRIDGE, host_micro_batch=0.0)
     begun = replace(BRIDGE, host_micro_batch=0.01)
     plain, longer = (
-        module_step(model, sizes, Work(4096, 1), Setting(H100, one), 16).passes
+        module_step(model, sizes, ModuleInput(4096, 1), System(H100, one), 16).passes
         for one in (at_once, begun)
     )
     assert float(longer - plain) == pytest.approx((16 + 3) * 0.01)
@@ -104,10 +106,10 @@ def test_each_micro_batch_on_its_way_is_begun_once() -> None:
 def test_equal_stages_wait_as_narayanan_says() -> None:
     """(p - 1) / m of the ideal time, a v-th of it with v chunks (arXiv 2104.04473, sec. 2.2)."""
     model = replace(language("llama-2-7b"), vocab=128)
-    setting = Setting(H100, BRIDGE, "bf16")
+    system = System(H100, BRIDGE, "bf16")
     for chunks in (1, 2):
         sizes = ParallelSizes(pipeline=4, virtual=chunks, data=2)
-        step = module_step(model, sizes, Work(4096, 1), setting, 16)
+        step = module_step(model, sizes, ModuleInput(4096, 1), system, 16)
         share = float(step.bubble / step.work.total)
         assert share == pytest.approx(3 / 16 / chunks, rel=0.05)
 
@@ -128,8 +130,8 @@ def test_the_closed_form_is_close_to_the_simulation(chosen: Layout) -> None:
 
 def test_a_colocated_step_is_three_phases_in_turn() -> None:
     chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
-    own, (encoder,) = terms_of(llava(), chosen, WORKLOAD, H100, BRIDGE)
-    found = outcome_of("colocated", own, [encoder], WORKLOAD, H100)
+    own, (encoder,) = costs_of(llava(), chosen, WORKLOAD, H100, BRIDGE)
+    found = layout_cost("colocated", own, [encoder], WORKLOAD, H100)
     phases = encoder.seconds + float(found.bridge) + own.step.passes + float(found.update)
     assert float(found.seconds) == pytest.approx(float(phases))
     assert float(found.encoder) == pytest.approx(float(encoder.forward + encoder.backward))
@@ -140,7 +142,7 @@ def test_uneven_frames_make_the_encoder_phase_longer() -> None:
     even = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0)})
     uneven = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0, imbalance=1.5)})
     (first,), (second,) = (
-        terms_of(llava(), chosen, one, H100, BRIDGE)[1] for one in (even, uneven)
+        costs_of(llava(), chosen, one, H100, BRIDGE)[1] for one in (even, uneven)
     )
     longer = float(second.seconds / first.seconds)
     assert 1.3 < longer < 1.5  # starting kernels takes as long as before
@@ -151,8 +153,8 @@ def test_context_ranks_repeat_an_encoder_that_shares_their_pipeline() -> None:
     """Cutting the sequence does not cut its images: a rank encodes as much as without."""
     whole = layout("homogeneous", ParallelSizes(2, data=2), ParallelSizes(2, data=2))
     cut = ParallelSizes(2, context=4, data=2)
-    _, (plain,) = terms_of(llava(), whole, WORKLOAD, H100, BRIDGE)
-    _, (apart,) = terms_of(llava(), layout("homogeneous", cut, cut), WORKLOAD, H100, BRIDGE)
+    _, (plain,) = costs_of(llava(), whole, WORKLOAD, H100, BRIDGE)
+    _, (apart,) = costs_of(llava(), layout("homogeneous", cut, cut), WORKLOAD, H100, BRIDGE)
     assert apart.repeated is not None
     assert float(apart.repeated.seconds) == pytest.approx(float(plain.seconds))
     assert float(apart.repeated.activations) == 4 * float(apart.activations)
@@ -168,7 +170,7 @@ def test_an_encoder_on_all_stages_unbalances_none() -> None:
 def test_a_frozen_encoder_has_no_backward() -> None:
     chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
     frozen = replace(WORKLOAD, frozen=frozenset({"images"}))
-    _, (encoder,) = terms_of(llava(), chosen, frozen, H100, BRIDGE)
+    _, (encoder,) = costs_of(llava(), chosen, frozen, H100, BRIDGE)
     assert float(encoder.backward) == pytest.approx(0, abs=1e-4)
     assert float(encoder.forward) > 0
 

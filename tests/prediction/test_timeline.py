@@ -47,7 +47,7 @@ def spent(timeline: PredictedTimeline, lane: int, module: str | None, work: str)
     return sum(
         block.stop - block.start
         for block in timeline.blocks
-        if (block.lane, block.module, block.work) == (lane, module, work)
+        if (block.lane, block.module, block.kind) == (lane, module, work)
     )
 
 
@@ -84,8 +84,8 @@ def test_colocated_encoders_come_before_and_after_the_pipeline() -> None:
     pipeline = [block for block in timeline.blocks if block.module == LANGUAGE]
     begin, end = min(b.start for b in pipeline), max(b.stop for b in pipeline)
     for block in timeline.blocks:
-        if block.module == "images" and block.work != "bridge":
-            assert block.stop <= begin if block.work == "forward" else block.start >= end
+        if block.module == "images" and block.kind != "bridge":
+            assert block.stop <= begin if block.kind == "forward" else block.start >= end
     both = sum(spent(timeline, 0, "images", work) for work in ("forward", "backward"))
     assert both == pytest.approx(found.parts["encoder"])
     assert len(pipeline) == 2 * 2 * 16  # stages, passes, micro-batches
@@ -96,7 +96,7 @@ def test_a_homogeneous_encoder_is_in_the_first_stage() -> None:
     layout = Layout("homogeneous", {"images": ParallelSizes(data=4), LANGUAGE: own})
     timeline = drawn(layout)
     first = [block for block in timeline.blocks if block.lane == 0 and block.micro_batch == 0]
-    assert [(block.module, block.work) for block in first] == [
+    assert [(block.module, block.kind) for block in first] == [
         ("images", "forward"),
         (LANGUAGE, "forward"),
         (LANGUAGE, "backward"),

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from mimokit.prediction.calibration.measurements import AROUND, CollectiveTime, Measurements, Round
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 from mimokit.prediction.local_cpu.ring import all_reduce
-from mimokit.prediction.local_cpu.simulator import Meet, Operation, Work, run_shared
+from mimokit.prediction.local_cpu.simulator import Collective, Compute, Operation, run_shared
 
 
 def busy_share(measured: Measurements, of: Round) -> float:
@@ -37,7 +37,7 @@ def _program(of: Round, rank: int) -> list[Operation]:
     found: list[Operation] = []
     for piece, collective in zip_longest(pieces, mine):
         if piece is not None:
-            found.append(Work(piece.piece, piece.cpu_seconds))
+            found.append(Compute(piece.piece, piece.cpu_seconds))
         if collective is not None:
             members = _members(collective, of, rank)
             found += _collective(collective, members, rank) * collective.in_a_row
@@ -47,7 +47,7 @@ def _program(of: Round, rank: int) -> list[Operation]:
 def _collective(one: CollectiveTime, members: tuple[int, ...], rank: int) -> list[Operation]:
     if one.kind == "all-reduce":
         return all_reduce(one.kind, members, one.cpu_seconds, one.size / NUMBER_BYTES, rank)
-    return [Meet(one.kind, one.cpu_seconds, members)]
+    return [Collective(one.kind, one.cpu_seconds, members)]
 
 
 def _members(one: CollectiveTime, of: Round, rank: int) -> tuple[int, ...]:

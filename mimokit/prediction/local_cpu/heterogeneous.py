@@ -7,7 +7,7 @@ from collections import Counter
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.schedule import Action, StageEdge
 from mimokit.planning.types import PipelinePlan
-from mimokit.prediction.local_cpu.simulator import Operation, Receive, Send
+from mimokit.prediction.local_cpu.simulator import Operation, Recv, Send
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts
 from mimokit.step_kinds import UPDATE, StepKind
 
@@ -66,7 +66,7 @@ class _RankProgram:
     def _receive(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
         begin = (edge.index, forward, action.microbatch)
         found: list[Operation] = [
-            Receive(action.kind, self._step.costs.message(size), (*begin, other, self._rank, split))
+            Recv(action.kind, self._step.costs.message(size), (*begin, other, self._rank, split))
             for other, size, split in self._messages(edge, forward, sending=False)
         ]
         return found + self._share(edge, forward, action)

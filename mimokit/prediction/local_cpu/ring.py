@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mimokit.prediction.local_cpu.simulator import Meet, Operation, Receive, Send
+from mimokit.prediction.local_cpu.simulator import Collective, Operation, Recv, Send
 
 
 def all_reduce(
@@ -22,7 +22,7 @@ def all_reduce(
     """
     group = tuple(members)
     if numbers > 1:
-        return [Meet(label, seconds, group)]
+        return [Collective(label, seconds, group)]
     ranks = len(group)
     hops = 2 * (ranks - 1)
     each = seconds * ranks / (2 * hops)
@@ -31,5 +31,5 @@ def all_reduce(
         if group[hop % ranks] == rank:
             found.append(Send(label, each, (group, hop)))
         if group[(hop + 1) % ranks] == rank:
-            found.append(Receive(label, each, (group, hop)))
+            found.append(Recv(label, each, (group, hop)))
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Work:
+class Compute:
     """CPU seconds that concern nobody else."""
 
     label: str
@@ -22,7 +22,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Meet:
+class Collective:
     """A collective: CPU seconds of this rank, then waiting until all members have done theirs."""
 
     label: str
@@ -44,7 +44,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Receive:
+class Recv:
     """Waits for a message, and then takes it in."""
 
     label: str
@@ -52,7 +52,7 @@ class Receive:
     key: Hashable
 
 
-Operation = Work | Meet | Send | Receive
+Operation = Compute | Collective | Send | Recv
 Program = Sequence[Operation]
 
 
@@ -137,14 +137,14 @@ class _Run:
             return
         operation = program[self.place[rank]]
         self._began[rank] = self.now
-        if isinstance(operation, Receive) and not self._sent[operation.key]:
+        if isinstance(operation, Recv) and not self._sent[operation.key]:
             self._receiving[operation.key] = rank
             return
         self.working[rank] = operation.seconds
 
     def _worked(self, rank: int) -> None:
         operation = self._programs[rank][self.place[rank]]
-        if isinstance(operation, Meet):
+        if isinstance(operation, Collective):
             self._meet(rank, operation)
             return
         if isinstance(operation, Send):
@@ -153,11 +153,11 @@ class _Run:
             if waiting is not None:
                 receive = self._programs[waiting][self.place[waiting]]
                 self.working[waiting] = receive.seconds
-        if isinstance(operation, Receive):
+        if isinstance(operation, Recv):
             self._sent[operation.key] -= 1
         self._end(rank)
 
-    def _meet(self, rank: int, operation: Meet) -> None:
+    def _meet(self, rank: int, operation: Collective) -> None:
         arrived = self._arrived.setdefault(operation.members, set())
         arrived.add(rank)
         if len(arrived) == len(operation.members):

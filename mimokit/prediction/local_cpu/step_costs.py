@@ -19,7 +19,7 @@ from mimokit.prediction.local_cpu.cost_model import CoreCosts
 from mimokit.prediction.local_cpu.held import Holding, rank_holdings
 from mimokit.prediction.local_cpu.module_costs import ModuleCosts, Way
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
-from mimokit.prediction.local_cpu.simulator import Meet, Operation, Work
+from mimokit.prediction.local_cpu.simulator import Collective, Compute, Operation
 
 SCALAR_BYTES = 8
 
@@ -50,9 +50,9 @@ class StepCosts:
         """Return the samples of a micro-batch on one replica of a module."""
         return self.plan.batch.modules[name].micro_batch_size
 
-    def load(self, samples: int) -> Work:
+    def load(self, samples: int) -> Compute:
         """Return reading a batch."""
-        return Work("load", self.costs.piece("load", {"batch": 1, "sample": samples}))
+        return Compute("load", self.costs.piece("load", {"batch": 1, "sample": samples}))
 
     def one_pass(self, name: str, way: Way, rank: int) -> Operation:
         """Return a pass of a module on a rank."""
@@ -61,19 +61,19 @@ class StepCosts:
         seconds = self.module(name).seconds(way, self.samples(name), place)
         members = rank_map.group_of(rank, "tp")
         label = f"{name} {way}"
-        return Meet(label, seconds, members) if len(members) > 1 else Work(label, seconds)
+        return Collective(label, seconds, members) if len(members) > 1 else Compute(label, seconds)
 
     def gather(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
         """Return an all-gather whose result has `size` bytes."""
         if len(members) == 1:
             return []
-        return [Meet(label, self.costs.collective("all-gather", len(members), size), members)]
+        return [Collective(label, self.costs.collective("all-gather", len(members), size), members)]
 
     def broadcast(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
         """Return a broadcast of `size` bytes."""
         if len(members) == 1:
             return []
-        return [Meet(label, self.costs.collective("broadcast", len(members), size), members)]
+        return [Collective(label, self.costs.collective("broadcast", len(members), size), members)]
 
     def all_reduce(
         self, label: str, members: tuple[int, ...], numbers: int, rank: int
@@ -98,7 +98,7 @@ class StepCosts:
         work += self.costs.piece("update", terms)
         norm = self.all_reduce("grad-sync", world, 1, rank)
         report = self.all_reduce("report", world, 3 + len(self.plan.modules), rank)
-        return [*reduce, *norm, Work("optimizer", work), *report]
+        return [*reduce, *norm, Compute("optimizer", work), *report]
 
 
 def step_costs(

@@ -10,7 +10,7 @@ from mimokit.architecture.parallel_sizes import Numbers
 
 
 @dataclass(frozen=True)
-class Parts:
+class TimeBreakdown:
     """Seconds by what they go into.
 
     Attributes:
@@ -39,17 +39,17 @@ class Parts:
         total: Numbers = sum(getattr(self, field.name) for field in fields(self))
         return total
 
-    def __add__(self, other: Parts) -> Parts:
-        return Parts(
+    def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
+        return TimeBreakdown(
             *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
         )
 
-    def times(self, factor: Numbers) -> Parts:
+    def times(self, factor: Numbers) -> TimeBreakdown:
         """Return every part times a factor."""
-        return Parts(*(getattr(self, field.name) * factor for field in fields(self)))
+        return TimeBreakdown(*(getattr(self, field.name) * factor for field in fields(self)))
 
-    def at_least(self, seconds: Numbers) -> Parts:
+    def at_least(self, seconds: Numbers) -> TimeBreakdown:
         """Return the same with a host part that fills up to `seconds`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["host"] = self.host + np.maximum(0.0, seconds - self.total)
-        return Parts(**values)
+        return TimeBreakdown(**values)

@@ -9,10 +9,10 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
-from mimokit.prediction.step_time.breakdown import Parts
+from mimokit.prediction.step_time.breakdown import TimeBreakdown
 from mimokit.prediction.step_time.collectives import dispatch, members_in_domain, ring
 from mimokit.prediction.step_time.matmul import product_seconds
-from mimokit.prediction.step_time.system import HALF, Setting
+from mimokit.prediction.step_time.system import HALF, System
 from mimokit.prediction.step_time.tensor import tensor_seconds
 
 FLASH_BACKWARD = 2.5
@@ -43,8 +43,8 @@ class LayerTime:
             micro-batches before: seconds that do not depend on how many tokens there are.
     """
 
-    forward: Parts
-    backward: Parts
+    forward: TimeBreakdown
+    backward: TimeBreakdown
     gradients: Numbers
 
 
@@ -54,7 +54,7 @@ def layer_time(
     sizes: ParallelSizes,
     tokens: Numbers,
     visible: Numbers,
-    setting: Setting,
+    system: System,
 ) -> LayerTime:
     """Return the seconds of one layer.
 
@@ -64,42 +64,42 @@ def layer_time(
         sizes: how the module is cut.
         tokens: of one micro-batch on one rank, b s / c.
         visible: tokens that a token attends to on average.
-        setting: what it runs on.
+        system: what it runs on.
     """
-    attention, backward_attention = _attention(net, sizes, tokens, visible, setting)
-    ring = _context(net, sizes, tokens, setting)
-    edges = setting.hardware.efficiency.kernel * _kernels(moe, sizes, setting)
-    matrix = product_seconds(net, moe, sizes, tokens, setting)
-    memory = setting.memory_seconds(_elementwise_bytes(net, moe, sizes, tokens, setting)) + edges
-    sent = _dispatch(net, moe, sizes, tokens, setting)
-    ahead, behind = tensor_seconds(net, moe, sizes, tokens, matrix, setting)
-    forward = Parts(
+    attention, backward_attention = _attention(net, sizes, tokens, visible, system)
+    ring = _context(net, sizes, tokens, system)
+    edges = system.hardware.efficiency.kernel * _kernels(moe, sizes, system)
+    matrix = product_seconds(net, moe, sizes, tokens, system)
+    memory = system.memory_seconds(_elementwise_bytes(net, moe, sizes, tokens, system)) + edges
+    sent = _dispatch(net, moe, sizes, tokens, system)
+    ahead, behind = tensor_seconds(net, moe, sizes, tokens, matrix, system)
+    forward = TimeBreakdown(
         matrix,
         attention,
         memory,
         ahead,
         np.maximum(0.0, ring - attention),
-        _exposed_dispatch(sent, matrix + attention + memory, sizes, setting),
+        _exposed_dispatch(sent, matrix + attention + memory, sizes, system),
     )
-    backward = Parts(
+    backward = TimeBreakdown(
         2 * matrix,
         backward_attention,
         2 * memory,
         behind,
         np.maximum(0.0, 2 * ring - backward_attention),
-        _exposed_dispatch(sent, 2 * (matrix + memory) + backward_attention, sizes, setting),
+        _exposed_dispatch(sent, 2 * (matrix + memory) + backward_attention, sizes, system),
     )
-    launch = _launch(net, moe, sizes, setting)
+    launch = _launch(net, moe, sizes, system)
     return LayerTime(
-        _launched(forward, launch, setting),
-        _launched(backward, launch, setting),
-        _gradients(net, moe, sizes, setting),
+        _launched(forward, launch, system),
+        _launched(backward, launch, system),
+        _gradients(net, moe, sizes, system),
     )
 
 
-def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting) -> Numbers:
+def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System) -> Numbers:
     """Return the kernels of a layer's forward pass; those of experts are one by one."""
-    software = setting.software
+    software = system.software
     own = FUSED_KERNELS if software.fused_elementwise else UNFUSED_KERNELS
     if moe is None:
         return own
@@ -107,13 +107,13 @@ def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Settin
 
 
 def _launch(
-    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System
 ) -> Numbers:
     """Return the seconds that the host takes for one pass of a layer.
 
     It waits with each gather and scatter, of which all-reduces are two in one.
     """
-    software = setting.software
+    software = system.software
     waits = np.where(sizes.sequence_parallel, 4, 2) * np.greater(sizes.tensor, 1)
     own: Numbers = software.host_layer if moe is None else software.host_expert_layer
     own = own + waits * software.host_collective
@@ -123,22 +123,22 @@ def _launch(
     return own + software.host_softmax * np.not_equal(scores % SCORES_PER_BLOCK, 0)
 
 
-def _launched(parts: Parts, launch: Numbers, setting: Setting) -> Parts:
+def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBreakdown:
     """Return a pass that takes at least what launching it takes."""
-    if setting.software.launches_ahead:
+    if system.software.launches_ahead:
         return parts.at_least(launch)
-    others = Parts(**{**vars(parts), "tensor": 0.0})
-    return others.at_least(launch) + Parts(tensor=parts.tensor)
+    others = TimeBreakdown(**{**vars(parts), "tensor": 0.0})
+    return others.at_least(launch) + TimeBreakdown(tensor=parts.tensor)
 
 
 def _gradients(
-    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, setting: Setting
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System
 ) -> Numbers:
     """Return the seconds of adding a micro-batch's gradients to those before: read and written."""
     layer = dense_layer(net) if moe is None else expert_layer(net, moe)
     held = layer.sharded / sizes.tensor + layer.replicated + layer.expert / sizes.expert
-    added = 2 * setting.software.main_gradient_bytes
-    return setting.memory_seconds(held * np.where(sizes.fully_sharded, SHARDED_BYTES, added))
+    added = 2 * system.software.main_gradient_bytes
+    return system.memory_seconds(held * np.where(sizes.fully_sharded, SHARDED_BYTES, added))
 
 
 def core_flops(
@@ -149,23 +149,23 @@ def core_flops(
 
 
 def _attention(
-    net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers, setting: Setting
+    net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers, system: System
 ) -> tuple[Numbers, Numbers]:
     """Return the seconds of the attention core, forward and backward.
 
     Without fusion masked scores are computed too.
     """
     flops = core_flops(net, sizes, tokens, visible)
-    hardware, half = setting.hardware, setting.half
-    if setting.software.fused_attention:
+    hardware, half = system.hardware, system.half
+    if system.software.fused_attention:
         seconds = flops / (hardware.peak_flops[half] * hardware.efficiency.attention)
         return seconds, FLASH_BACKWARD * seconds
     unmasked = 2 if net.causal else 1
     scores = net.heads / sizes.tensor * tokens * visible * unmasked
-    products = setting.matrix_seconds(flops * unmasked, half)
+    products = system.matrix_seconds(flops * unmasked, half)
     return (
-        products + setting.memory_seconds(SCORE_BYTES * scores),
-        2 * products + setting.memory_seconds(SCORE_BYTES_BACKWARD * scores),
+        products + system.memory_seconds(SCORE_BYTES * scores),
+        2 * products + system.memory_seconds(SCORE_BYTES_BACKWARD * scores),
     )
 
 
@@ -174,7 +174,7 @@ def _elementwise_bytes(
     moe: MixtureOfExperts | None,
     sizes: ParallelSizes,
     tokens: Numbers,
-    setting: Setting,
+    system: System,
 ) -> Numbers:
     """Return bytes through memory in a forward pass: norms, residuals, rotation, activation, casts.
 
@@ -183,29 +183,29 @@ def _elementwise_bytes(
     """
     query, key = net.heads * net.qk_dim, net.kv_heads * net.qk_dim
     outside = HALF * 2 * (2 + 3) * net.hidden / sizes.sequence_shards
-    turned = HALF * 2 * (query + key) * setting.software.rotates
+    turned = HALF * 2 * (query + key) * system.software.rotates
     inside: Numbers = turned
     ffn = net.ffn if moe is None else moe.shared_ffn
     activation = HALF * (3 if net.gated else 2)
     inside = inside + activation * ffn
-    if not setting.software.fused_elementwise:
+    if not system.software.fused_elementwise:
         inside = inside + 2 * turned
         outside = outside * 1.5
-    casts = setting.cast_bytes
+    casts = system.cast_bytes
     inside = inside + casts * (query + ffn)
     outside = outside + casts * 2 * net.hidden
     if moe is not None:
-        copies = moe.top_k * net.hidden * HALF * setting.software.expert_passes
+        copies = moe.top_k * net.hidden * HALF * system.software.expert_passes
         routed = moe.top_k * (activation * moe.ffn + casts * (net.hidden + moe.ffn))
         inside = inside + copies + routed + 5 * 4 * moe.experts
     return tokens * (outside + inside / sizes.tensor)
 
 
-def _context(net: Transformer, sizes: ParallelSizes, tokens: Numbers, setting: Setting) -> Numbers:
+def _context(net: Transformer, sizes: ParallelSizes, tokens: Numbers, system: System) -> Numbers:
     """Return seconds of passing keys and values once around the context-parallel ring."""
     width = net.kv_heads * (net.qk_dim + net.v_dim) / sizes.tensor
     volume = HALF * tokens * sizes.context * width
-    return ring(setting.hardware, volume, sizes.context, sizes.tensor)
+    return ring(system.hardware, volume, sizes.context, sizes.tensor)
 
 
 def _dispatch(
@@ -213,23 +213,23 @@ def _dispatch(
     moe: MixtureOfExperts | None,
     sizes: ParallelSizes,
     tokens: Numbers,
-    setting: Setting,
+    system: System,
 ) -> Numbers:
     """Return seconds of sending tokens to experts and back."""
     if moe is None:
         return 0.0
     volume = HALF * net.hidden * tokens / sizes.tensor
-    return 2 * dispatch(setting.hardware, volume, sizes.expert, 1, moe.top_k)
+    return 2 * dispatch(system.hardware, volume, sizes.expert, 1, moe.top_k)
 
 
 def _exposed_dispatch(
-    seconds: Numbers, compute: Numbers, sizes: ParallelSizes, setting: Setting
+    seconds: Numbers, compute: Numbers, sizes: ParallelSizes, system: System
 ) -> Numbers:
     """Return what of the dispatch nothing hides.
 
     Between domains Megatron runs it behind another micro-batch's layer, which an interleaved
     schedule has at hand (`overlap_moe_expert_parallel_comm`).
     """
-    inside = members_in_domain(setting.hardware, sizes.expert, 1)
+    inside = members_in_domain(system.hardware, sizes.expert, 1)
     hides = np.logical_and(np.less(inside, sizes.expert), np.greater(sizes.virtual, 1))
     return np.where(hides, np.maximum(0.0, seconds - compute), seconds)

@@ -9,7 +9,7 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
-from mimokit.prediction.step_time.system import HALF, Setting
+from mimokit.prediction.step_time.system import HALF, System
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def product_seconds(
     moe: MixtureOfExperts | None,
     sizes: ParallelSizes,
     tokens: Numbers,
-    setting: Setting,
+    system: System,
 ) -> Numbers:
     """Return seconds of a layer's linear layers in one forward pass on one rank.
 
@@ -44,10 +44,10 @@ def product_seconds(
     """
     found = products(net, moe, sizes)
     operations = sum(
-        setting.matrix_seconds(2 * tokens * one.weights, width=one.width) for one in found
+        system.matrix_seconds(2 * tokens * one.weights, width=one.width) for one in found
     )
-    moved = sum(setting.kept_bytes * one.inputs + HALF * one.outputs for one in found)
-    return operations + setting.memory_seconds(tokens * moved)
+    moved = sum(system.kept_bytes * one.inputs + HALF * one.outputs for one in found)
+    return operations + system.memory_seconds(tokens * moved)
 
 
 def products(net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes) -> list[Product]:

@@ -8,15 +8,15 @@ import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
-from mimokit.prediction.step_time.breakdown import Parts
+from mimokit.prediction.step_time.breakdown import TimeBreakdown
 from mimokit.prediction.step_time.stage import (
+    ModuleInput,
     StageTime,
-    Work,
     boundary_time,
     stage_time,
     update_time,
 )
-from mimokit.prediction.step_time.system import Setting
+from mimokit.prediction.step_time.system import System
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ModuleStep:
         stages: first, middle and last stage for one micro-batch.
     """
 
-    work: Parts
+    work: TimeBreakdown
     forward: Numbers
     pipeline: Numbers
     bubble: Numbers
@@ -53,7 +53,7 @@ class ModuleStep:
 
 
 def module_step(
-    module: Module, sizes: ParallelSizes, work: Work, setting: Setting, micro_batches: Numbers
+    module: Module, sizes: ParallelSizes, given: ModuleInput, system: System, micro_batches: Numbers
 ) -> ModuleStep:
     """Return one step of a module that runs alone.
 
@@ -63,20 +63,20 @@ def module_step(
     last = sizes.pipeline - 1
     middle = np.minimum(1, last)
     first, between, end = (
-        stage_time(module, sizes, work, setting, one) for one in (0, middle, last)
+        stage_time(module, sizes, given, system, one) for one in (0, middle, last)
     )
     stages = (first, between, end)
     slowest, once = slowest_and_once(first.total, between.total, end.total, sizes.pipeline)
-    hop = boundary_time(module, sizes, work, setting)
+    hop = boundary_time(module, sizes, given, system)
     hidden = np.greater(sizes.virtual, 1)  # Megatron overlaps sends of interleaved schedules
     busiest = _busiest(stages, slowest)
-    update = update_time(module, sizes, setting, 0)
+    update = update_time(module, sizes, system, 0)
     return ModuleStep(
         work=(busiest.forward + busiest.backward).times(micro_batches),
         forward=busiest.forward.total * micro_batches,
         pipeline=np.where(hidden, 0.0, 2 * hop * micro_batches) + 2 * hop * last,
         bubble=(once - slowest) / sizes.virtual,
-        data=_exposed(update.reduce, update.gather, busiest, sizes, setting, micro_batches),
+        data=_exposed(update.reduce, update.gather, busiest, sizes, system, micro_batches),
         optimizer=update.optimizer,
         stages=stages,
     )
@@ -96,9 +96,9 @@ def _busiest(stages: tuple[StageTime, ...], slowest: Numbers) -> StageTime:
     first, middle, last = stages
     is_last, is_first = np.equal(last.total, slowest), np.equal(first.total, slowest)
 
-    def choose(name: str) -> Parts:
+    def choose(name: str) -> TimeBreakdown:
         parts = [vars(getattr(stage, name)) for stage in (first, middle, last)]
-        return Parts(
+        return TimeBreakdown(
             **{
                 key: np.where(
                     is_last, parts[2][key], np.where(is_first, parts[0][key], parts[1][key])
@@ -115,7 +115,7 @@ def _exposed(
     collect: Numbers,
     stage: StageTime,
     sizes: ParallelSizes,
-    setting: Setting,
+    system: System,
     micro_batches: Numbers,
 ) -> Numbers:
     """Return the data-parallel seconds that nothing hides.
@@ -125,7 +125,7 @@ def _exposed(
     Fully sharded, weights are gathered for every forward and backward and gradients reduced every
     time.
     """
-    if not setting.software.overlaps_data:
+    if not system.software.overlaps_data:
         return reduce + collect
     window = np.where(np.greater(sizes.virtual, 1), np.minimum(sizes.pipeline, micro_batches), 1)
     once = np.maximum(0.0, reduce - window * stage.backward.total)

@@ -24,7 +24,7 @@ which go through a Hadamard transform (arXiv 2509.25149, sec. 3)."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class System:
     """What a layer runs on.
 
     Attributes:

@@ -7,7 +7,7 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.prediction.step_time.collectives import gather
-from mimokit.prediction.step_time.system import HALF, Setting
+from mimokit.prediction.step_time.system import HALF, System
 
 
 def tensor_seconds(
@@ -16,7 +16,7 @@ def tensor_seconds(
     sizes: ParallelSizes,
     tokens: Numbers,
     matrix: Numbers,
-    setting: Setting,
+    system: System,
 ) -> tuple[Numbers, Numbers]:
     """Return seconds of a layer's collectives in a forward and a backward pass.
 
@@ -36,13 +36,13 @@ def tensor_seconds(
         sizes: how the module is cut.
         tokens: of one micro-batch on one rank.
         matrix: seconds of the layer's products in a forward pass.
-        setting: what it runs on.
+        system: what it runs on.
     """
     count = 4 if moe is None or moe.shared_ffn else 2
-    moved = count * gather(setting.hardware, HALF * net.hidden * tokens, sizes.tensor, 1)
-    if setting.software.tensor_overlap == "none":
+    moved = count * gather(system.hardware, HALF * net.hidden * tokens, sizes.tensor, 1)
+    if system.software.tensor_overlap == "none":
         return moved, moved
-    if moe is None and setting.pipelines_tensor:
+    if moe is None and system.pipelines_tensor:
         piece, rest = 1 / sizes.tensor, 1 - 1 / sizes.tensor
         forward = moved * piece + np.maximum(0.0, moved * rest - matrix)
         backward = moved / 2 * piece + np.maximum(0.0, 1.5 * moved * rest - 2 * matrix)

@@ -22,8 +22,8 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config.runtime import DeploymentMode
-from mimokit.prediction import EncoderInput, Workload, outcome_of, terms_of
-from mimokit.prediction.deployment_modes import Outcome
+from mimokit.prediction import EncoderInput, Workload, costs_of, layout_cost
+from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.step_time import load_software
@@ -105,7 +105,7 @@ def read_gains(folder: Path) -> list[Gain]:
     return found
 
 
-def predicted_outcome(row: Row) -> Outcome:
+def predicted_outcome(row: Row) -> LayoutCost:
     """Return what the predictor says of one row.
 
     Where the row does not say how many samples a micro-batch has, it is the number whose memory
@@ -122,7 +122,7 @@ def predicted_outcome(row: Row) -> Outcome:
     )
 
 
-def _with_micro_batch(row: Row, micro_batch: float) -> Outcome:
+def _with_micro_batch(row: Row, micro_batch: float) -> LayoutCost:
     model = stand_in(row["encoder"], row["llm"])
     images = whole(row, "seq") * float(row["vision_pct"]) / 100 / PATCHES * PATCHES_PER_TOKEN
     workload = Workload(
@@ -133,8 +133,8 @@ def _with_micro_batch(row: Row, micro_batch: float) -> Outcome:
     )
     layout = Layout(MODES[row["mode"]], _sizes(row, model, micro_batch))
     hardware, software = load_hardware(row["gpu"].split("-")[0]), load_software(SOFTWARE)
-    language, encoders = terms_of(model, layout, workload, hardware, software)
-    return outcome_of(layout.mode, language, encoders, workload, hardware)
+    language, encoders = costs_of(model, layout, workload, hardware, software)
+    return layout_cost(layout.mode, language, encoders, workload, hardware)
 
 
 def _sizes(row: Row, model: MultimodalModel, micro_batch: float) -> dict[str, ParallelSizes]:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.step_time import (
+    ModuleInput,
     ModuleStep,
-    Setting,
     Software,
-    Work,
+    System,
     load_software,
     module_step,
 )
@@ -57,10 +57,10 @@ def _steps(
     for (model, hardware, software, precision), members in groups.items():  # type: ignore[misc]
         chosen = [rows[index] for index in members]
         sizes = stacked([row.sizes for row in chosen])
-        work = Work(np.array([row.seq for row in chosen]), sizes.micro_batch)
-        setting = Setting(hardware_of(hardware), software_of(software), precision)
+        work = ModuleInput(np.array([row.seq for row in chosen]), sizes.micro_batch)
+        system = System(hardware_of(hardware), software_of(software), precision)
         micro_batches = np.array([row.micro_batches for row in chosen])
-        yield members, module_step(model, sizes, work, setting, micro_batches)
+        yield members, module_step(model, sizes, work, system, micro_batches)
 
 
 def stacked(sizes: Sequence[ParallelSizes]) -> ParallelSizes:

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.memory import stage_memory, total_bytes
-from mimokit.prediction.step_time import Setting, load_software
+from mimokit.prediction.step_time import System, load_software
 from tests.benchmarks.prediction.fit import (
     FITTED_MODELS,
     constants_for,
@@ -217,10 +217,10 @@ def memory_errors(rows: Sequence[Measured]) -> Mapping[str, float]:
 
 def peak_bytes(row: Measured) -> float:
     """Return the predicted bytes of a run's fullest rank."""
-    setting = Setting(load_hardware(row.hardware), load_software(row.software), row.precision)
+    system = System(load_hardware(row.hardware), load_software(row.software), row.precision)
     ends = (
         stage_memory(
-            row.model, row.sizes, row.seq, row.micro_batches, stage, storage=setting.storage
+            row.model, row.sizes, row.seq, row.micro_batches, stage, storage=system.storage
         )
         for stage in (0, int(row.sizes.pipeline) - 1)
     )

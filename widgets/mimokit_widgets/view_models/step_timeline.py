@@ -62,7 +62,7 @@ def _colors(modules: tuple[str, ...]) -> dict[str, str]:
 
 
 def _kind(block: Block) -> str:
-    return f"{block.module} {block.work}" if block.work in ("forward", "backward") else block.work
+    return f"{block.module} {block.kind}" if block.kind in ("forward", "backward") else block.kind
 
 
 def _drawn(block: Block, until: float, colors: dict[str, str]) -> list[Any]:
