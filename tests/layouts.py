@@ -11,7 +11,7 @@ from mimokit.config import (
     RuntimeConfig,
 )
 
-GLOBAL_BATCH_SIZE = 8
+SAMPLES_PER_MICROBATCH = 8
 IMAGE_TOKEN = 16
 
 
@@ -19,7 +19,7 @@ def digits_config(
     encoder: tuple[int, int] = (1, 1),
     language: tuple[int, int] = (1, 1),
     num_microbatches: int = 1,
-    global_batch_size: int = GLOBAL_BATCH_SIZE,
+    samples_per_microbatch: int = SAMPLES_PER_MICROBATCH,
     **runtime: object,
 ) -> ExperimentConfig:
     """Return a finalized config; encoder and language are (tensor_parallel, data_parallel)."""
@@ -56,7 +56,7 @@ def digits_config(
     config = ExperimentConfig(
         model=model,
         data=DataConfig(
-            base_batch_size=global_batch_size // language[1],
+            base_batch_size=samples_per_microbatch // language[1],
             num_microbatches=num_microbatches,
             seq_length=42,
             image_seq_length=32,

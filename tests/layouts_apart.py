@@ -11,7 +11,7 @@ from mimokit.config import (
     ModuleArchitecture,
     ModuleParallelismConfig,
 )
-from tests.layouts import GLOBAL_BATCH_SIZE, digits_config
+from tests.layouts import SAMPLES_PER_MICROBATCH, digits_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
 Sizes = tuple[int, int, int]
@@ -43,7 +43,9 @@ def apart_config(
     )
     config = ExperimentConfig(
         model=model,
-        data=base.data.model_copy(update={"base_batch_size": GLOBAL_BATCH_SIZE // language[2]}),
+        data=base.data.model_copy(
+            update={"base_batch_size": SAMPLES_PER_MICROBATCH // language[2]}
+        ),
         runtime=base.runtime.model_copy(update={"pipeline_schedule": "1f1b"}),
         name="apart",
     )
@@ -106,7 +108,7 @@ def apart_multimodal_config(
     room = base.data.modality_seq_lengths
     data = base.data.model_copy(
         update={
-            "base_batch_size": GLOBAL_BATCH_SIZE // sizes[LANGUAGE][2],
+            "base_batch_size": SAMPLES_PER_MICROBATCH // sizes[LANGUAGE][2],
             "modality_seq_lengths": {name: room[name] for name in room if name in sizes},
         }
     )

@@ -15,7 +15,7 @@ from mimokit.config import (
     ModuleParallelismConfig,
     RuntimeConfig,
 )
-from tests.layouts import GLOBAL_BATCH_SIZE
+from tests.layouts import SAMPLES_PER_MICROBATCH
 
 LANGUAGE = "language_module"
 SPECIAL_TOKENS = {"clip": 16, "dino": 17, "audio": 18, "qwen": 19, "words": 20}
@@ -97,7 +97,7 @@ def multimodal_config(
     config = ExperimentConfig(
         model=model,
         data=DataConfig(
-            base_batch_size=GLOBAL_BATCH_SIZE // sizes[LANGUAGE][1],
+            base_batch_size=SAMPLES_PER_MICROBATCH // sizes[LANGUAGE][1],
             num_microbatches=num_microbatches,
             seq_length=48,
             image_seq_length=0,

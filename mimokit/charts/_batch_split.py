@@ -11,7 +11,7 @@ from mimokit.charts import _palette
 from mimokit.charts._table import inline, layered
 from mimokit.planning.types import LayoutPlan, ModuleBatch
 
-WHOLE = "global batch"
+WHOLE = "micro-batch"
 WIDTH = 660
 MOST_LINES = 16
 """Replicas of a module that get a line of their own; more of them share one."""
@@ -20,12 +20,12 @@ TEXT_WIDTH = 6.5
 
 
 def batch_split(plan: LayoutPlan) -> alt.LayerChart:
-    """Return the global batch of one micro-batch as a row, below it each replica's samples."""
+    """Return the samples of one micro-batch as a row, below it each replica's samples."""
     colors = {WHOLE: _palette.MUTED, **_palette.module_colors(plan.modules)}
     rows = [_whole_batch(plan)]
     for name, batch in plan.batch.modules.items():
         rows += _replicas(name, batch)
-    _drop_text_that_does_not_fit(rows, WIDTH / plan.batch.global_batch_size)
+    _drop_text_that_does_not_fit(rows, WIDTH / plan.batch.samples_per_microbatch)
     order = list(dict.fromkeys(row["line"] for row in rows))
     base = alt.Chart(inline(rows)).encode(
         y=alt.Y(
@@ -43,7 +43,7 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
         ],
     )
     bars = base.mark_bar(cornerRadius=3, stroke=_palette.PAPER, strokeWidth=1.5).encode(
-        x=_samples_axis(plan.batch.global_batch_size),
+        x=_samples_axis(plan.batch.samples_per_microbatch),
         x2="stop:Q",
         fill=alt.Fill(
             "module:N",
@@ -65,10 +65,10 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
 
 def _subtitle(plan: LayoutPlan) -> str:
     batch = plan.batch
-    step = batch.global_batch_size * batch.num_microbatches
     return (
-        f"{batch.global_batch_size} samples in a micro-batch, {batch.num_microbatches} "
-        f"micro-batch{'es' if batch.num_microbatches > 1 else ''} and so {step} samples in a step"
+        f"{batch.samples_per_microbatch} samples in a micro-batch, {batch.num_microbatches} "
+        f"micro-batch{'es' if batch.num_microbatches > 1 else ''} and so "
+        f"{batch.global_batch_size} samples in a step"
     )
 
 
@@ -83,7 +83,7 @@ def _samples_axis(samples: int) -> alt.X:
 
 
 def _whole_batch(plan: LayoutPlan) -> dict[str, Any]:
-    size = plan.batch.global_batch_size
+    size = plan.batch.samples_per_microbatch
     return _bar(WHOLE, WHOLE, (0, size), range(plan.world_size), "")
 
 

@@ -123,7 +123,7 @@ class Searched:
 def searched(
     source: str,
     seq_length: int | None = None,
-    global_batch: int | None = None,
+    global_batch_size: int | None = None,
     gpu: str | None = None,
     price: float | None = None,
 ) -> Searched:
@@ -133,7 +133,7 @@ def searched(
         source: an experiment (.yaml, or preset:NAME), a shipped model's name, or a Hugging Face
             directory.
         seq_length: tokens per sample of the language model.
-        global_batch: samples per step.
+        global_batch_size: samples per step.
         gpu: a name, or a hardware file.
         price: dollars per GPU-hour.
 
@@ -142,11 +142,11 @@ def searched(
     """
     PredictionConfig(price_per_gpu_hour=price)  # refuses a price that is none
     if not is_experiment(source):
-        model, workload = resolve_source(source, step_of(None, seq_length, global_batch))
+        model, workload = resolve_source(source, step_of(None, seq_length, global_batch_size))
         return Searched(model, workload, gpu or GPU, SOFTWARE, price)
     config = load_experiment_config(source)
     known = config.prediction or PredictionConfig()
-    step = step_of(workload_of_config(config), seq_length, global_batch)
+    step = step_of(workload_of_config(config), seq_length, global_batch_size)
     model, workload = resolve_source(config, step)
     return Searched(
         model,
@@ -207,7 +207,9 @@ def written(
     return to_yaml(layout, workload, model=model, experiment=experiment, supposed=known)
 
 
-def with_samples(found: Imported, seq_length: int | None, global_batch: int | None) -> Imported:
+def with_samples(
+    found: Imported, seq_length: int | None, global_batch_size: int | None
+) -> Imported:
     """Return the same with the samples of a step, where they are given.
 
     What else a file says of a step stays.
@@ -215,39 +217,47 @@ def with_samples(found: Imported, seq_length: int | None, global_batch: int | No
     Raises:
         ConfigError: as `step_of` does, or the samples fill no whole number of micro-batches.
     """
-    workload = step_of(found.workload, seq_length, global_batch)
+    workload = step_of(found.workload, seq_length, global_batch_size)
     own = found.layout.modules[found.layout.language]
     each = own.data * own.micro_batch
-    if workload is not None and workload.global_batch % each:
+    if workload is not None and workload.global_batch_size % each:
         sentence = (
-            f"Step: its {workload.global_batch} samples fill no whole number of micro-batches of "
-            f"{each} (data parallel {own.data} x micro-batch {own.micro_batch}); give a "
+            f"Step: its {workload.global_batch_size} samples fill no whole number of micro-batches "
+            f"of {each} (data parallel {own.data} x micro-batch {own.micro_batch}); give a "
             f"--global-batch that is a multiple of {each}."
         )
-        raise ConfigError([Problem("step", "global_batch", workload.global_batch, sentence)])
+        raise ConfigError(
+            [Problem("step", "global_batch_size", workload.global_batch_size, sentence)]
+        )
     return replace(found, workload=workload)
 
 
+_OPTIONS = {"seq_length": "--seq-length", "global_batch_size": "--global-batch"}
+"""Field of `Workload` -> the option that gives it."""
+
+
 def step_of(
-    known: Workload | None, seq_length: int | None, global_batch: int | None
+    known: Workload | None, seq_length: int | None, global_batch_size: int | None
 ) -> Workload | None:
     """Return what a step computes, with the numbers that are given in place of the known ones.
 
     Raises:
         ConfigError: a number is below 1, or one of them is given and nothing says the other.
     """
-    if seq_length is None and global_batch is None:
+    if seq_length is None and global_batch_size is None:
         return known
-    given = {"seq_length": seq_length, "global_batch": global_batch}
+    given = {"seq_length": seq_length, "global_batch_size": global_batch_size}
     changes = {name: value for name, value in given.items() if value is not None}
     if known is not None:
         return replace(known, **changes)  # type: ignore[arg-type]
     if len(changes) < len(given):
-        there = next(iter(changes)).replace("_", "-")
-        other = next(name for name in given if name not in changes).replace("_", "-")
-        sentence = f"Step: --{there} is given, but nothing says the other number; give --{other}."
+        there = _OPTIONS[next(iter(changes))]
+        other = next(name for name in given if name not in changes)
+        sentence = (
+            f"Step: {there} is given, but nothing says the other number; give {_OPTIONS[other]}."
+        )
         raise ConfigError([Problem("step", other, None, sentence)])
-    return Workload(changes["seq_length"], changes["global_batch"])
+    return Workload(changes["seq_length"], changes["global_batch_size"])
 
 
 def _text(path: Path) -> str:

@@ -73,15 +73,15 @@ class DataConfig(ConfigModel):
         presence = self.modality_presence.get(encoder)
         return presence is None or presence.at(microbatch, sample)
 
-    def absent_microbatches(self, global_batch_size: int) -> frozenset[tuple[str, int]]:
+    def absent_microbatches(self, samples_per_microbatch: int) -> frozenset[tuple[str, int]]:
         """Return (encoder, micro-batch of a step) where no sample of any replica has inputs.
 
         Args:
-            global_batch_size: samples per micro-batch over all replicas.
+            samples_per_microbatch: samples per micro-batch over all replicas.
         """
         return frozenset(
             (encoder, microbatch)
             for encoder, presence in self.modality_presence.items()
             for microbatch in range(self.num_microbatches)
-            if not any(presence.at(microbatch, sample) for sample in range(global_batch_size))
+            if not any(presence.at(microbatch, sample) for sample in range(samples_per_microbatch))
         )

@@ -208,7 +208,7 @@ class Stepper:
     def state(self) -> pd.DataFrame:
         """Return what every rank just did, what it does next and what it waits for.
 
-        Columns: rank, modules, samples (of the global batch), did, seconds, next, at (the tick at
+        Columns: rank, modules, samples (of the micro-batch), did, seconds, next, at (the tick at
         which the plan has it do that), waits_for.
         """
         number = self._position + 1

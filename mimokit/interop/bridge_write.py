@@ -88,7 +88,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
             f"{_name(name, layout)} {sizes_text(sizes)}" for name, sizes in layout.modules.items()
         ),
         seq=workload.seq_length,
-        batch=workload.global_batch,
+        batch=workload.global_batch_size,
         micro=int(own.micro_batch * own.data),
         step=_beyond_layout(layout, workload),
         transformer=_literal(_transformer_overrides(layout)),

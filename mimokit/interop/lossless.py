@@ -36,7 +36,7 @@ def lost_of_workload(
 ) -> Iterator[Problem]:
     """Yield what of a step is something else when it is read back."""
     back = workload_of_config(config)
-    for field in ("seq_length", "global_batch", "precision"):
+    for field in ("seq_length", "global_batch_size", "precision"):
         value, found = getattr(workload, field), getattr(back, field)
         if value != found:
             yield _lost(STEP, field, value, found)

@@ -73,7 +73,7 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
         value = int(getattr(own, field))
         if value > 1 or flag == "micro-batch-size":
             words += [f"--{flag}", str(value)]
-    words += ["--global-batch-size", str(workload.global_batch)]
+    words += ["--global-batch-size", str(workload.global_batch_size)]
     words += ["--seq-length", str(workload.seq_length)]
     if int(own.recompute):
         words += ["--recompute-granularity", RECOMPUTE_NAMES[int(own.recompute)]]

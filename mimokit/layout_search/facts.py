@@ -24,7 +24,7 @@ class ModuleFacts:
         extra: layers that predict tokens further on.
         experts: routed experts per layer; 0 for none.
         seq: tokens of one sequence.
-        global_batch: samples per step.
+        global_batch_size: samples per step.
         gpus: how many there are.
         fused_attention: the attention core keeps no scores.
     """
@@ -38,7 +38,7 @@ class ModuleFacts:
     extra: int
     experts: int
     seq: int
-    global_batch: int
+    global_batch_size: int
     gpus: int
     fused_attention: bool
 
@@ -65,7 +65,7 @@ def facts_of(task: SearchTask, module: Module) -> ModuleFacts:
         extra=module.next_token_layers if isinstance(module, LanguageModel) else 0,
         experts=0 if net.moe is None else net.moe.experts,
         seq=_sequence(module, workload),
-        global_batch=workload.global_batch,
+        global_batch_size=workload.global_batch_size,
         gpus=task.gpus,
         fused_attention=task.software.fused_attention,
     )

@@ -78,11 +78,11 @@ def _stage_ranks(sizes: ParallelSizes) -> Numbers:
 def _batch_broken(facts: ModuleFacts, sizes: ParallelSizes) -> Numbers:
     if not facts.is_language:
         return np.equal(sizes.data, 0)
-    return facts.global_batch % (sizes.data * sizes.micro_batch) != 0
+    return facts.global_batch_size % (sizes.data * sizes.micro_batch) != 0
 
 
 def _interleaving_broken(facts: ModuleFacts, sizes: ParallelSizes) -> Numbers:
-    count = facts.global_batch // (sizes.data * sizes.micro_batch)
+    count = facts.global_batch_size // (sizes.data * sizes.micro_batch)
     return np.logical_and(np.greater(sizes.virtual, 1), count % sizes.pipeline != 0)
 
 
@@ -189,7 +189,7 @@ RULES = (
         _batch_broken,
         lambda facts, sizes: (
             f"data_parallel {sizes.data} x micro_batch_size {sizes.micro_batch} does not divide "
-            f"the {facts.global_batch} samples of a step; choose sizes whose product does."
+            f"the {facts.global_batch_size} samples of a step; choose sizes whose product does."
         ),
     ),
     Rule(
@@ -198,8 +198,9 @@ RULES = (
         _interleaving_broken,
         lambda facts, sizes: (
             f"virtual_pipeline is {sizes.virtual} and a replica has "
-            f"{facts.global_batch // (sizes.data * sizes.micro_batch)} micro-batches, no multiple "
-            f"of the {sizes.pipeline} stages; set virtual_pipeline to 1 or change data_parallel."
+            f"{facts.global_batch_size // (sizes.data * sizes.micro_batch)} micro-batches, no "
+            f"multiple of the {sizes.pipeline} stages; set virtual_pipeline to 1 or change "
+            "data_parallel."
         ),
     ),
     Rule(

@@ -53,6 +53,6 @@ def _given(model: Model, workload: Workload | None) -> Workload:
         return workload
     sentence = (
         f"Workload: nothing says what one step of '{model.name}' computes; give seq_length and "
-        "global_batch, or an experiment, which has both."
+        "global_batch_size, or an experiment, which has both."
     )
     raise ConfigError([Problem("workload", "workload", None, sentence)])

@@ -58,7 +58,7 @@ def default_axes(facts: ModuleFacts, domain_ranks: int) -> Axes:
         "pipeline_parallel": stages,
         "virtual_pipeline": chunks if language else (1,),
         "expert_parallel": experts,
-        "data_parallel": _divisors(facts.global_batch, facts.gpus),
+        "data_parallel": _divisors(facts.global_batch_size, facts.gpus),
         "micro_batch_size": _powers(LARGEST_MICRO_BATCH) if language else (1,),
         "recompute": tuple(range(len(RECOMPUTE_NAMES))),
         "optimizer_instances": _powers(LARGEST_INSTANCES),

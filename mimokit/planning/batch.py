@@ -22,9 +22,9 @@ from mimokit.planning.types import BatchPlan, ModuleBatch
 def validate_heterogeneous_batch_config(
     model_config: MimoParallelismConfig, data_config: DataConfig
 ) -> int:
-    """Return the global batch size, which every module's replicas must divide.
+    """Return the samples of one micro-batch, which every module's replicas must divide.
 
-    It is `base_batch_size * data_parallel of the language module`, in samples per micro-batch.
+    Over all replicas it is `base_batch_size * data_parallel of the language module`.
 
     Raises:
         ConfigError: a module whose data_parallel is missing or does not divide it.
@@ -48,12 +48,12 @@ def plan_batch(
 ) -> BatchPlan:
     """Return who computes and who reads which samples, contiguous along data parallelism.
 
-    Replica r of a module computes samples [r * B / dp, (r + 1) * B / dp) of a global batch of B.
+    Replica r of a module computes samples [r * B / dp, (r + 1) * B / dp) of a micro-batch of B.
     On colocated ranks a rank reads once for all its modules: the range of the module with the
     fewest replicas, which contains those of all others. Where the language model has a pipeline,
     ranks of its later stages hold other samples than their encoders: each module reads its own.
     """
-    global_batch = base_batch_size * modules[llm_module_name].data_parallel
+    samples_per_microbatch = base_batch_size * modules[llm_module_name].data_parallel
     fewest = min(ranks.data_parallel for ranks in modules.values())
     once = mode == "colocated" and modules[llm_module_name].pipeline_parallel == 1
     batches = {}
@@ -61,12 +61,12 @@ def plan_batch(
         replicas_read = fewest if once else ranks.data_parallel
         spans = _loading_spans(ranks, llm_module_name, topology)
         batches[name] = ModuleBatch(
-            micro_batch_size=global_batch // ranks.data_parallel,
-            samples=_pieces(ranks, (ranks.ranks,), ranks.data_parallel, global_batch),
+            micro_batch_size=samples_per_microbatch // ranks.data_parallel,
+            samples=_pieces(ranks, (ranks.ranks,), ranks.data_parallel, samples_per_microbatch),
             loads=tuple(rank for span in spans for rank in span),
-            loaded=_pieces(ranks, spans, replicas_read, global_batch),
+            loaded=_pieces(ranks, spans, replicas_read, samples_per_microbatch),
         )
-    return BatchPlan(global_batch, num_microbatches, batches)
+    return BatchPlan(samples_per_microbatch, num_microbatches, batches)
 
 
 def _loading_spans(ranks: RankMap, llm_module_name: str, topology: Topology) -> tuple[range, ...]:
@@ -85,11 +85,13 @@ def _loading_spans(ranks: RankMap, llm_module_name: str, topology: Topology) -> 
     return tuple(dict.fromkeys(stages))
 
 
-def _pieces(ranks: RankMap, spans: Iterable[range], replicas: int, global_batch: int) -> RankRanges:
+def _pieces(
+    ranks: RankMap, spans: Iterable[range], replicas: int, samples_per_microbatch: int
+) -> RankRanges:
     return RankRanges(
         spans=tuple(spans),
         rank_offset=ranks.rank_offset,
         ranks_per_piece=ranks.ranks_per_stage // replicas,
         pieces=replicas,
-        size=global_batch // replicas,
+        size=samples_per_microbatch // replicas,
     )

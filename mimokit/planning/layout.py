@@ -93,7 +93,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
         modules=modules,
         batch=batch,
         bridges=tuple(
-            _bridge(config, modules[source], modules[target], batch.global_batch_size)
+            _bridge(config, modules[source], modules[target], batch.samples_per_microbatch)
             for source, targets in topology.items()
             for target in targets
         ),
@@ -106,7 +106,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
             data.num_microbatches,
             {name: network.modality for name, network in model.module_architectures.items()},
             model.frozen_modules,
-            data.absent_microbatches(batch.global_batch_size),
+            data.absent_microbatches(batch.samples_per_microbatch),
             [
                 name
                 for name, network in model.module_architectures.items()
@@ -117,14 +117,16 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
 
 
 def _bridge(
-    config: ExperimentConfig, source: RankMap, destination: RankMap, global_batch_size: int
+    config: ExperimentConfig, source: RankMap, destination: RankMap, samples_per_microbatch: int
 ) -> Bridge:
     """Return how the output of one module reaches the next."""
     bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER
     mode = config.model.deployment_mode
     staged = mode == "colocated" and destination.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:
-        bridge = plan_colocated_bridge(source, destination, global_batch_size, bytes_per_sample)
+        bridge = plan_colocated_bridge(
+            source, destination, samples_per_microbatch, bytes_per_sample
+        )
         if config.model.has_backward(source.module):
             return bridge
         return replace(bridge, bytes_backward=0)  # no gradient crosses
@@ -132,7 +134,7 @@ def _bridge(
     apart = between(
         (source.module, source.grid),
         (destination.module, destination.grid),
-        global_batch_size,
+        samples_per_microbatch,
         bytes_per_sample,
     )
     return apart if config.model.has_backward(source.module) else without_gradient(apart)

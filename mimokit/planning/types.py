@@ -40,9 +40,9 @@ class ModuleBatch:
 
     Attributes:
         micro_batch_size: samples per data-parallel replica and micro-batch.
-        samples: rank -> the samples of the global batch that the rank computes.
+        samples: rank -> the samples of the micro-batch that the rank computes.
         loads: ranks that read data for this module.
-        loaded: loading rank -> the samples of the global batch that it reads. In colocated mode
+        loaded: loading rank -> the samples of the micro-batch that it reads. In colocated mode
             without a pipeline this is the range of the module with fewer replicas, otherwise it
             equals `samples`.
     """
@@ -58,15 +58,19 @@ class BatchPlan:
     """The batch of every module.
 
     Attributes:
-        global_batch_size: samples per micro-batch over all replicas,
-            `base_batch_size * data_parallel of the language module`. One optimizer step
-            consumes `global_batch_size * num_microbatches` samples.
+        samples_per_microbatch: samples of one micro-batch over all replicas,
+            `base_batch_size * data_parallel of the language module`.
         num_microbatches: micro-batches per optimizer step.
     """
 
-    global_batch_size: int
+    samples_per_microbatch: int
     num_microbatches: int
     modules: Mapping[str, ModuleBatch]
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one optimizer step: `samples_per_microbatch * num_microbatches`."""
+        return self.samples_per_microbatch * self.num_microbatches
 
 
 @dataclass(frozen=True)

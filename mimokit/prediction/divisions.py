@@ -100,10 +100,10 @@ def _uneven_step(own: ParallelSizes, workload: Workload) -> Iterator[tuple[str, 
     """Yield what of the language model's sizes does not divide the work of a step."""
     if workload.seq_length % own.context:
         yield "context", f"does not divide the {workload.seq_length} tokens of a sample; {DIVISOR}"
-    if workload.global_batch % (own.data * own.micro_batch):
+    if workload.global_batch_size % (own.data * own.micro_batch):
         yield (
             "data",
-            f"times micro_batch {own.micro_batch} does not divide the {workload.global_batch} "
+            f"times micro_batch {own.micro_batch} does not divide the {workload.global_batch_size} "
             "samples of a step; choose sizes whose product does",
         )
 

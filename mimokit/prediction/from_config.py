@@ -55,7 +55,7 @@ def workload_of_config(config: ExperimentConfig) -> Workload:
     }
     return Workload(
         seq_length=data.seq_length,
-        global_batch=_micro_batch_samples(config) * data.num_microbatches,
+        global_batch_size=_micro_batch_samples(config) * data.num_microbatches,
         precision=config.runtime.precision or PRECISION,
         inputs=inputs,
         frozen=model.frozen_modules,

@@ -93,7 +93,7 @@ def language_cost(
     encoders_trained: bool = False,
 ) -> LanguageCost:
     """Return the cost of the language model."""
-    micro_batches = workload.global_batch / (sizes.data * sizes.micro_batch)
+    micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
     given = ModuleInput(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
     system = System(hardware, software, workload.precision)
@@ -124,7 +124,7 @@ def encoder_cost(
 ) -> EncoderCost:
     """Return the cost of an encoder; its projector is frozen with it."""
     system = System(hardware, software, workload.precision)
-    micro_batches = workload.global_batch / (sizes.data * sizes.micro_batch)
+    micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     cost = _encoder_cost(branch, sizes, workload, system, micro_batches, language_hidden)
     if not np.any(np.greater(sizes.context, 1)):
         return cost
@@ -175,7 +175,7 @@ def bridge_seconds(
     """
     more = np.maximum(encoder.sizes.data, language.data)
     fewer = np.minimum(encoder.sizes.data, language.data)
-    volume = encoder.sample_bytes * workload.global_batch / fewer
+    volume = encoder.sample_bytes * workload.global_batch_size / fewer
     return np.where(
         np.greater(more, fewer), gather(hardware, volume, np.maximum(1, more / fewer), 1), 0.0
     )

@@ -70,7 +70,7 @@ def plain_name(name: str, layout: Layout) -> str:
 def micro_batches(layout: Layout, workload: Workload) -> int:
     """Return the micro-batches of a step."""
     own = layout.modules[layout.language]
-    return int(workload.global_batch // (own.data * own.micro_batch))
+    return int(workload.global_batch_size // (own.data * own.micro_batch))
 
 
 def beyond_ranks(layout: Layout) -> Iterator[tuple[str, str, object]]:

@@ -81,14 +81,14 @@ class Workload:
 
     Attributes:
         seq_length: tokens per sample of the language model, image tokens included.
-        global_batch: samples per step.
+        global_batch_size: samples per step.
         precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
         inputs: encoder -> what it sees; an encoder left out sees one input of full size.
         frozen: modules that are not trained.
     """
 
     seq_length: int
-    global_batch: int
+    global_batch_size: int
     precision: str = "bf16"
     inputs: Mapping[str, EncoderInput] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ class Workload:
             )
             for name, value in (
                 ("seq_length", self.seq_length),
-                ("global_batch", self.global_batch),
+                ("global_batch_size", self.global_batch_size),
             )
             if not isinstance(value, int | np.integer) or value < 1
         )
@@ -111,7 +111,7 @@ class Workload:
     @property
     def tokens(self) -> int:
         """Tokens of the language model per step."""
-        return self.seq_length * self.global_batch
+        return self.seq_length * self.global_batch_size
 
     def input_of(self, branch: EncoderBranch) -> EncoderInput:
         """Return what an encoder sees of one sample."""
@@ -158,11 +158,11 @@ def step_flops(model: Model, workload: Workload) -> float:
     passes = 3
     if language.name in workload.frozen:
         passes = 2 if any(branch.name not in workload.frozen for branch in branches) else 1
-    total = _flops(language, passes, workload.seq_length, workload.global_batch)
+    total = _flops(language, passes, workload.seq_length, workload.global_batch_size)
     for branch in branches:
         seen = workload.input_of(branch)
         passes = 1 if branch.name in workload.frozen else 3
-        total += _flops(branch, passes, seen.length, seen.count * workload.global_batch)
+        total += _flops(branch, passes, seen.length, seen.count * workload.global_batch_size)
     return total
 
 

@@ -23,7 +23,7 @@ from tests.benchmarks.table import show
 
 LAYOUTS = 20_000
 REPEATS = 7
-WORKLOAD = Workload(seq_length=4096, global_batch=1024)
+WORKLOAD = Workload(seq_length=4096, global_batch_size=1024)
 MODES: tuple[DeploymentMode, ...] = ("homogeneous", "colocated", "heterogeneous")
 MOST_SECONDS = LAYOUTS / 100_000
 

@@ -76,17 +76,17 @@ def test_rank_map_has_every_rank_of_every_module_once() -> None:
             }
 
 
-def test_batch_split_covers_the_global_batch_once_per_module() -> None:
+def test_batch_split_covers_the_microbatch_once_per_module() -> None:
     layout = plan()
     rows = _values(charts.batch_split(layout).to_dict())
-    for module in ("global batch", *layout.modules):
+    for module in ("micro-batch", *layout.modules):
         covered = [
             sample
             for row in rows
             if row["module"] == module
             for sample in range(row["start"], row["stop"])
         ]
-        assert sorted(covered) == list(range(layout.batch.global_batch_size))
+        assert sorted(covered) == list(range(layout.batch.samples_per_microbatch))
 
 
 def test_phases_of_a_rank_add_up_to_its_step_time() -> None:

@@ -126,7 +126,7 @@ def test_search_as_json() -> None:
     [
         (["search", "llama-3.2-1b", "--gpus", "0", *SAMPLES], "gpus is 0"),
         (["search", "llama-3.2-2b", "--gpus", "8", *SAMPLES], "did you mean"),
-        (["search", "llama-3.2-1b", "--gpus", "8"], "give seq_length and global_batch"),
+        (["search", "llama-3.2-1b", "--gpus", "8"], "give seq_length and global_batch_size"),
         (["search", "llama-3.2-1b", "--gpus", "8", "--seq-length", "9"], "give --global-batch"),
         (["search", "llama-3.1-405b", "--gpus", "8", *SAMPLES], "GPUs would do"),
         (["search", PRESET, "--gpus", "8", "--gpu", "h1000"], "h100"),

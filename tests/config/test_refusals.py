@@ -196,7 +196,7 @@ def test_the_batch_is_dealt_out_evenly() -> None:
     put(content, "data.base_batch_size", 3)
     problem = only(problems(content))
     assert (problem.module, problem.field, problem.value) == ("images", "data_parallel", 4)
-    assert "global batch of 6" in problem.sentence
+    assert "the 6 samples of a micro-batch" in problem.sentence
     assert problem.fix == {"path": "data.base_batch_size", "value": 4}
 
 

@@ -107,7 +107,7 @@ def test_words_without_an_embedding():
     ("source", "told"),
     [
         (lambda config: None, "The data function gave a NoneType; it must give a TrainingData"),
-        (_source(test=range(3)), "test set has 3 samples but one global batch takes 8; enlarge"),
+        (_source(test=range(3)), "test set has 3 samples but one micro-batch takes 8; enlarge"),
     ],
 )
 def test_a_data_function_that_gives_something_else(source, told):
@@ -149,7 +149,7 @@ READERS = "".join(map(str, _readers(UNREADABLE)))
 
 
 class Failing:
-    """A data set of which one sample of the global batch cannot be read."""
+    """A data set of which one sample of the micro-batch cannot be read."""
 
     def __init__(self, data):
         self.data = data
@@ -206,7 +206,7 @@ def test_training_that_diverges_ends_before_it_spoils_the_weights(cluster, tmp_p
 
 
 def _no_images(batch):
-    """Leave the words alone, as a global batch without a picture has them."""
+    """Leave the words alone, as a micro-batch without a picture has them."""
     for inputs in batch["modality_inputs"].values():
         inputs["items_per_sample"] = torch.zeros_like(inputs["items_per_sample"])
         for name, tensors in inputs.items():
@@ -231,7 +231,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize(("config", "change"), EMPTY.values(), ids=EMPTY)
-def test_whole_global_batches_without(cluster, config, change):
+def test_whole_microbatches_without(cluster, config, change):
     report = verify(cluster, config, _source(change), steps=2)
     assert report.passed, report.verdict
 

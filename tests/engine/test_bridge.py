@@ -27,7 +27,7 @@ def _both_ways(plan, pieces, gradients, rows):
 
 
 def test_fan_in_gathers_forward_and_cuts_backward(cluster):
-    plan = mimokit.plan(digits_config((1, 2), (2, 1), global_batch_size=4))
+    plan = mimokit.plan(digits_config((1, 2), (2, 1), samples_per_microbatch=4))
     pieces = [[1.0, 2.0], [3.0, 4.0]]
     whole = [[10.0, 20.0, 30.0, 40.0]] * 2
     results = cluster.run(_both_ways, plan, pieces, whole, [[1, 1, 1, 1]] * 2, world_size=2)
@@ -36,7 +36,7 @@ def test_fan_in_gathers_forward_and_cuts_backward(cluster):
 
 def test_fan_out_cuts_forward_and_gathers_backward(cluster):
     """Each tensor-parallel rank of the encoder sees the whole gradient, not its part of it."""
-    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=4))
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), samples_per_microbatch=4))
     results = cluster.run(
         _both_ways,
         plan,
@@ -50,7 +50,7 @@ def test_fan_out_cuts_forward_and_gathers_backward(cluster):
 
 def test_uneven_rows_are_cut_at_sample_borders(cluster):
     """Samples of 1, 2, 3 and 4 rows over two replicas: 3 and 7 rows, not 5 and 5."""
-    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=4))
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), samples_per_microbatch=4))
     whole = [float(row) for row in range(10)]
     results = cluster.run(
         _both_ways,
@@ -65,7 +65,7 @@ def test_uneven_rows_are_cut_at_sample_borders(cluster):
 
 
 def test_uneven_fan_in_keeps_sample_order(cluster):
-    plan = mimokit.plan(digits_config((1, 4), (2, 2), global_batch_size=8))
+    plan = mimokit.plan(digits_config((1, 4), (2, 2), samples_per_microbatch=8))
     rows = {0: [1, 2, 3, 1], 1: [2, 1, 1, 4]}
     rows_of_rank = [rows[rank // 2] for rank in range(4)]
     pieces = [[1.0] * 3, [2.0] * 4, [3.0] * 3, [4.0] * 5]
@@ -78,7 +78,7 @@ def test_uneven_fan_in_keeps_sample_order(cluster):
 
 
 def test_equal_replicas_pass_through_unchanged(cluster):
-    plan = mimokit.plan(digits_config((1, 2), (1, 2), global_batch_size=4))
+    plan = mimokit.plan(digits_config((1, 2), (1, 2), samples_per_microbatch=4))
     results = cluster.run(
         _both_ways, plan, [[1.0, 2.0]] * 2, [[5.0, 6.0]] * 2, [[1, 1]] * 2, world_size=2
     )
@@ -87,7 +87,7 @@ def test_equal_replicas_pass_through_unchanged(cluster):
 
 def test_differing_tensor_parallel_replicas_are_refused(cluster):
     """Only one copy travels: a difference must be found, not silently halved."""
-    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=2))
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), samples_per_microbatch=2))
     with pytest.raises(RankError, match="'images' differs between its tensor-parallel ranks") as e:
         cluster.run(
             _both_ways,
@@ -101,7 +101,7 @@ def test_differing_tensor_parallel_replicas_are_refused(cluster):
 
 
 def test_a_swap_of_rows_is_found_too(cluster):
-    plan = mimokit.plan(digits_config((2, 1), (1, 2), global_batch_size=2))
+    plan = mimokit.plan(digits_config((2, 1), (1, 2), samples_per_microbatch=2))
     with pytest.raises(RankError, match="differs between"):
         cluster.run(
             _both_ways,
@@ -114,7 +114,7 @@ def test_a_swap_of_rows_is_found_too(cluster):
 
 
 def test_a_wrong_number_of_rows_is_refused(cluster):
-    plan = mimokit.plan(digits_config((1, 2), (2, 1), global_batch_size=4))
+    plan = mimokit.plan(digits_config((1, 2), (2, 1), samples_per_microbatch=4))
     with pytest.raises(RankError, match=r"gave 3 rows on rank .* but its samples have 2"):
         cluster.run(_both_ways, plan, [[1.0] * 3] * 2, [[1.0] * 4] * 2, [[1] * 4] * 2, world_size=2)
 

@@ -100,7 +100,7 @@ def test_ranks_read_the_samples_of_the_plan_in_an_order_no_layout_changes():
 
 
 def test_a_data_set_smaller_than_a_batch_is_refused():
-    with pytest.raises(ValueError, match="has 4 samples but one global batch takes 8"):
+    with pytest.raises(ValueError, match="has 4 samples but one micro-batch takes 8"):
         PlannedBatches(4, 8, (0, 8), seed=0)
 
 

@@ -56,13 +56,13 @@ def test_yaml_of_a_searched_layout_can_be_planned(tmp_path: Path) -> None:
     assert config.data.image_seq_length == 576
     back = layout_of_config(config).modules
     assert back == {"images": modules["images"], "language": own}
-    assert workload_of_config(config).global_batch == 64
+    assert workload_of_config(config).global_batch_size == 64
 
 
 def test_the_prediction_of_an_experiment() -> None:
     config = load_preset("llava_7b_heterogeneous")
     workload = workload_of_config(config)
-    assert workload.global_batch == 64
+    assert workload.global_batch_size == 64
     assert workload.inputs["images"].count == 1.0
     found = predict(load_model("llava-1.5-7b"), layout_of_config(config), workload, "h100")
     assert found.layout.gpus == 24

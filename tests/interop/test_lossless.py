@@ -187,5 +187,5 @@ def test_what_no_experiment_can_say_is_refused() -> None:
     with pytest.raises(ConfigError, match="pipeline is 2, which an experiment"):
         config_of_layout(layout, Workload(4096, 8), model=model)
     uneven = Layout("homogeneous", dict.fromkeys(layout.modules, ParallelSizes(data=3)))
-    with pytest.raises(ConfigError, match="Step: global_batch is 8"):
+    with pytest.raises(ConfigError, match="Step: global_batch_size is 8"):
         config_of_layout(uneven, Workload(4096, 8), model=model)

@@ -145,7 +145,7 @@ def first_broken(task: SearchTask, name: str, s: ParallelSizes) -> str | None:
     is_language = name == "language"
     net = task.language.net if is_language else task.branches[0].encoder.net
     seq = task.workload.seq_length if is_language else 1024
-    batch = task.workload.global_batch
+    batch = task.workload.global_batch_size
     cut = s.context * (2 if is_language else 1) if s.context > 1 else 1
     chunks = s.pipeline * s.virtual
     experts = net.moe.experts if net.moe else 0

@@ -234,7 +234,7 @@ def test_heads_that_nothing_useful_divides() -> None:
 
 
 def test_a_model_without_a_workload() -> None:
-    with pytest.raises(ConfigError, match="give seq_length and global_batch"):
+    with pytest.raises(ConfigError, match="give seq_length and global_batch_size"):
         search(model(), gpus=8)
 
 
@@ -314,5 +314,5 @@ def test_models_by_all_their_names(tmp_path: Path) -> None:
     assert search(tmp_path, gpus=2, workload=WORKLOAD).best.fits
     assert search("llama-3.2-1b", gpus=2, workload=WORKLOAD).best.fits
     experiment = search("preset:llava_7b_colocated", gpus=8)
-    assert experiment.task.workload.global_batch == 64
+    assert experiment.task.workload.global_batch_size == 64
     assert set(experiment.best.layout.modules) == {"images", "language_module"}

@@ -16,7 +16,7 @@ def test_sizes_per_module() -> None:
     # Trap T18: base 4, language DP 2, encoder DP 8.
     config = layout("colocated", sizes(tp=4, dp=2), 4, 8, images=sizes(dp=8))
     plan = mimokit.plan(config)
-    assert plan.batch.global_batch_size == 8
+    assert plan.batch.samples_per_microbatch == 8
     assert plan.batch.num_microbatches == 8
     found = {name: batch.micro_batch_size for name, batch in plan.batch.modules.items()}
     assert found == {"images": 1, "language": 4}
@@ -27,9 +27,9 @@ def test_a_batch_that_is_not_dealt_out_evenly() -> None:
     # Trap T18: base 3, language DP 2, encoder DP 4.
     config = layout("colocated", sizes(tp=2, dp=2), 4, images=sizes(dp=4))
     config.data.base_batch_size = 3
-    with pytest.raises(ConfigError, match=r"'images'.*global batch of 6"):
+    with pytest.raises(ConfigError, match=r"'images'.*the 6 samples of a micro-batch"):
         validate_heterogeneous_batch_config(config.model, config.data)
-    with pytest.raises(ConfigError, match=r"'images'.*global batch of 6"):
+    with pytest.raises(ConfigError, match=r"'images'.*the 6 samples of a micro-batch"):
         mimokit.plan(config)
 
 
@@ -43,7 +43,7 @@ def test_samples_are_contiguous(encoder: int, language: int, times: int) -> None
     base = times * max(1, encoder // language)
     config = layout("colocated", modules["language"], base, images=modules["images"])
     plan = mimokit.plan(config)
-    total = plan.batch.global_batch_size
+    total = plan.batch.samples_per_microbatch
     assert total == base * language
     fewest = min(encoder, language)
     for name, replicas in (("images", encoder), ("language", language)):

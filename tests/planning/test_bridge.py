@@ -105,7 +105,7 @@ def test_gathering_by_brute_force(many: int, few: int, cp_many: int, out: bool) 
 
 @pytest.mark.parametrize(
     ("source_dp", "destination_dp", "samples", "reason"),
-    [(2, 4, 6, "does not divide the global batch"), (4, 2, 6, "6 samples"), (3, 2, 6, "divide 3")],
+    [(2, 4, 6, "does not divide the micro-batch"), (4, 2, 6, "6 samples"), (3, 2, 6, "divide 3")],
 )
 def test_what_cannot_be_cut_is_refused(
     source_dp: int, destination_dp: int, samples: int, reason: str

@@ -284,7 +284,7 @@ def test_fan_in_and_fan_out() -> None:
     ("source", "destination", "samples", "reason"),
     [
         ({"dp": 3}, {"dp": 2, "offset": 3}, 6, "data_parallel 2 does not divide 3"),
-        ({"dp": 4}, {"dp": 2, "offset": 4}, 6, "does not divide the global batch of 6"),
+        ({"dp": 4}, {"dp": 2, "offset": 4}, 6, "does not divide the micro-batch of 6"),
         ({"dp": 4}, {"dp": 2, "offset": 3}, 8, "share ranks"),
         ({"dp": 2}, {"dp": 2, "offset": 0}, 8, "share ranks"),
     ],

@@ -11,7 +11,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.prediction import Layout, Workload, predict
 
-WORKLOAD = Workload(seq_length=2048, global_batch=64)
+WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
 
 
 def llava() -> MultimodalModel:

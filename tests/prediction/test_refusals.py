@@ -13,7 +13,7 @@ from mimokit.config import ConfigError
 from mimokit.prediction import EncoderInput, Layout, Workload, predict, step_flops
 
 DENSE, MIXTURE, IMAGES = "llama-3-8b", "qwen3-30b-a3b", "llava-1.5-7b"
-WORKLOAD = Workload(seq_length=2048, global_batch=64)
+WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
 
 
 def llava() -> MultimodalModel:
@@ -109,10 +109,10 @@ def test_a_price_below_nothing(price: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
-@pytest.mark.parametrize("field", ["seq_length", "global_batch"])
+@pytest.mark.parametrize("field", ["seq_length", "global_batch_size"])
 def test_a_step_of_no_whole_number(field: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"{field} is {value}; it must be a whole number"):
-        Workload(**{"seq_length": 8, "global_batch": 8, field: value})  # type: ignore[arg-type]
+        Workload(**{"seq_length": 8, "global_batch_size": 8, field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

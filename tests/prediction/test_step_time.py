@@ -25,7 +25,7 @@ from mimokit.prediction.step_time.collectives import gather, ring, send
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")
-WORKLOAD = Workload(seq_length=2048, global_batch=64)
+WORKLOAD = Workload(seq_length=2048, global_batch_size=64)
 
 
 def language(name: str = "llama-3-8b") -> LanguageModel:

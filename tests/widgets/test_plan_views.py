@@ -140,7 +140,7 @@ def test_batch_lanes_are_the_replicas_and_their_samples() -> None:
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_every_sample_is_on_the_replica_that_computes_it(plan: LayoutPlan) -> None:
-    for sample in range(plan.batch.global_batch_size):
+    for sample in range(plan.batch.samples_per_microbatch):
         for backward in (False, True):
             walk = sample_walk(plan, sample, backward=backward)
             assert walk["steps"]

@@ -120,9 +120,9 @@ def test_what_was_found_is_what_the_planner_predicts() -> None:
 
 def test_what_a_layout_computes_stays_when_it_is_loaded() -> None:
     driver = searched(Driver(HETEROGENEOUS))
-    samples = driver.plan.batch.global_batch_size * driver.plan.batch.num_microbatches
+    samples = driver.plan.batch.global_batch_size
     driver.send("take_found", index=0)
-    assert driver.plan.batch.global_batch_size * driver.plan.batch.num_microbatches == samples
+    assert driver.plan.batch.global_batch_size == samples
     assert driver.screen.state["fields"]["name"] == "llava_7b_heterogeneous"
     assert driver.screen.state["search"]["aged"] == ""
 
@@ -169,7 +169,7 @@ def test_a_search_is_cancelled_and_keeps_what_it_has(monkeypatch: pytest.MonkeyP
     assert (state.status, state.share, state.evaluated) == ("running", 0.5, 1234)
     driver.send("search", gpus="")  # goes on; there is one at a time
     driver.type("data.base_batch_size", "16")  # the planner stays usable
-    assert driver.plan.batch.global_batch_size == 16
+    assert driver.plan.batch.samples_per_microbatch == 16
     driver.send("undo")
     driver.send("cancel_search")
     assert driver.session.search.state.status in ("cancelling", "done")

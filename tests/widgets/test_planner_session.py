@@ -35,7 +35,7 @@ def test_every_edit_is_planned_at_once() -> None:
     driver.type(LANGUAGE + "context_parallel", "2")
     assert driver.plan.world_size == 72
     driver.type("data.base_batch_size", "16")
-    assert driver.plan.batch.global_batch_size == 64
+    assert driver.plan.batch.samples_per_microbatch == 64
 
 
 def test_an_empty_data_parallel_is_worked_out() -> None:
@@ -256,7 +256,9 @@ def test_every_number_has_a_formula_that_ends_in_it() -> None:
     driver = Driver("preset:llava_7b_heterogeneous")
     figures = {figure["key"]: figure for figure in driver.screen.state["figures"]}
     assert figures["world"]["formula"].endswith("= 24")
-    assert figures["global_batch"]["formula"] == ("base_batch_size 4 × DP 2 of language_module = 8")
+    assert figures["samples_per_microbatch"]["formula"] == (
+        "base_batch_size 4 × DP 2 of language_module = 8"
+    )
     assert figures["tokens"]["value"] == "262,144"
     assert figures["bubble"]["value"] == f"{max(driver.plan.pipeline.timeline().bubble):.1%}"
     colocated = Driver()

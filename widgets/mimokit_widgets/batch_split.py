@@ -14,7 +14,7 @@ from mimokit_widgets.view_models.sample_walk import sample_walk
 
 
 class BatchSplit(PlanView):
-    """The global batch as a row of samples, below it every module's replicas with their slices.
+    """The micro-batch as a row of samples, below it every module's replicas with their slices.
 
     Attributes:
         sample: the sample that is followed from module to module, or None.
@@ -27,7 +27,7 @@ class BatchSplit(PlanView):
     backward = traitlets.Bool(False)
 
     def _draw(self, _: object = None) -> None:
-        samples = self.plan.batch.global_batch_size
+        samples = self.plan.batch.samples_per_microbatch
         if self.sample is not None and not 0 <= self.sample < samples:
             self.sample = None
         with self.hold_sync():
@@ -37,7 +37,7 @@ class BatchSplit(PlanView):
     @traitlets.observe("sample", "backward")  # type: ignore[untyped-decorator]
     def _follow(self, _: object = None) -> None:
         sample = self.sample
-        if sample is None or not 0 <= sample < self.plan.batch.global_batch_size:
+        if sample is None or not 0 <= sample < self.plan.batch.samples_per_microbatch:
             self._looked_at = {}
         else:
             self._looked_at = sample_walk(
@@ -48,5 +48,5 @@ class BatchSplit(PlanView):
         if content.get("type") == "sample":
             sample = content["sample"]
             self.backward = bool(content["backward"])
-            last = self.plan.batch.global_batch_size - 1
+            last = self.plan.batch.samples_per_microbatch - 1
             self.sample = None if sample is None else min(max(0, int(sample)), last)

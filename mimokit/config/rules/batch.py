@@ -1,4 +1,4 @@
-"""The global batch can be dealt out evenly to every module's replicas."""
+"""Every module's replicas divide the samples of a micro-batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mimokit.config.rules.context import ValidationContext
 
 
 def batch_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield one problem per module whose replicas do not divide the global batch."""
+    """Yield one problem per module whose replicas do not divide the samples of a micro-batch."""
     language = context.model.llm_module_name
     data = context.data
     if (
@@ -24,11 +24,11 @@ def batch_problems(context: ValidationContext) -> Iterator[Problem]:
         return
     if not context.is_valid("model.llm_module_name"):
         return
-    global_batch = data.base_batch_size * replicas
+    samples_per_microbatch = data.base_batch_size * replicas
     for name, module in context.sizes.items():
         if module.data_parallel is None or not context.has_valid_sizes(name):
             continue
-        if global_batch % module.data_parallel:
+        if samples_per_microbatch % module.data_parallel:
             step = module.data_parallel // math.gcd(module.data_parallel, replicas)
             fitting = math.ceil(data.base_batch_size / step) * step
             yield Problem(
@@ -36,7 +36,7 @@ def batch_problems(context: ValidationContext) -> Iterator[Problem]:
                 "data_parallel",
                 module.data_parallel,
                 f"Module '{name}': data_parallel is {module.data_parallel}, which does not divide "
-                f"the global batch of {global_batch} samples (data.base_batch_size "
+                f"the {samples_per_microbatch} samples of a micro-batch (data.base_batch_size "
                 f"{data.base_batch_size} x data_parallel {replicas} of '{language}'); a "
                 f"base_batch_size of {fitting} would do.",
                 {"path": "data.base_batch_size", "value": fitting},

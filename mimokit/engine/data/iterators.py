@@ -49,48 +49,52 @@ class PlannedBatches(Sampler[list[int]]):
     """The sample indices of one rank, endlessly, in an order that no layout changes.
 
     Every epoch is a permutation that depends on seed and epoch alone; global micro-batch k takes
-    the next `global_batch_size` indices of it, and the rank the range that its plan names.
+    the next `samples_per_microbatch` indices of it, and the rank the range that its plan names.
 
     Args:
         dataset_size: samples per epoch.
-        global_batch_size: samples per micro-batch over all replicas.
-        taken: the range within the global batch that this rank reads.
+        samples_per_microbatch: samples per micro-batch over all replicas.
+        taken: the range within the micro-batch that this rank reads.
         seed: which permutations.
         first: global micro-batches to pass over, for a run that goes on.
         num_microbatches: micro-batches of an optimizer step, for the places of the samples.
 
     Raises:
-        ValueError: if the data set is smaller than one global batch.
+        ValueError: if the data set is smaller than one micro-batch.
     """
 
     def __init__(
         self,
         dataset_size: int,
-        global_batch_size: int,
+        samples_per_microbatch: int,
         taken: SampleRange,
         seed: int,
         first: int = 0,
         num_microbatches: int = 1,
     ) -> None:
-        if dataset_size < global_batch_size:
+        if dataset_size < samples_per_microbatch:
             raise ValueError(
-                f"The data set has {dataset_size} samples but one global batch takes "
-                f"{global_batch_size}; enlarge data.dataset_size or lower data.base_batch_size."
+                f"The data set has {dataset_size} samples but one micro-batch takes "
+                f"{samples_per_microbatch}; enlarge data.dataset_size or lower "
+                "data.base_batch_size."
             )
         self._size = dataset_size
-        self._global_batch_size = global_batch_size
+        self._samples_per_microbatch = samples_per_microbatch
         self._taken = taken
         self._seed = seed
         self._first = first
         self._num_microbatches = num_microbatches
 
     def __iter__(self) -> Iterator[list[int]]:
-        per_epoch = self._size // self._global_batch_size
+        per_epoch = self._size // self._samples_per_microbatch
         number = self._first
         while True:
             order = self._permutation(number // per_epoch)
             for within in range(number % per_epoch, per_epoch):
-                base, microbatch = within * self._global_batch_size, number % self._num_microbatches
+                base, microbatch = (
+                    within * self._samples_per_microbatch,
+                    number % self._num_microbatches,
+                )
                 yield [
                     PlannedIndex(order[base + sample], microbatch, sample)
                     for sample in range(*self._taken)
@@ -166,7 +170,7 @@ def _iterate(
         dataset,
         batch_sampler=PlannedBatches(
             size,
-            plan.batch.global_batch_size,
+            plan.batch.samples_per_microbatch,
             taken,
             seed,
             num_microbatches=plan.batch.num_microbatches,

@@ -125,7 +125,7 @@ def chance_of_exact_match(
     encoders: Sequence[EncoderInputs],
     presence: Presence,
     num_microbatches: int,
-    global_batch_size: int,
+    samples_per_microbatch: int,
 ) -> float:
     """Return the exact-match rate of a guess that knows all lengths and what is written.
 
@@ -133,7 +133,7 @@ def chance_of_exact_match(
     which different modalities are present.
     """
     rates = []
-    for place in itertools.product(range(num_microbatches), range(global_batch_size)):
+    for place in itertools.product(range(num_microbatches), range(samples_per_microbatch)):
         here = [encoder for encoder in encoders if presence(encoder.module, *place)]
         seen = any(isinstance(encoder.geometry, ImageGeometry) for encoder in here)
         heard = any(isinstance(encoder.geometry, AudioGeometry) for encoder in here)

@@ -59,7 +59,7 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
 
     Raises:
         TypeError: it gave something else than `TrainingData`.
-        ValueError: its test set is smaller than one global batch, which would only show at the end.
+        ValueError: its test set is smaller than one micro-batch, which would only show at the end.
     """
     data = source(config)
     if not isinstance(data, TrainingData):
@@ -71,7 +71,7 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
     batch = config.data.base_batch_size * (language.data_parallel or 1)
     if isinstance(data.test, Sized) and len(data.test) < batch:
         raise ValueError(
-            f"The test set has {len(data.test)} samples but one global batch takes {batch}; "
+            f"The test set has {len(data.test)} samples but one micro-batch takes {batch}; "
             "enlarge it, lower data.base_batch_size, or give no test set."
         )
     return data
@@ -156,7 +156,7 @@ class MultimodalDigitData:
         encoders, data = _without_text_heads(config), config.data
         kinds = [config.model.get_architecture(e.module).modality for e in encoders]
         language = config.model.get_parallelism(config.model.llm_module_name)
-        global_batch_size = data.base_batch_size * (language.data_parallel or 1)
+        samples_per_microbatch = data.base_batch_size * (language.data_parallel or 1)
         views = {"vision": kinds.count("vision"), "audio": kinds.count("audio")}
         return TrainingData(
             name="digits (" + " + ".join([*_counted(views), "text"]) + ")",
@@ -164,7 +164,7 @@ class MultimodalDigitData:
             collate_fn=_collate(config, PADDING_TOKEN),
             test=MultimodalDigits(encoders, data.is_present, "test", 10_000),
             chance=multimodal_digits.chance_of_exact_match(
-                encoders, data.is_present, data.num_microbatches, global_batch_size
+                encoders, data.is_present, data.num_microbatches, samples_per_microbatch
             ),
         )
 

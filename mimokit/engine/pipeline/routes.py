@@ -31,7 +31,7 @@ class RouteCommunicator:
         route: as planned.
         edge: index of the edge in the stage graph.
         direction: 0 for activations, 1 for gradients.
-        samples: rank -> what it holds of the global batch, for the ranks of both ends.
+        samples: rank -> what it holds of the micro-batch, for the ranks of both ends.
         mailbox: of this rank.
         slot: the first of its messages.
         kinds: how many kinds of rows cross together: those of the module, and grids of its images.

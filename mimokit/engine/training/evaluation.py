@@ -42,14 +42,14 @@ def evaluate(
         layout: the model.
         data: its `test` set is read from the start.
         data_config: as in training.
-        samples: rounded up to whole global batches, down to the size of the test set.
+        samples: rounded up to whole micro-batches, down to the size of the test set.
 
     Raises:
         ValueError: if there is no test data.
     """
     if data.test is None:
         raise ValueError(f"The data {data.name!r} has no test set.")
-    batch_size = model.plan.batch.global_batch_size
+    batch_size = model.plan.batch.samples_per_microbatch
     batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
     sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
     mode = mode_of(model.plan)

@@ -266,7 +266,7 @@ def _iterate(
     sample: dict[str, Any] = {"iteration": iteration}
     if monitor is not None:
         data, plan = state.config.data, state.model.plan
-        samples = plan.batch.global_batch_size * data.num_microbatches
+        samples = plan.batch.global_batch_size
         sample = monitor.end_step(
             iteration,
             samples=samples,

@@ -42,7 +42,7 @@ class Mode:
             reads, None where it reads nothing.
         run: (model, iterator, micro-batches) -> the steps of forward and backward; its result is
             what this rank's share of the loss gave.
-        observe_logits: (model, iterator, global batches, function) -> runs forward only; the
+        observe_logits: (model, iterator, micro-batches, function) -> runs forward only; the
             function is given logits [samples, tokens, vocabulary / TP] and batch where they are.
     """
 

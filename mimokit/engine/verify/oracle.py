@@ -1,6 +1,6 @@
 """The same model on the same global batches in ONE process: what every layout must compute.
 
-It uses as little of mimokit as can be: Megatron's `MimoModel.forward` on the whole global batch,
+It uses as little of mimokit as can be: Megatron's `MimoModel.forward` on the whole micro-batch,
 torch's own cross entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no
 bridge, no batch slicing, no schedule, no gradient buffers.
 """

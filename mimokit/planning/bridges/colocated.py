@@ -15,27 +15,27 @@ BYTES_PER_NUMBER = 4
 
 
 def plan_colocated_bridge(
-    source: RankMap, destination: RankMap, global_batch_size: int, bytes_per_sample: int
+    source: RankMap, destination: RankMap, samples_per_microbatch: int, bytes_per_sample: int
 ) -> ColocatedBridge:
     """Return who gathers with whom, what each rank keeps, and what that moves.
 
     Args:
         source: ranks of the module whose output crosses.
         destination: ranks of the module that takes it, the same ranks.
-        global_batch_size: samples of one micro-batch over all replicas; both data-parallel sizes
-            divide it, and one of them divides the other.
+        samples_per_microbatch: samples of one micro-batch over all replicas; both
+            data-parallel sizes divide it, and one of them divides the other.
         bytes_per_sample: of the output, as it crosses.
 
     Raises:
         ValueError: the modules are not on the same ranks, or the sizes do not divide.
     """
-    _check(source, destination, global_batch_size)
+    _check(source, destination, samples_per_microbatch)
     direction = _direction(source, destination)
     many, few = source, destination
     if direction == "fan_out":
         many, few = destination, source
     ratio = many.data_parallel // few.data_parallel
-    piece = global_batch_size // many.data_parallel
+    piece = samples_per_microbatch // many.data_parallel
     received = many.size * (ratio - 1) * piece * bytes_per_sample
     return ColocatedBridge(
         source=source.module,
@@ -55,17 +55,17 @@ def plan_colocated_bridge(
     )
 
 
-def _check(source: RankMap, destination: RankMap, global_batch_size: int) -> None:
+def _check(source: RankMap, destination: RankMap, samples_per_microbatch: int) -> None:
     names = f"from '{source.module}' to '{destination.module}'"
     if source.ranks != destination.ranks:
         raise ValueError(f"no bridge {names}: they are not on the same ranks")
     fewer, more = sorted((source.data_parallel, destination.data_parallel))
     if more % fewer:
         raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
-    if global_batch_size % more:
+    if samples_per_microbatch % more:
         raise ValueError(
-            f"no bridge {names}: data_parallel {more} does not divide the global batch of "
-            f"{global_batch_size} samples"
+            f"no bridge {names}: data_parallel {more} does not divide the micro-batch of "
+            f"{samples_per_microbatch} samples"
         )
 
 

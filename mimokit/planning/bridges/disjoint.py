@@ -24,7 +24,7 @@ from mimokit.planning.types import Direction, DisjointBridge
 def plan_disjoint_bridge(
     source: tuple[str, RankGrid],
     destination: tuple[str, RankGrid],
-    global_batch_size: int,
+    samples_per_microbatch: int,
     bytes_per_sample: int,
     form: Form | None = None,
 ) -> DisjointBridge:
@@ -39,8 +39,8 @@ def plan_disjoint_bridge(
         source: name and ranks of the module whose output crosses. The dimensions may be in any
             order: "dp" counts replicas, "pp" stages; all others make up the group of a replica.
         destination: the same of the module that takes it, none of its ranks among the source's.
-        global_batch_size: samples of one micro-batch over all replicas; both data-parallel sizes
-            divide it, and one of them divides the other.
+        samples_per_microbatch: samples of one micro-batch over all replicas; both
+            data-parallel sizes divide it, and one of them divides the other.
         bytes_per_sample: of the output, as it crosses, on average.
         form: the way to use, None for the one that moves least.
 
@@ -48,14 +48,14 @@ def plan_disjoint_bridge(
         ValueError: the modules share ranks, the sizes do not divide, or the samples of a replica
             cannot be cut for the form.
     """
-    _check(source, destination, global_batch_size)
-    return _bridge(source, destination, global_batch_size, bytes_per_sample, form)
+    _check(source, destination, samples_per_microbatch)
+    return _bridge(source, destination, samples_per_microbatch, bytes_per_sample, form)
 
 
 def plan_first_stage_bridge(
     source: tuple[str, RankGrid],
     destination: tuple[str, RankGrid],
-    global_batch_size: int,
+    samples_per_microbatch: int,
     bytes_per_sample: int,
 ) -> DisjointBridge:
     """Return how the output of a module reaches the first stage of a pipeline on the same ranks.
@@ -67,7 +67,7 @@ def plan_first_stage_bridge(
     Args:
         source: name and ranks of the module whose output crosses.
         destination: the same of the module that takes it; its ranks are the source's.
-        global_batch_size: as in `plan_disjoint_bridge`.
+        samples_per_microbatch: as in `plan_disjoint_bridge`.
         bytes_per_sample: of the output, as it crosses, on average.
 
     Raises:
@@ -77,19 +77,19 @@ def plan_first_stage_bridge(
         raise ValueError(
             f"no bridge from '{source[0]}' to '{destination[0]}': they are not on the same ranks"
         )
-    _check_sizes(source, destination, global_batch_size)
-    return _bridge(source, destination, global_batch_size, bytes_per_sample, None)
+    _check_sizes(source, destination, samples_per_microbatch)
+    return _bridge(source, destination, samples_per_microbatch, bytes_per_sample, None)
 
 
 def _bridge(
     source: tuple[str, RankGrid],
     destination: tuple[str, RankGrid],
-    global_batch_size: int,
+    samples_per_microbatch: int,
     bytes_per_sample: int,
     form: Form | None,
 ) -> DisjointBridge:
-    senders = _replicas(source[1], global_batch_size, last_stage=True)
-    receivers = _replicas(destination[1], global_batch_size, last_stage=False)
+    senders = _replicas(source[1], samples_per_microbatch, last_stage=True)
+    receivers = _replicas(destination[1], samples_per_microbatch, last_stage=False)
     leaders = route("leader", senders, receivers, bytes_per_sample)
     assert leaders is not None, "leaders need nothing cut"
     many, few = max(len(senders), len(receivers)), min(len(senders), len(receivers))
@@ -120,26 +120,26 @@ def without_gradient(bridge: DisjointBridge) -> DisjointBridge:
 
 
 def _check(
-    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], global_batch_size: int
+    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], samples_per_microbatch: int
 ) -> None:
     names = f"from '{source[0]}' to '{destination[0]}'"
     ours, theirs = source[1].ranks, destination[1].ranks
     if ours.start < theirs.stop and theirs.start < ours.stop:
         raise ValueError(f"no bridge {names}: they share ranks")
-    _check_sizes(source, destination, global_batch_size)
+    _check_sizes(source, destination, samples_per_microbatch)
 
 
 def _check_sizes(
-    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], global_batch_size: int
+    source: tuple[str, RankGrid], destination: tuple[str, RankGrid], samples_per_microbatch: int
 ) -> None:
     names = f"from '{source[0]}' to '{destination[0]}'"
     fewer, more = sorted((_size(source[1], "dp"), _size(destination[1], "dp")))
     if more % fewer:
         raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
-    if global_batch_size % more:
+    if samples_per_microbatch % more:
         raise ValueError(
-            f"no bridge {names}: data_parallel {more} does not divide the global batch of "
-            f"{global_batch_size} samples"
+            f"no bridge {names}: data_parallel {more} does not divide the micro-batch of "
+            f"{samples_per_microbatch} samples"
         )
 
 
@@ -147,7 +147,9 @@ def _size(grid: RankGrid, dimension: str) -> int:
     return grid.size_of(dimension) if dimension in grid.dimensions else 1
 
 
-def _replicas(grid: RankGrid, global_batch_size: int, *, last_stage: bool) -> tuple[Replica, ...]:
+def _replicas(
+    grid: RankGrid, samples_per_microbatch: int, *, last_stage: bool
+) -> tuple[Replica, ...]:
     """Return the replicas at a module's first or last stage, in the order of their samples.
 
     At the last stage the last rank of a group is its leader, at the first stage the first.
@@ -160,7 +162,7 @@ def _replicas(grid: RankGrid, global_batch_size: int, *, last_stage: bool) -> tu
     groups = groups[_coordinate(grid, firsts, "pp") == stage]
     firsts = groups[:, 0] - grid.rank_offset
     groups = groups[np.argsort(_coordinate(grid, firsts, "dp"))]
-    width = global_batch_size // len(groups)
+    width = samples_per_microbatch // len(groups)
     return tuple(
         Replica(tuple(ranks), ranks[-1 if last_stage else 0], (r * width, (r + 1) * width))
         for r, ranks in enumerate(groups.tolist())

@@ -27,7 +27,7 @@ class Transfer:
     Attributes:
         source_rank: the rank that sends.
         destination_rank: the rank that receives.
-        start: first sample, counted in the global batch of a micro-batch.
+        start: first sample, counted within the micro-batch.
         stop: one behind the last.
     """
 
@@ -60,7 +60,7 @@ def counted_samples(ends: tuple[int, int], samples: Mapping[int, SampleRange]) -
 
     Args:
         ends: the rank that sends and the rank that receives.
-        samples: rank -> what it holds, or comes to hold, of the global batch of a micro-batch.
+        samples: rank -> what it holds, or comes to hold, of the micro-batch.
     """
     (first, last), (start, stop) = (samples[rank] for rank in ends)
     return max(first, start), min(last, stop)
@@ -74,7 +74,7 @@ class Replica:
         ranks: those of its tensor (and context) parallel group; all hold, or come to hold, the
             same samples.
         leader: the one that speaks for all in the leader form.
-        samples: of the global batch.
+        samples: of the micro-batch.
     """
 
     ranks: tuple[int, ...]

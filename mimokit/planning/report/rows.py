@@ -28,11 +28,11 @@ _MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
 def title(plan: LayoutPlan) -> str:
     """Return one line about the whole plan."""
     ranks = "rank" if plan.world_size == 1 else "ranks"
-    step = plan.batch.global_batch_size * plan.batch.num_microbatches
+    batch = plan.batch
     return (
-        f"{plan.deployment_mode} on {plan.world_size:,} {ranks} · global batch "
-        f"{plan.batch.global_batch_size:,} × {plan.batch.num_microbatches:,} micro-batches = "
-        f"{step:,} samples a step"
+        f"{plan.deployment_mode} on {plan.world_size:,} {ranks} · "
+        f"{batch.samples_per_microbatch:,} samples per micro-batch × {batch.num_microbatches:,} "
+        f"micro-batches = global batch of {batch.global_batch_size:,}"
     )
 
 

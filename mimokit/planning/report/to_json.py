@@ -27,6 +27,7 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
         "topology": {name: list(fed) for name, fed in plan.topology.items()},
         "modules": {name: _module(ranks) for name, ranks in plan.modules.items()},
         "batch": {
+            "samples_per_microbatch": plan.batch.samples_per_microbatch,
             "global_batch_size": plan.batch.global_batch_size,
             "modules": {name: _batch(batch) for name, batch in plan.batch.modules.items()},
         },

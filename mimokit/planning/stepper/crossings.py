@@ -25,7 +25,7 @@ class Crossing:
         microbatch: 0-based.
         source_rank: the rank that hands over.
         destination_rank: the rank that takes.
-        start: first sample, counted in the global batch of the micro-batch.
+        start: first sample, counted within the micro-batch.
         stop: one behind the last.
     """
 

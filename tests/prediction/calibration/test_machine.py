@@ -101,7 +101,7 @@ def test_predict_takes_the_file(tmp_path: Path) -> None:
     model = load_model("llava-1.5-7b")
     sizes = ParallelSizes(2, data=4)
     layout = Layout("homogeneous", {"images": sizes, model.language.name: sizes})  # type: ignore[union-attr]
-    workload = Workload(seq_length=1024, global_batch=8, precision="fp32")
+    workload = Workload(seq_length=1024, global_batch_size=8, precision="fp32")
     found = predict(
         model, layout, workload, hardware=tmp_path / "here.json", software=saved.software
     )

@@ -62,9 +62,10 @@ def _world(plan: LayoutPlan) -> Figure:
 def _batch(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Figure]:
     base, batch = config.data.base_batch_size, plan.batch
     replicas = plan.modules[plan.llm_module_name].data_parallel
-    whole, count = batch.global_batch_size, batch.num_microbatches
+    whole, count = batch.samples_per_microbatch, batch.num_microbatches
+    step = batch.global_batch_size
     yield Figure(
-        "global_batch",
+        "samples_per_microbatch",
         "samples per micro-batch",
         f"{whole:,}",
         f"base_batch_size {base:,} × DP {replicas:,} of {plan.llm_module_name} = {whole:,}",
@@ -72,15 +73,15 @@ def _batch(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Figure]:
     yield Figure(
         "step",
         "samples per step",
-        f"{whole * count:,}",
-        f"{whole:,} per micro-batch × {count:,} micro-batches = {whole * count:,}",
+        f"{step:,}",
+        f"{whole:,} per micro-batch × {count:,} micro-batches = {step:,}",
     )
     length = config.data.seq_length
     yield Figure(
         "tokens",
         "tokens per step",
-        f"{whole * count * length:,}",
-        f"{whole * count:,} samples × seq_length {length:,} = {whole * count * length:,}",
+        f"{step * length:,}",
+        f"{step:,} samples × seq_length {length:,} = {step * length:,}",
     )
 
 
@@ -97,7 +98,7 @@ def _module_ranks(ranks: RankMap) -> Figure:
 
 def _samples_each(plan: LayoutPlan, name: str) -> Figure:
     each = plan.batch.modules[name].micro_batch_size
-    replicas, whole = plan.modules[name].data_parallel, plan.batch.global_batch_size
+    replicas, whole = plan.modules[name].data_parallel, plan.batch.samples_per_microbatch
     return Figure(
         f"samples.{name}", f"samples per replica of {name}", f"{each:,}",
         f"{whole:,} samples / DP {replicas:,} = {each:,} per micro-batch",
@@ -128,7 +129,7 @@ def _colocated_formula(
         return "Both modules have as many replicas: nothing moves."
     if not moved:
         return "Each rank keeps its own slice of what it holds already: nothing moves."
-    piece = plan.batch.global_batch_size // max(
+    piece = plan.batch.samples_per_microbatch // max(
         plan.modules[bridge.source].data_parallel, plan.modules[bridge.destination].data_parallel
     )
     ranks = plan.modules[bridge.source].size

@@ -230,7 +230,7 @@ class Session:
             self.valid, self.valid_draft = outcome, self.draft
             if self.selected is not None and self.selected >= outcome.plan.world_size:
                 self.selected = None
-            samples = outcome.plan.batch.global_batch_size
+            samples = outcome.plan.batch.samples_per_microbatch
             if self.sample is not None and self.sample[0] >= samples:
                 self.sample = (samples - 1, self.sample[1])
 
@@ -328,7 +328,7 @@ class Session:
         if plan is None or sample is None:
             self.sample = None
             return
-        last = plan.batch.global_batch_size - 1
+        last = plan.batch.samples_per_microbatch - 1
         self.sample = (min(max(0, int(sample)), last), bool(message["backward"]))
 
     def _traffic(self, message: Message) -> None:

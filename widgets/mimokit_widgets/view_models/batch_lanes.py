@@ -1,4 +1,4 @@
-"""The global batch and who computes which part of it: what the batch split draws."""
+"""The micro-batch and who computes which part of it: what the batch split draws."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch_lanes(plan: LayoutPlan) -> dict[str, Any]:
     ]
     lanes = [_lane(plan, name, colors[name]) for name in order]
     return {
-        "samples": batch.global_batch_size,
+        "samples": batch.samples_per_microbatch,
         "microbatches": batch.num_microbatches,
         "lanes": lanes,
         "bridges": bridges,
@@ -72,7 +72,7 @@ def _lane(plan: LayoutPlan, name: str, color: str) -> dict[str, Any]:
 
 def _in_words(plan: LayoutPlan, lanes: list[dict[str, Any]], bridges: list[dict[str, Any]]) -> str:
     parts = [
-        f"Batch split: {plan.batch.global_batch_size:,} samples per micro-batch, "
+        f"Batch split: {plan.batch.samples_per_microbatch:,} samples per micro-batch, "
         f"{plan.batch.num_microbatches:,} micro-batches per step."
     ]
     for lane in lanes:

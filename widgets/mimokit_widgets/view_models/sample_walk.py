@@ -24,15 +24,17 @@ def sample_walk(
 
     Args:
         plan: the plan.
-        sample: counted in the global batch of a micro-batch.
+        sample: counted within the micro-batch.
         backward: follow the gradient back instead.
         config: the plan's config, which knows what is frozen on shared ranks.
 
     Raises:
         ValueError: there is no such sample.
     """
-    if not 0 <= sample < plan.batch.global_batch_size:
-        raise ValueError(f"sample {sample} is not one of 0 to {plan.batch.global_batch_size - 1}")
+    if not 0 <= sample < plan.batch.samples_per_microbatch:
+        raise ValueError(
+            f"sample {sample} is not one of 0 to {plan.batch.samples_per_microbatch - 1}"
+        )
     order = topological_order(plan.topology)
     replicas = {name: sample // plan.batch.modules[name].micro_batch_size for name in order}
     if backward:

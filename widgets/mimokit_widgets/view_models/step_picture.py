@@ -1,4 +1,4 @@
-"""The picture of a step: the global batch, the ranks with their slices, and what crosses."""
+"""The picture of a step: the micro-batch, the ranks with their slices, and what crosses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _batch(
     plan: LayoutPlan, snapshot: StepSnapshot | None, arrows: list[Arrow], colors: dict[str, str]
 ) -> str:
     """Return the row of samples; those that cross have the colour of the module they come from."""
-    count = plan.batch.global_batch_size
+    count = plan.batch.samples_per_microbatch
     width = min(30.0, 640.0 / count)
     crossing = {
         sample: colors[arrow.crossing.source]
@@ -57,7 +57,9 @@ def _batch(
     }
     numbers = {} if snapshot is None else {step.microbatch for step in snapshot.tick.steps.values()}
     named = ", ".join(str(number) for number in sorted(n for n in numbers if n is not None))
-    words = f"global batch of {count} samples" + (f" · micro-batch {named}" if named else "")
+    words = (
+        f"micro-batch {named} of {count} samples" if named else f"{count} samples per micro-batch"
+    )
     cells = []
     for sample in range(count):
         x = 1 + sample * width
@@ -109,9 +111,9 @@ def _short(step: PlannedStep) -> str:
 
 
 def _slice(plan: LayoutPlan, box: Box, color: str) -> str:
-    """Return the rank's slice of the global batch as a strip."""
+    """Return the rank's slice of the micro-batch as a strip."""
     start, stop = plan.batch.modules[box.module].samples[box.rank]
-    count = plan.batch.global_batch_size
+    count = plan.batch.samples_per_microbatch
     width = STRIP / count
     gap = 1.5 if width > 5 else 0.0
     if gap:

@@ -110,7 +110,7 @@ export class BatchSplitView {
 
   labelWidth(context) {
     context.font = LABEL_FONT;
-    const names = ["global batch", ...this.batch.lanes.map((lane) => lane.module)];
+    const names = ["micro-batch", ...this.batch.lanes.map((lane) => lane.module)];
     const widest = Math.max(...names.map((name) => context.measureText(name).width));
     return Math.min(WIDEST_LABEL, Math.ceil(widest) + 18);
   }
@@ -129,7 +129,7 @@ export class BatchSplitView {
 
   drawSamples(context) {
     const { samples } = this.batch;
-    this.label(context, "global batch", this.theme.muted, SAMPLE_HEIGHT / 2);
+    this.label(context, "micro-batch", this.theme.muted, SAMPLE_HEIGHT / 2);
     const boxes = Math.min(samples, MOST_BOXES);
     const wide = (samples * this.pixels) / boxes;
     for (let box = 0; box < boxes; box++) {
