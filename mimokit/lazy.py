@@ -15,7 +15,6 @@ runs when its name is first used. `lazy_loader.attach_stub` does the same from a
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -45,7 +44,7 @@ def lazy_names(
         return getattr(import_module(homes[name]), name)
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        return sorted({*vars(import_module(package)), *homes})
 
     return load, listed, sorted(name for name, home in homes.items() if home != package)
 

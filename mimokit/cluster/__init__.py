@@ -1,7 +1,7 @@
 """The cluster room: engines that form a torch.distributed world and run functions on its ranks.
 
-`emit` and `should_stop` are for code that runs on a rank and cost nothing to import; everything
-that needs ipyparallel is loaded on first use.
+`emit`, `should_stop` and `on_leave` are for code that runs on a rank and cost nothing to import;
+everything that needs ipyparallel is loaded on first use.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         RunAborted as RunAborted,
     )
     from mimokit.cluster.rank import emit as emit
+    from mimokit.cluster.rank import on_leave as on_leave
     from mimokit.cluster.rank import should_stop as should_stop
     from mimokit.cluster.run import ClusterRun as ClusterRun
     from mimokit.cluster.sample_log import Sample as Sample

@@ -5,7 +5,7 @@ Imports nothing heavy, so that training code can use it under plain `torchrun` t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 
@@ -21,6 +21,7 @@ class RankSide(Protocol):
 
 
 _current: RankSide | None = None
+_on_leave: list[Callable[[], None]] = []
 
 
 def set_current(side: RankSide | None) -> None:
@@ -49,3 +50,19 @@ def should_stop() -> bool:
     on it (for example by an all-reduce) before it leaves.
     """
     return _current is not None and _current.stopping
+
+
+def on_leave(function: Callable[[], None]) -> None:
+    """Have a function called each time this process leaves its world, after its groups are gone.
+
+    For a library that keeps state about the world in module globals. The function is also called
+    before the process joins its first world, and must then change nothing.
+    """
+    if function not in _on_leave:
+        _on_leave.append(function)
+
+
+def call_on_leave() -> None:
+    """Call the functions given to `on_leave`, in their order."""
+    for function in _on_leave:
+        function()

@@ -2,7 +2,7 @@
 
 megatron-core 0.16.1 asks CUDA for its device even where it needs none. Where CUDA is absent this
 module answers for it; where CUDA is present it changes nothing. No other module of mimokit imports
-`megatron` or patches anything.
+`megatron`, assigns to anything that comes from it, or asks `sys.modules` for it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
+from mimokit.cluster.rank import on_leave
 
 CPU_ONLY = not torch.cuda.is_available()
 
@@ -75,7 +77,7 @@ with _quick_import():
     from megatron.core.models.mimo.submodules.vision import VisionModalitySubmodules
     from megatron.core.models.vision.multimodal_projector import MultimodalProjector
     from megatron.core.process_groups_config import ProcessGroupCollection
-    from megatron.core.tensor_parallel import random as tensor_parallel_random
+    from megatron.core.tensor_parallel import random as _random
     from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
     from megatron.core.tensor_parallel.layers import (
         ColumnParallelLinear,
@@ -111,6 +113,30 @@ def ensure_memory_buffer() -> None:
         parallel_state._set_global_memory_buffer()
 
 
+def seed_cuda_tracker(seed: int, tensor_rank: int) -> None:
+    """Seed Megatron's own random states, on a process with CUDA."""
+    _random.model_parallel_cuda_manual_seed(
+        seed, tp_rank=tensor_rank, ep_rank=0, etp_rank=0, force_reset_rng=True
+    )
+
+
+def use_tracker(tracker: object) -> None:
+    """Have Megatron take random states from `tracker` instead of its `CudaRNGStatesTracker`."""
+    _random._CUDA_RNG_STATE_TRACKER = tracker
+    _random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
+
+
+def _forget_world() -> None:
+    """Reset Megatron's globals, so that the next world of this process finds none."""
+    had_buffer = parallel_state._GLOBAL_MEMORY_BUFFER is not None
+    parallel_state.destroy_model_parallel()
+    if had_buffer:
+        # Opened once per process, not per layout: hand back an empty one.
+        parallel_state._set_global_memory_buffer()
+
+
+on_leave(_forget_world)
+
 __all__ = [
     "CPU_ONLY",
     "AttnMaskType",
@@ -139,6 +165,7 @@ __all__ = [
     "get_gpt_layer_local_spec",
     "get_transformer_layer_offset",
     "parallel_state",
+    "seed_cuda_tracker",
     "tensor_parallel",
-    "tensor_parallel_random",
+    "use_tracker",
 ]

@@ -3,33 +3,169 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 
 import mimokit
 from mimokit.engine import megatron
 
 PACKAGE = Path(mimokit.__file__).parent
+ROOTS = (PACKAGE, PACKAGE.parent / "widgets" / "mimokit_widgets")
+DOOR = "mimokit.engine.megatron"
+LIGHT = ("torch", "numpy")
+"""Modules that a process which must stay light may look up in `sys.modules`."""
 
 
-def _imports(path: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def _from_megatron(module: str) -> bool:
+    return module.split(".")[0] == "megatron" or module == DOOR
+
+
+def _root(node: ast.expr) -> str | None:
+    """Return the variable that an attribute, or an attribute of one, is taken from."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _targets(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Assign | ast.Delete):
+        targets = list(node.targets)
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets = [node.target]
+    else:
+        return
+    for target in targets:
+        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def _names_of_megatron(tree: ast.AST) -> set[str]:
+    """Return the variables that name something of Megatron's, aliases of them included."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                if _from_megatron(node.module) or f"{node.module}.{alias.name}" == DOOR:
+                    names.add(alias.asname or alias.name)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if _from_megatron(alias.name):
+                    names.add(alias.asname or alias.name.split(".")[0])
+    before: set[str] = set()
+    while before != names:
+        before = set(names)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
+                named = [target.id for target in node.targets if isinstance(target, ast.Name)]
+                names |= set(named) if _root(node.value) in names else set()
+    return names - {"mimokit"}
+
+
+def _literal(node: ast.Call, place: int) -> str | None:
+    value = node.args[place] if len(node.args) > place else None
+    return value.value if isinstance(value, ast.Constant) and type(value.value) is str else None
+
+
+def breaches(source: str) -> list[str]:
+    """Return what a module does that only the door may do: "line: import, patch or sys.modules"."""
+    tree = ast.parse(source)
+    theirs = _names_of_megatron(tree)
+    found = []
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return names
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+            if node.module == "sys" and any(alias.name == "modules" for alias in node.names):
+                found.append(f"{line}: sys.modules")
+        else:
+            names = []
+        if any(name.split(".")[0] == "megatron" for name in names):
+            found.append(f"{line}: import")
+        for target in _targets(node):
+            if isinstance(target, ast.Attribute | ast.Subscript) and _root(target) in theirs:
+                found.append(f"{line}: patch")
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            if called in ("setattr", "delattr") and node.args and _root(node.args[0]) in theirs:
+                found.append(f"{line}: patch")
+            named = called in ("import_module", "__import__") and _literal(node, 0)
+            if named and _from_megatron(named) and named != DOOR:
+                found.append(f"{line}: import")
+    return found + [f"{line}: sys.modules" for line in _looked_up(tree)]
 
 
-def test_only_the_door_imports_megatron():
-    doors = [
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if any(name.split(".")[0] == "megatron" for name in _imports(path))
-    ]
-    assert doors == ["engine/megatron.py"]
+def _looked_up(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that take `sys.modules`, except for a light look-up of a named module."""
+    light = {
+        id(node.func.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "get"
+        and _literal(node, 0) in LIGHT
+    }
+    for node in ast.walk(tree):
+        taken = isinstance(node, ast.Attribute) and node.attr == "modules" and _root(node) == "sys"
+        if taken and id(node) not in light:
+            yield node.lineno
+
+
+def test_only_the_door_touches_megatron():
+    found = {
+        path.relative_to(root.parent).as_posix(): breaches(path.read_text())
+        for root in ROOTS
+        for path in root.rglob("*.py")
+    }
+    doors = {path for path, lines in found.items() if lines}
+    assert doors == {"mimokit/engine/megatron.py"}, {path: found[path] for path in sorted(doors)}
+
+
+@pytest.mark.parametrize(
+    ("source", "breach"),
+    [
+        ("import megatron.core", "1: import"),
+        ("from megatron.core import parallel_state", "1: import"),
+        ("def f():\n    import megatron.core.parallel_state as state", "2: import"),
+        ("from importlib import import_module\nimport_module('megatron.core')", "2: import"),
+        ("__import__('megatron')", "1: import"),
+        (f"from {DOOR} import parallel_state\nparallel_state._GROUP = None", "2: patch"),
+        (f"from {DOOR} import parallel_state as s\ns.a.b, x = 1, 2", "2: patch"),
+        (f"from {DOOR} import GPTModel\nGPTModel.forward = lambda self: None", "2: patch"),
+        (f"import {DOOR} as door\ndoor.parallel_state._GROUP = None", "2: patch"),
+        ("from mimokit.engine import megatron\nmegatron.GPTModel.forward = print", "2: patch"),
+        (f"from {DOOR} import tensor_parallel\nmine = tensor_parallel.random\nmine.a += 1",
+         "3: patch"),
+        (f"from {DOOR} import parallel_state\nsetattr(parallel_state, '_GROUP', 1)", "2: patch"),
+        (f"from {DOOR} import parallel_state\ndel parallel_state._GROUP", "2: patch"),
+        (f"from {DOOR} import parallel_state\nparallel_state.__dict__['_GROUP'] = 1", "2: patch"),
+        ("import sys\nsys.modules.get('megatron.core.parallel_state')", "2: sys.modules"),
+        ("import sys\nsys.modules['megatron.core'].x = 1", "2: sys.modules"),
+        ("from sys import modules", "1: sys.modules"),
+        ("import sys\nfor name in sys.modules: print(name)", "2: sys.modules"),
+    ],
+)  # fmt: skip
+def test_the_check_sees_each_way_past_the_door(source: str, breach: str):
+    assert breaches(source) == [breach]
+
+
+def test_the_check_lets_ordinary_code_pass():
+    source = f"""
+    import sys
+    from {DOOR} import GPTModel, ProcessGroupCollection
+    class Mine(GPTModel):
+        def __init__(self):
+            self.size = GPTModel.size
+    groups = ProcessGroupCollection()
+    groups.embd = None
+    torch = sys.modules.get("torch")
+    """
+    assert breaches(inspect.cleandoc(source)) == []
 
 
 def test_the_door_answers_for_a_missing_cuda():
@@ -43,3 +179,15 @@ def test_the_door_answers_for_a_missing_cuda():
 
 def test_the_compiler_is_back_after_the_import():
     assert torch.compile.__module__ == "torch"
+
+
+def test_megatron_forgets_a_world_that_is_left(monkeypatch: pytest.MonkeyPatch):
+    from mimokit.cluster.rank import call_on_leave
+
+    state = megatron.parallel_state
+    megatron.ensure_memory_buffer()
+    buffer = state._GLOBAL_MEMORY_BUFFER
+    monkeypatch.setattr(state, "_TENSOR_MODEL_PARALLEL_GROUP", object())
+    call_on_leave()
+    assert state._TENSOR_MODEL_PARALLEL_GROUP is None
+    assert state._GLOBAL_MEMORY_BUFFER not in (None, buffer)  # a new one, for the next world

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from mimokit.cluster.rank import call_on_leave
 from mimokit.cluster.worker.connections import (
     break_connections,
     listening_ports,
@@ -97,9 +98,9 @@ class Membership:
         break_connections(self._kept_ports, self._spec.port if self._spec else None)
 
     def leave(self) -> None:
-        """Leave nothing behind: groups, Megatron's globals, environment, store."""
+        """Leave nothing behind: groups, globals of libraries (`on_leave`), environment, store."""
         _destroy_groups()
-        _reset_megatron()
+        call_on_leave()
         for name in ENVIRONMENT:
             os.environ.pop(name, None)
         joined = self._spec is not None
@@ -149,17 +150,6 @@ def _loopback_interface() -> str:
         if any(address.address == "127.0.0.1" for address in addresses):
             return str(name)
     return "lo"
-
-
-def _reset_megatron() -> None:
-    parallel_state = sys.modules.get("megatron.core.parallel_state")
-    if parallel_state is None:
-        return
-    had_buffer = parallel_state._GLOBAL_MEMORY_BUFFER is not None
-    parallel_state.destroy_model_parallel()
-    if had_buffer:
-        # Opened once per process, not per layout: hand back an empty one.
-        parallel_state._set_global_memory_buffer()
 
 
 def describe() -> EngineFacts:

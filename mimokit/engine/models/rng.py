@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import torch
 
-from mimokit.engine.megatron import CPU_ONLY, tensor_parallel_random
+from mimokit.engine.megatron import CPU_ONLY, seed_cuda_tracker, use_tracker
 
 # Megatron's own offset between the default and the tensor-parallel state
 # (megatron.core.tensor_parallel.random.model_parallel_cuda_manual_seed).
@@ -95,10 +95,7 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
         tensor_ranks: module -> tensor-parallel rank of this process in it.
     """
     if not CPU_ONLY:
-        first = next(iter(tensor_ranks.values()), 0)
-        tensor_parallel_random.model_parallel_cuda_manual_seed(
-            seed, tp_rank=first, ep_rank=0, etp_rank=0, force_reset_rng=True
-        )
+        seed_cuda_tracker(seed, next(iter(tensor_ranks.values()), 0))
         return
     _TRACKER.reset()
     # For code that runs a module without saying which, as Megatron's own forward does.
@@ -106,8 +103,7 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
     for module, tensor_rank in tensor_ranks.items():
         state = module_seed(seed, module) + _TENSOR_PARALLEL_OFFSET + tensor_rank
         _TRACKER.add(f"{module}/{_DEFAULT_NAME}", state)
-    tensor_parallel_random._CUDA_RNG_STATE_TRACKER = _TRACKER
-    tensor_parallel_random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
+    use_tracker(_TRACKER)
 
 
 @contextlib.contextmanager
