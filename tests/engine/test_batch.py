@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from mimokit.engine.data.batch import (
     check_tokens,
-    get_batch,
     rows_per_sample,
     slice_modality,
     slice_text,
+    take_checked_batch,
 )
 
 
@@ -91,7 +91,7 @@ def _batch(tokens, items):
 
 def test_placeholders_that_match_pass():
     batch = _batch([[5, 16, 16, 7], [5, 6, 7, 8]], [1, 0])
-    assert get_batch(iter([batch]), {"images": 16}, {"images": 2}) is batch
+    assert take_checked_batch(iter([batch]), {"images": 16}, {"images": 2}) is batch
 
 
 def test_image_tokens_that_do_not_match_are_refused_sample_by_sample():

@@ -21,8 +21,8 @@ from mimokit.engine.data.digits import (
 )
 from mimokit.engine.data.iterators import (
     PlannedBatches,
-    get_data_iterator,
-    get_data_iterator_colocated,
+    iterate_module_batches,
+    iterate_shared_batches,
 )
 from mimokit.engine.data.sources import DigitData, default_data, synthetic_data, why_no_digits
 from tests.layouts import IMAGE_TOKEN, digits_config
@@ -111,7 +111,7 @@ def test_colocated_ranks_read_once_what_the_smaller_module_needs(layout):
     data = DigitData()(config)
     for rank in range(4):
         batch = next(
-            get_data_iterator_colocated(plan, config.data, rank, data.train, data.collate_fn, 1)
+            iterate_shared_batches(plan, config.data, rank, data.train, data.collate_fn, 1)
         )
         assert len(batch["input_ids"]) == 4, "8 samples over the 2 replicas of the smaller module"
 
@@ -122,7 +122,7 @@ def test_a_module_reads_its_own_samples():
     data = DigitData()(config)
 
     def read(rank, module):
-        iterator = get_data_iterator(
+        iterator = iterate_module_batches(
             plan, config.data, rank, module, data.train, data.collate_fn, 1
         )
         return next(iterator)["input_ids"]
@@ -152,7 +152,7 @@ def test_workers_read_the_same(tmp_path):
     config = digits_config()
     plan, data = mimokit.plan(config), DigitData()(config)
     alone, helped = (
-        next(get_data_iterator_colocated(plan, sizes, 0, data.train, data.collate_fn, 1))
+        next(iterate_shared_batches(plan, sizes, 0, data.train, data.collate_fn, 1))
         for sizes in (
             config.data,
             DataConfig(**{**config.data.model_dump(), "num_workers": 1}),

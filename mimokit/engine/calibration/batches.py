@@ -15,7 +15,7 @@ from mimokit.config import (
 from mimokit.engine.calibration.single_rank import ALONE, IMAGE_TOKEN, IMAGES, LANGUAGE, SEED
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
-from mimokit.engine.data.iterators import get_data_iterator_colocated
+from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.planning.layout import plan
 
 STRIPS = 4096
@@ -54,4 +54,4 @@ def batches_of(
     config.model.finalize(1)
     strips = DigitStrips("train", "read", size=STRIPS)
     collate = DigitCollate(language.seq_length, IMAGE_TOKEN, tokens)
-    return get_data_iterator_colocated(plan(config), config.data, 0, strips, collate, SEED)
+    return iterate_shared_batches(plan(config), config.data, 0, strips, collate, SEED)

@@ -24,7 +24,14 @@ from mimokit.engine.calibration.single_rank import (
     language_stage,
     vision_stage,
 )
-from mimokit.engine.data.batch import ITEMS, Batch, get_batch, slice_modality, slice_text, to_device
+from mimokit.engine.data.batch import (
+    ITEMS,
+    Batch,
+    slice_modality,
+    slice_text,
+    take_checked_batch,
+    to_device,
+)
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.gradients import (
@@ -138,7 +145,7 @@ def _load(samples: int) -> TimedPiece:
 
     def run(watch: Stopwatch) -> None:
         watch.start()
-        batch = get_batch(batches, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
+        batch = take_checked_batch(batches, {IMAGES: IMAGE_TOKEN}, {IMAGES: 4})
         batch = to_device(batch, rank_device())
         slice_text(batch, 0, samples)
         slice_modality(batch["modality_inputs"][IMAGES], 0, samples)

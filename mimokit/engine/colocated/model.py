@@ -89,33 +89,16 @@ def vision_language_provider(model_config: MimoParallelismConfig, seed: int) -> 
     )
 
 
-def get_vlm_mimo_model_homogeneous(
+def build_colocated_model(
     model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
 ) -> ColocatedModel:
-    """Build a model whose modules all have the same sizes and share one grid. Collective.
+    """Build a model whose modules share all ranks. Collective.
 
     Raises:
-        ValueError: if the plan is for another mode or another world.
+        ValueError: the plan is heterogeneous, or it is for a world of another size.
     """
-    return _lay_out(model_config, plan, seed, "homogeneous")
-
-
-def get_vlm_mimo_model_colocated(
-    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
-) -> ColocatedModel:
-    """Build a model whose modules share all ranks with sizes of their own. Collective.
-
-    Raises:
-        ValueError: if the plan is for another mode or another world.
-    """
-    return _lay_out(model_config, plan, seed, "colocated")
-
-
-def _lay_out(
-    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int, mode: str
-) -> ColocatedModel:
-    if plan.deployment_mode != mode:
-        raise ValueError(f"The plan is {plan.deployment_mode}, not {mode}.")
+    if plan.deployment_mode == "heterogeneous":
+        raise ValueError("The plan is heterogeneous, not homogeneous or colocated.")
     provided = vision_language_provider(model_config, seed).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")

@@ -16,10 +16,10 @@ from mimokit.engine.colocated.model import ColocatedModel
 from mimokit.engine.data.batch import (
     ITEMS,
     Batch,
-    get_batch,
     rows_per_sample,
     slice_modality,
     slice_text,
+    take_checked_batch,
     to_device,
 )
 from mimokit.engine.data.check import check_words
@@ -145,7 +145,7 @@ def forward_microbatch(
         [samples, tokens, vocabulary / TP].
     """
     yield Step(StepKind.LOAD, None, microbatch)
-    loaded = get_batch(data_iterator, model.special_token_ids, model.tokens_per_item)
+    loaded = take_checked_batch(data_iterator, model.special_token_ids, model.tokens_per_item)
     loaded = to_device(loaded, rank_device())
     yield Step(StepKind.SLICE, None, microbatch)
     text = slice_text(loaded, *_within_loaded(model, model.language_module_name))

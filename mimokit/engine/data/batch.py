@@ -41,7 +41,7 @@ ITEMS = "items_per_sample"
 ITEM_TOKENS = "tokens_per_item"
 
 
-def get_batch(
+def take_checked_batch(
     iterator: Iterator[Batch],
     special_token_ids: Mapping[str, int],
     tokens_per_item: Mapping[str, int],

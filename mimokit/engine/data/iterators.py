@@ -106,7 +106,7 @@ class PlannedBatches(Sampler[list[int]]):
         return torch.randperm(self._size, generator=generator).tolist()
 
 
-def get_data_iterator(
+def iterate_module_batches(
     plan: LayoutPlan,
     data_config: DataConfig,
     rank: int,
@@ -126,7 +126,7 @@ def get_data_iterator(
     return _iterate(plan, data_config, batch.samples[rank], dataset, collate_fn, seed)
 
 
-def get_data_iterator_colocated(
+def iterate_shared_batches(
     plan: LayoutPlan,
     data_config: DataConfig,
     rank: int,

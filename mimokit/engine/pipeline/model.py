@@ -83,7 +83,7 @@ class HeterogeneousModel:
         return {self.stage.name: self.stage.wrapped}
 
 
-def get_vlm_mimo_model(
+def build_heterogeneous_model(
     model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
 ) -> HeterogeneousModel:
     """Build this rank's stage of a model whose modules have ranks of their own. Collective.

@@ -13,8 +13,7 @@ from torch.utils.data import Dataset
 from mimokit.config import DataConfig, MimoParallelismConfig
 from mimokit.engine.colocated.model import (
     ColocatedModel,
-    get_vlm_mimo_model_colocated,
-    get_vlm_mimo_model_homogeneous,
+    build_colocated_model,
 )
 from mimokit.engine.colocated.schedule import (
     MicrobatchLoss,
@@ -22,9 +21,9 @@ from mimokit.engine.colocated.schedule import (
     forward_microbatch,
 )
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import Collate, get_data_iterator, get_data_iterator_colocated
+from mimokit.engine.data.iterators import Collate, iterate_module_batches, iterate_shared_batches
 from mimokit.engine.pipeline.executor import LogitsObserver, StageExecutor, forward_only
-from mimokit.engine.pipeline.model import HeterogeneousModel, get_vlm_mimo_model
+from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model
 from mimokit.engine.pipeline.schedule import forward_backward_steps as pipeline_steps
 from mimokit.engine.steps import StepGenerator, exhaust
 from mimokit.planning.types import LayoutPlan
@@ -60,7 +59,7 @@ def mode_of(plan: LayoutPlan) -> Mode:
 def _read_once(
     model: ColocatedModel, sizes: DataConfig, data: Dataset[Any], collate: Collate, seed: int
 ) -> Iterator[Batch]:
-    return get_data_iterator_colocated(model.plan, sizes, dist.get_rank(), data, collate, seed)
+    return iterate_shared_batches(model.plan, sizes, dist.get_rank(), data, collate, seed)
 
 
 def _observe_microbatches(
@@ -78,7 +77,7 @@ def _read_for_stage(
     rank, module = dist.get_rank(), model.stage.name
     if rank not in model.plan.batch.modules[module].loads:
         return None
-    return get_data_iterator(model.plan, sizes, rank, module, data, collate, seed)
+    return iterate_module_batches(model.plan, sizes, rank, module, data, collate, seed)
 
 
 def _observe_stage(
@@ -102,21 +101,18 @@ def _observe_stage(
             exhaust(StageExecutor(model, iterator).run(forward_only(model), counted))
 
 
+_SHARED_RANKS = Mode(
+    build_colocated_model,
+    _read_once,
+    lambda model, iterator, count: forward_backward_steps(iterator, model, count),
+    _observe_microbatches,
+)
+
 _MODES = {
-    "homogeneous": Mode(
-        get_vlm_mimo_model_homogeneous,
-        _read_once,
-        lambda model, iterator, count: forward_backward_steps(iterator, model, count),
-        _observe_microbatches,
-    ),
-    "colocated": Mode(
-        get_vlm_mimo_model_colocated,
-        _read_once,
-        lambda model, iterator, count: forward_backward_steps(iterator, model, count),
-        _observe_microbatches,
-    ),
+    "homogeneous": _SHARED_RANKS,
+    "colocated": _SHARED_RANKS,
     "heterogeneous": Mode(
-        get_vlm_mimo_model,
+        build_heterogeneous_model,
         _read_for_stage,
         lambda model, iterator, _: pipeline_steps(iterator, model),
         _observe_stage,

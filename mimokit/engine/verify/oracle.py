@@ -16,7 +16,7 @@ import torch
 from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
 from mimokit.engine.colocated.model import vision_language_provider
 from mimokit.engine.data.batch import ITEMS, Batch, to_device
-from mimokit.engine.data.iterators import get_data_iterator_colocated
+from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.data.targets import targets_of
 from mimokit.engine.device import rank_device
@@ -89,7 +89,7 @@ def run_oracle(
     """
     model = _build(plan, config, decoders or {})
     data = data_of(source, config)
-    iterator = get_data_iterator_colocated(
+    iterator = iterate_shared_batches(
         plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
     )
     optimizer = torch.optim.AdamW(
