@@ -14,7 +14,7 @@ from mimokit.architecture.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class Held:
+class RankParameters:
     """Parameters that one rank computes with.
 
     Attributes:
@@ -49,25 +49,25 @@ def layers_of(module: Module, sizes: ParallelSizes, stage: Numbers) -> StageLaye
     return stage_layers(net.layers, net.dense_layers, sizes, stage, extra)
 
 
-def held_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> Held:
+def rank_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameters:
     """Return the parameters on one rank of a stage."""
     net = net_of(module)
     layers = layers_of(module, sizes, stage)
     held = _times(dense_layer(net), layers.dense, sizes)
     if net.moe is not None:
         experts = _times(expert_layer(net, net.moe), layers.expert, sizes)
-        held = Held(held.ordinary + experts.ordinary, experts.expert)
+        held = RankParameters(held.ordinary + experts.ordinary, experts.expert)
     ends = _ends(module, sizes, stage)
     matrices = 0 if net.moe is not None else dense_layer(net).sharded / sizes.tensor * layers.dense
-    return Held(held.ordinary + ends.ordinary, held.expert + ends.expert, matrices)
+    return RankParameters(held.ordinary + ends.ordinary, held.expert + ends.expert, matrices)
 
 
-def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> Held:
+def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> RankParameters:
     ordinary = layer.sharded / sizes.tensor + layer.replicated
-    return Held(ordinary * layers, layer.expert / sizes.expert * layers)
+    return RankParameters(ordinary * layers, layer.expert / sizes.expert * layers)
 
 
-def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> Held:
+def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameters:
     """Return what the first and the last stage hold beside layers."""
     first = np.equal(stage, 0)
     last = np.equal(stage, sizes.pipeline - 1)
@@ -77,12 +77,12 @@ def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> Held:
     whole = projector.parameters - projector.matrices * (1 + projector.copies)
     cut = projector.matrices * (1 + projector.copies)
     outside = module.encoder.parameters_outside_layers
-    return Held(first * outside + last * (whole + cut / sizes.tensor))
+    return RankParameters(first * outside + last * (whole + cut / sizes.tensor))
 
 
 def _language_ends(
     model: LanguageModel, sizes: ParallelSizes, first: Numbers, last: Numbers
-) -> Held:
+) -> RankParameters:
     """Return embedding, output layer and further-token layers.
 
     Tied embeddings lie on both ends of a pipeline, and once where there is a single stage.
@@ -93,10 +93,10 @@ def _language_ends(
     ordinary = first * (table + model.positions * net.hidden)
     ordinary = ordinary + last * (np.where(once, 0, table) + net.norm_parameters)
     if not model.next_token_layers or net.moe is None:
-        return Held(ordinary)
+        return RankParameters(ordinary)
     extra = _times(expert_layer(net, net.moe), model.next_token_layers, sizes)
     joining = model.next_token_layers * (2 * net.hidden**2 / sizes.tensor + 3 * net.norm_parameters)
-    return Held(ordinary + last * (extra.ordinary + joining), last * extra.expert)
+    return RankParameters(ordinary + last * (extra.ordinary + joining), last * extra.expert)
 
 
 def padded_vocab(model: LanguageModel, tensor: Numbers) -> Numbers:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import Module, held_parameters
+from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
@@ -216,7 +216,7 @@ def _gradients(module: Module, ranks: RankMap) -> Iterator[Flow]:
     sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
     groups = ranks.group_array("cp", "dp")
     for stage in range(ranks.pipeline_parallel):
-        held = float(held_parameters(module, sizes, stage).total)
+        held = float(rank_parameters(module, sizes, stage).total)
         sent = 2 * (replicas - 1) / replicas * held * BYTES_PER_NUMBER
         yield _ring("data", _of_stage(groups, ranks.stage(stage)), sent)
 

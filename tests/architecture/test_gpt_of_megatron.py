@@ -15,7 +15,7 @@ from mimokit.architecture import (
     Transformer,
 )
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.parameters_on_rank import held_parameters
+from mimokit.architecture.parameters_on_rank import rank_parameters
 from tests.architecture.model_parallel import model_parallel
 
 NET = Transformer(4, 64, 8, 8, 8, 96, gated=False, norm="layer")
@@ -68,7 +68,7 @@ def test_every_rank_holds_what_is_described(cluster, layout: str) -> None:
     found = cluster.run(_held, MODELS, own, world_size=int(sizes.ranks))
     for stage, counts in found:
         expected = {
-            name: float(held_parameters(model, own[name], stage).total)
+            name: float(rank_parameters(model, own[name], stage).total)
             for name, model in MODELS.items()
         }
         assert counts == expected
@@ -88,7 +88,7 @@ def test_a_description_that_is_off_by_one_vector_is_caught(cluster) -> None:
         _held, {"x": MODELS["Qwen3"]}, {"x": ParallelSizes()}, world_size=1
     )
     wrong = gpt(replace(LLAMA, qk_norm=False))
-    assert counts["x"] != float(held_parameters(wrong, ParallelSizes(), 0).total)
+    assert counts["x"] != float(rank_parameters(wrong, ParallelSizes(), 0).total)
 
 
 def _for(model: LanguageModel, sizes: ParallelSizes) -> ParallelSizes:
@@ -129,7 +129,7 @@ def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
     from megatron.core.transformer import multi_latent_attention
 
-    from mimokit.engine.models.language import LanguageModel as Gpt
+    from mimokit.engine.models.language import TiedGPTModel as Gpt
 
     config = _config(model, sizes)
     block = get_gpt_decoder_block_spec(

@@ -62,16 +62,16 @@ def test_tied_embeddings_on_two_stages(cluster, stages):
 
 def _forget_the_other_stage():
     """Plant: each stage steps on its own half of the gradient of the tied embedding."""
-    from mimokit.engine.models.language import LanguageModel
+    from mimokit.engine.models.language import TiedGPTModel
 
-    LanguageModel.kept_sum = LanguageModel.sum_tied_gradients
-    LanguageModel.sum_tied_gradients = lambda self: None
+    TiedGPTModel.kept_sum = TiedGPTModel.sum_tied_gradients
+    TiedGPTModel.sum_tied_gradients = lambda self: None
 
 
 def _remember_the_other_stage():
-    from mimokit.engine.models.language import LanguageModel
+    from mimokit.engine.models.language import TiedGPTModel
 
-    LanguageModel.sum_tied_gradients = LanguageModel.kept_sum
+    TiedGPTModel.sum_tied_gradients = TiedGPTModel.kept_sum
 
 
 def test_check_catches_tied_embeddings_that_drift_apart(cluster):

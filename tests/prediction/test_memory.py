@@ -18,12 +18,12 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.architecture.parameters import dense_layer
-from mimokit.architecture.parameters_on_rank import held_parameters
+from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.planning.schedule import one_forward_one_backward, plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.memory import (
-    Held,
+    RankParameters,
     Storage,
     layer_activations,
     memory_lines,
@@ -61,7 +61,7 @@ def test_figure_1_of_korthikanti_exactly(name: str) -> None:
     sizes = ParallelSizes(
         t, p, v, micro_batch=mbs, sequence_parallel=False, distributed_optimizer=False
     )
-    held = Held(dense_layer(net).sharded * layers / (t * p))
+    held = RankParameters(dense_layer(net).sharded * layers / (t * p))
     assert float(total_bytes(state_bytes(held, sizes, frozen=False))) / GIB == states
     alive = float(micro_batches_in_flight(sizes, 10**6, 0)) * layers / p
 
@@ -240,9 +240,11 @@ def test_who_keeps_weights_in_8_bits() -> None:
     ],
 )
 def test_state_bytes(sizes: ParallelSizes, per_parameter: float) -> None:
-    states = state_bytes(Held(1000), sizes, frozen=False)
+    states = state_bytes(RankParameters(1000), sizes, frozen=False)
     assert float(total_bytes(states)) == pytest.approx(1000 * per_parameter)
-    assert float(total_bytes(state_bytes(Held(1000), ParallelSizes(), frozen=True))) == 2000
+    assert (
+        float(total_bytes(state_bytes(RankParameters(1000), ParallelSizes(), frozen=True))) == 2000
+    )
 
 
 def test_full_recompute_keeps_the_inputs() -> None:
@@ -259,9 +261,9 @@ def test_stages_hold_the_whole_model_together(name: str) -> None:
     assert isinstance(model, LanguageModel)
     for pipeline in (1, 2, 4):
         held = [
-            held_parameters(model, ParallelSizes(pipeline=pipeline), i) for i in range(pipeline)
+            rank_parameters(model, ParallelSizes(pipeline=pipeline), i) for i in range(pipeline)
         ]
-        padding = (float(held_parameters(model, ParallelSizes(), 0).total)) - model.parameters
+        padding = (float(rank_parameters(model, ParallelSizes(), 0).total)) - model.parameters
         total = sum(float(one.total) for one in held)
         assert total == pytest.approx(model.parameters + padding, abs=1)
         assert 0 <= padding < 2 * 128 * model.net.hidden

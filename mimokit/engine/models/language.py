@@ -16,7 +16,7 @@ from mimokit.engine.models.layer import seeded
 from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
 
 
-class LanguageModel(GPTModel):  # type: ignore[misc]
+class TiedGPTModel(GPTModel):  # type: ignore[misc]
     """Megatron's `GPTModel` whose tied embeddings need no CUDA to be copied between stages.
 
     With tied embeddings the first and the last pipeline stage hold the same matrix. They start
@@ -82,7 +82,7 @@ def language_model_spec(
     position embeddings to text tokens only. Positions of three axes have to be given to the model.
     """
     return ModuleSpec(
-        module=LanguageModel,
+        module=TiedGPTModel,
         params={
             "config": transformer_config(architecture, parallelism),
             "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),

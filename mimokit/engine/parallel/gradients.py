@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid, MimoModel
-from mimokit.engine.models.language import LanguageModel
+from mimokit.engine.models.language import TiedGPTModel
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
@@ -68,7 +68,7 @@ def finalize_model_grads(
     total = int(count.item())
     for module, _ in modules:
         module.finish_grad_sync()
-        if isinstance(module.module, LanguageModel):
+        if isinstance(module.module, TiedGPTModel):
             module.module.sum_tied_gradients()
         module.scale_gradients(1.0 / max(total, 1))
     return total

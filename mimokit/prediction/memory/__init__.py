@@ -1,6 +1,6 @@
 """Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
 
-from mimokit.architecture.parameters_on_rank import Held
+from mimokit.architecture.parameters_on_rank import RankParameters
 from mimokit.prediction.memory.activations import layer_activations
 from mimokit.prediction.memory.formulas import MemoryLine, memory_lines
 from mimokit.prediction.memory.in_flight import micro_batches_in_flight, micro_batches_through
@@ -9,8 +9,8 @@ from mimokit.prediction.memory.states import Storage, state_bytes
 
 __all__ = [
     "PARTS",
-    "Held",
     "MemoryLine",
+    "RankParameters",
     "Storage",
     "layer_activations",
     "memory_lines",

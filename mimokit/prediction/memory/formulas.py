@@ -12,11 +12,11 @@ import numpy as np
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.architecture.parameters_on_rank import (
-    Held,
     Module,
-    held_parameters,
+    RankParameters,
     layers_of,
     padded_vocab,
+    rank_parameters,
 )
 from mimokit.prediction.memory.in_flight import micro_batches_in_flight
 from mimokit.prediction.memory.stage import LOGIT, stage_memory
@@ -86,7 +86,7 @@ def memory_lines(
         storage=storage,
     )  # fmt: skip
     found = {name: float(np.asarray(value)) for name, value in parts.items()}
-    held = held_parameters(module, sizes, stage)
+    held = rank_parameters(module, sizes, stage)
     parameters = float(np.asarray(held.total))
     alive = micro_batches_in_flight(sizes, micro_batches, stage) if held_for is None else held_for
     layers = float(np.asarray(layers_of(module, sizes, stage).total))
@@ -116,7 +116,7 @@ def _per_parameter(total: float, each: float, parameters: float) -> dict[str, fl
     return factors if math.isclose(share, 1) else {**factors, "share after sharding": share}
 
 
-def _weight(held: Held, storage: Storage) -> float:
+def _weight(held: RankParameters, storage: Storage) -> float:
     """Return the bytes of a weight, on average where some are kept in 8 bits."""
     share = float(np.asarray(held.matrices / held.total))
     return WEIGHT - (WEIGHT - storage.matrix_weight) * share

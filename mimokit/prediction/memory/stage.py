@@ -10,10 +10,10 @@ from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import (
     Module,
-    held_parameters,
     layers_of,
     net_of,
     padded_vocab,
+    rank_parameters,
 )
 from mimokit.prediction.memory.activations import HALF, layer_activations, whole_layer
 from mimokit.prediction.memory.in_flight import micro_batches_in_flight
@@ -68,7 +68,7 @@ def stage_memory(
                 net, moe, sizes, tokens, seq, product_input=product_input
             )
     backward = 0.0 if frozen and not passes_gradient else 1.0
-    held = held_parameters(module, sizes, stage)
+    held = rank_parameters(module, sizes, stage)
     parts = dict(state_bytes(held, sizes, frozen=frozen, storage=storage))
     parts["activations"] = backward * alive * kept
     parts["logits"] = _logits(module, sizes, tokens, stage)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.parameters_on_rank import Held
+from mimokit.architecture.parameters_on_rank import RankParameters
 
 WEIGHT, GRADIENT, OPTIMIZER = 2, 4, 12
 """bf16 weight, fp32 gradient, fp32 master weight with both moments of Adam: 18 bytes together
@@ -36,7 +36,7 @@ IN_HALF = Storage()
 
 
 def state_bytes(
-    held: Held, sizes: ParallelSizes, *, frozen: bool, storage: Storage = IN_HALF
+    held: RankParameters, sizes: ParallelSizes, *, frozen: bool, storage: Storage = IN_HALF
 ) -> Mapping[str, Numbers]:
     """Return weights, gradients and optimizer bytes on one rank.
 
@@ -59,6 +59,8 @@ def state_bytes(
     }
 
 
-def _over(held: Held, sizes: ParallelSizes, shards: Numbers, expert_shards: Numbers) -> Numbers:
+def _over(
+    held: RankParameters, sizes: ParallelSizes, shards: Numbers, expert_shards: Numbers
+) -> Numbers:
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
     return held.ordinary / np.where(cut, shards, 1) + held.expert / np.where(cut, expert_shards, 1)

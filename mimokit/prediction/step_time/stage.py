@@ -15,10 +15,10 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.architecture.parameters_on_rank import (
     Module,
-    held_parameters,
     layers_of,
     net_of,
     padded_vocab,
+    rank_parameters,
 )
 from mimokit.architecture.transformer import Transformer
 from mimokit.prediction.step_time.breakdown import TimeBreakdown
@@ -208,7 +208,7 @@ class UpdateTime:
 
 def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Numbers) -> UpdateTime:
     """Return the time of what a stage does once per step, each on its own."""
-    held = held_parameters(module, sizes, stage)
+    held = rank_parameters(module, sizes, stage)
     hardware, cut = (
         system.hardware,
         np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded),
