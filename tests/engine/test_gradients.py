@@ -24,8 +24,8 @@ def _finalize(plan, config, gradients, tokens):
     for module, _ in state.modules:
         for parameter in module.parameters():
             parameter.main_grad.fill_(gradients[rank])
-    language = state.model.pg_collections["language_module"]
-    total = finalize_model_grads(state.modules, tokens[rank], language.dp)
+    state.model.modules()["language_module"].num_tokens = tokens[rank]
+    total = finalize_model_grads(state.modules)
     found = {
         name: sorted({float(p.main_grad.flatten()[0]) for p in module.parameters()})
         for name, module in state.model.modules().items()

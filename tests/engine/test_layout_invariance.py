@@ -83,10 +83,10 @@ def _step_before_reducing():
     """Plant: the optimizer steps on what this rank alone has summed."""
     from mimokit.engine.training import loop as training
 
-    def unreduced(modules, num_tokens):
+    def unreduced(modules):
         for module, _ in modules:
             module.scale_gradients(1.0 / 64)  # the same on all tensor-parallel ranks
-        return num_tokens
+        return 64
 
     training.finalize_model_grads, training.kept_finalize = (
         unreduced,

@@ -123,6 +123,7 @@ def _microbatch(
         _backward(boundary.bridge_output, boundary.language_input.grad)
         yield Step(StepKind.BACKWARD, name, microbatch)
         _backward(boundary.encoder_output, boundary.bridge_input.grad)
+    model.modules()[model.language_module_name].num_tokens += tokens
     computed = {name: len(boundary.encoder_output) for name, boundary in boundaries.items()}
     computed[model.language_module_name] = batch["input_ids"].numel()
     return MicrobatchLoss(float(loss.detach()), tokens, computed)

@@ -16,7 +16,18 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     """Megatron's `DistributedDataParallel`, transparent where `MimoModel` looks inside.
 
     `MimoModel` of 0.16.1 reads `language_model.embedding`, which the wrapper hides.
+
+    Attributes:
+        num_tokens: unmasked tokens on this rank whose losses the gradient buffer is the gradient
+            of. A schedule adds those of every micro-batch; `zero_grad_buffer` sets them to 0.
     """
+
+    num_tokens = 0
+
+    def zero_grad_buffer(self) -> None:
+        """Set the gradients to zero."""
+        super().zero_grad_buffer()
+        self.num_tokens = 0
 
     @property
     def embedding(self) -> torch.nn.Module:

@@ -33,10 +33,18 @@ def get_module_to_grid_tuple(
 
 
 @contextlib.contextmanager
-def multimodule_no_sync(modules: ModuleToGridTuple) -> Iterator[None]:
+def multimodule_no_sync(
+    modules: ModuleToGridTuple, iteration: int = 0, num_microbatches: int = 1
+) -> Iterator[None]:
     """Accumulate gradients of all modules without reducing them.
 
-    Around every micro-batch but the last, never around the optimizer step.
+    The schedules enter it for every micro-batch except the last. Around an optimizer step, where
+    the source documents have it, it changes nothing.
+
+    Args:
+        modules: all modules on this rank.
+        iteration: as the documents pass it; not used.
+        num_microbatches: as the documents pass it; not used.
     """
     with contextlib.ExitStack() as stack:
         for module, _ in modules:
@@ -45,9 +53,9 @@ def multimodule_no_sync(modules: ModuleToGridTuple) -> Iterator[None]:
 
 
 def finalize_model_grads(
-    modules: ModuleToGridTuple, num_tokens: int, counting_group: dist.ProcessGroup | None = None
+    modules: ModuleToGridTuple, iteration: int = 0, num_microbatches: int = 1
 ) -> int:
-    """Sum gradients over data parallel ranks and divide by the global token count.
+    """Sum gradients over data parallel ranks and divide by the global token count. Collective.
 
     Tied embeddings on two pipeline stages are added as well. A frozen module has no gradients and
     takes part in nothing. Dividing by the count over all ranks makes the step the gradient of the
@@ -55,16 +63,17 @@ def finalize_model_grads(
     micro-batch, before the optimizer step.
 
     Args:
-        modules: all modules on this rank.
-        num_tokens: unmasked tokens of all micro-batches that this rank counts.
-        counting_group: ranks whose counts are added, None for the world; each token is counted
-            by one of them.
+        modules: all modules on this rank; `ModuleDataParallel.num_tokens` says what to divide by.
+        iteration: as the source documents pass it; not used.
+        num_microbatches: as the source documents pass it; not used.
 
     Returns:
         The global token count; gradients stay unscaled where it is zero.
     """
-    count = torch.tensor([num_tokens], dtype=torch.int64, device=rank_device())
-    dist.all_reduce(count, group=counting_group)
+    # The tensor-parallel ranks of a replica see the same tokens; the first of them counts.
+    own = sum(module.num_tokens for module, grid in modules if grid.get_pg("tp").rank() == 0)
+    count = torch.tensor([own], dtype=torch.int64, device=rank_device())
+    dist.all_reduce(count)
     total = int(count.item())
     for module, _ in modules:
         module.finish_grad_sync()

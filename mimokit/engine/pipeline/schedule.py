@@ -56,6 +56,7 @@ def forward_backward_steps(
     executor = StageExecutor(model, data_iterator)
     # Gradients are summed over micro-batches here, and over replicas when they are finalized.
     yield from executor.run(before_reduction(model))
+    model.stage.wrapped.num_tokens += executor.num_tokens
     return _losses(executor)
 
 

@@ -133,7 +133,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     run = mode_of(model.plan).run
     losses = yield from run(model, state.iterator, state.config.data.num_microbatches)
     yield Step(StepKind.GRAD_SYNC)
-    finalize_model_grads(state.modules, _counted_once(model, losses))
+    finalize_model_grads(state.modules)
     norm = global_gradient_norm(state.modules)
     _check_finite(norm, state)
     yield Step(StepKind.OPTIMIZER)
@@ -158,14 +158,6 @@ def _check_finite(norm: float, state: TrainingState) -> None:
         "they were; lower runtime.learning_rate (it is "
         f"{state.config.runtime.learning_rate:g}), or look at the samples of that iteration."
     )
-
-
-def _counted_once(model: RankModel, losses: list[MicrobatchLoss]) -> int:
-    """Return the tokens of this rank if it speaks for its tensor-parallel group, else 0."""
-    group = model.pg_collections.get(model.loss_module_name)
-    if group is None or group.tp.rank() > 0:
-        return 0
-    return sum(loss.num_tokens for loss in losses)
 
 
 def _reduce(model: RankModel, losses: list[MicrobatchLoss], norm: float, stop: bool) -> StepResult:
