@@ -58,6 +58,10 @@ class DataConfig(ConfigModel):
     prefetch_factor: Positive = 2
     """Batches that a loader process keeps ready."""
 
+    persistent_workers: bool = True
+    """Loader processes stay alive from one epoch to the next; without loader processes it has no
+    effect."""
+
     modality_seq_lengths: dict[Name, Positive] = Field(default_factory=dict)
     """Encoder -> most tokens per sample of its output."""
 

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from ruamel.yaml import YAML
 
 from mimokit.config.base import ConfigModel
 from mimokit.config.data import DataConfig
+from mimokit.config.layout import Sizes, with_layout
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.prediction import PredictionConfig
-from mimokit.config.runtime import SCHEDULE_OF_MODE, RuntimeConfig
+from mimokit.config.runtime import DeploymentMode, RuntimeConfig
 
 
 class ExperimentConfig(ConfigModel):
@@ -35,16 +36,6 @@ class ExperimentConfig(ConfigModel):
 
     prediction: PredictionConfig | None = None
     """What a prediction supposes, or None where the file does not say."""
-
-    @model_validator(mode="after")
-    def _name_the_schedule(self) -> Self:
-        if self.runtime.pipeline_schedule is None:
-            schedule = SCHEDULE_OF_MODE[self.model.deployment_mode]
-            # Around the validation of assignments, which would come back to this method.
-            self.__dict__["runtime"] = self.runtime.model_copy(
-                update={"pipeline_schedule": schedule}
-            )
-        return self
 
     def finalize(self, world_size: int | None = None) -> Self:
         """Check everything and work out missing data_parallel sizes, as the model's own does.
@@ -66,6 +57,25 @@ class ExperimentConfig(ConfigModel):
         check_experiment(self, world_size)
         self.model.module_parallelisms = dict(resolve(self.model, world_size).sizes)
         return self
+
+    def with_layout(self, mode: DeploymentMode, /, **modules: Sizes) -> ExperimentConfig:
+        """Return a finalized copy with another layout; networks, data and optimizer stay.
+
+        `config.with_layout("colocated", images={"tensor_parallel": 1})` keeps the ranks of the
+        config and gives `images` one replica per rank.
+
+        Args:
+            mode: the deployment mode.
+            modules: module -> sizes that replace its own; sizes that are left out stay, except
+                data_parallel. On shared ranks a data_parallel that is left out becomes what the
+                ranks of this config have room for. On separate ranks modules lie one after
+                another in the order of the config unless rank_offset is given, and at most one of
+                the named modules may leave out data_parallel: it takes the ranks that are left.
+
+        Raises:
+            ConfigError: everything that is wrong with the new layout.
+        """
+        return with_layout(self, mode, modules)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return iter((self.model, self.data, self.runtime))

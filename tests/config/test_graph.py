@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mimokit.config import ConfigError
 from tests.config.sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
@@ -44,9 +45,11 @@ def test_modules_before_encoders_and_behind_the_language_module() -> None:
 
 
 def test_who_feeds_the_language_module_has_a_token() -> None:
-    content = graph({"images": ["resampler"], "resampler": [LANGUAGE]}, "resampler")
-    problem = only(problems(content))
-    assert (problem.module, problem.field) == ("resampler", "special_token_ids")
+    config = load(graph({"images": ["resampler"], "resampler": [LANGUAGE]}, "resampler"))
+    assert config.model.special_token_ids == {"images": 1024, "resampler": 1025}
+    config.model.special_token_ids = {"images": 1024}
+    with pytest.raises(ConfigError, match="Module 'resampler': it has no entry in special_token"):
+        config.finalize()
 
 
 @pytest.mark.parametrize(

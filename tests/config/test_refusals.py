@@ -284,8 +284,10 @@ def test_a_negative_special_token() -> None:
 
 
 def test_an_encoder_without_a_special_token() -> None:
-    content = put(sections(), "model.special_token_ids", {})
-    assert refusal(content)[:2] == ("images", "special_token_ids")
+    config = load(sections())
+    config.model.special_token_ids = {}
+    with pytest.raises(ConfigError, match="Module 'images': it has no entry in special_token_ids"):
+        config.finalize()
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.files.implied import fill_in
 from mimokit.config.files.inheritance import PRESET_PREFIX, read_with_parents, resolve_path
 from mimokit.config.files.partial import Reading, read_sections
 from mimokit.config.rules import ValidationContext, all_problems
-from mimokit.config.runtime import MODE_OF_SCHEDULE
 
 
 def load_experiment_config(
@@ -114,16 +114,9 @@ def _normalise(
     sections.pop("extends", None)
     sections.setdefault("name", name)
     sections.setdefault("runtime", {})
-    model, runtime = sections.get("model"), sections["runtime"]
-    derived: dict[str, str] = {}
-    if not isinstance(model, dict):
-        return sections, (), derived
-    if "deployment_mode" not in model:
-        schedule = runtime.get("pipeline_schedule") if isinstance(runtime, dict) else None
-        known = {str(key): mode for key, mode in MODE_OF_SCHEDULE.items()}
-        model["deployment_mode"] = known.get(str(schedule), "homogeneous")
-        derived["model.deployment_mode"] = "runtime.pipeline_schedule"
-    return sections, _move_rank_offset(model), derived
+    model = sections.get("model")
+    derived = fill_in(sections)
+    return sections, _move_rank_offset(model) if isinstance(model, dict) else (), derived
 
 
 def _move_rank_offset(model: dict[str, Any]) -> tuple[Problem, ...]:

@@ -178,6 +178,6 @@ def _iterate(
         collate_fn=collate_fn,
         num_workers=workers,
         prefetch_factor=data_config.prefetch_factor if workers else None,
-        persistent_workers=bool(workers),
+        persistent_workers=data_config.persistent_workers and bool(workers),
     )
     return checked(iter(loader), taken[1] - taken[0], data_config.vocab_size)
