@@ -9,7 +9,7 @@ import altair as alt
 
 from mimokit.charts import _palette
 from mimokit.charts._table import inline, layered
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import LayoutPlan
 
 MOST_RANKS_IN_A_ROW = 8

@@ -4,8 +4,7 @@ from mimokit.planning.batch import validate_heterogeneous_batch_config
 from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
 from mimokit.planning.layout import ConfigSource, plan
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.rank_grid import RankGrid
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankGrid, RankMap
 from mimokit.planning.types import (
     BatchPlan,
     ColocatedBridge,

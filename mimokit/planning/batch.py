@@ -14,8 +14,7 @@ from mimokit.config.graph import Topology
 from mimokit.config.rules import ValidationContext
 from mimokit.config.rules.batch import batch_problems
 from mimokit.config.world_size import resolve
-from mimokit.planning.rank_map import RankMap
-from mimokit.planning.rank_ranges import RankRanges
+from mimokit.planning.ranks import RankMap, RankRanges
 from mimokit.planning.types import BatchPlan, ModuleBatch
 
 

@@ -24,7 +24,7 @@ from mimokit.planning.bridges.disjoint import (
     without_gradient,
 )
 from mimokit.planning.pipeline import plan_pipeline
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import Bridge, LayoutPlan
 
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
@@ -132,8 +132,8 @@ def _bridge(
         return replace(bridge, bytes_backward=0)  # no gradient crosses
     between = plan_first_stage_bridge if staged else plan_disjoint_bridge
     apart = between(
-        (source.module, source.grid),
-        (destination.module, destination.grid),
+        (source.module, source),
+        (destination.module, destination),
         samples_per_microbatch,
         bytes_per_sample,
     )

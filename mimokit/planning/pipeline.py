@@ -8,13 +8,14 @@ from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
 from mimokit.config.graph import Topology, upstream
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.schedule import (
     Action,
     Modality,
     Schedule,
     SlotPlan,
     Stage,
+    StageEdge,
     StageGraph,
     Timeline,
     plan_schedule,
@@ -73,6 +74,19 @@ class PipelinePlan:
             KeyError: the rank works on no stage.
         """
         return self.schedule.actions(self.stage_of(rank).index)
+
+    def peer(self, rank: int, edge: StageEdge) -> int:
+        """Return the rank at the other end of an edge within a module: same place, other stage.
+
+        Raises:
+            ValueError: the rank works on neither stage of the edge.
+        """
+        here, there = self.ranks[edge.source], self.ranks[edge.destination]
+        if rank in there:
+            here, there = there, here
+        if rank not in here:
+            raise ValueError(f"rank {rank} works on neither stage of edge {edge.index}")
+        return there[here.index(rank)]
 
     def by_rank(self) -> Iterator[tuple[int, Stage]]:
         """Yield every rank that works on a stage, with its stage, ranks ascending."""

@@ -31,7 +31,7 @@ from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
 KINDS = ("bridge", "pipeline", "tensor", "context", "data")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mimokit.planning.bridges.routes import Route, Transfer
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.rank_map import RankMap
-from mimokit.planning.rank_ranges import SampleRange
+from mimokit.planning.ranks import RankMap, SampleRange
 
 __all__ = [
     "BatchPlan",

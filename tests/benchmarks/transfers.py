@@ -17,7 +17,7 @@ import torch
 
 from mimokit.cluster import EngineCluster
 from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
-from mimokit.planning.rank_grid import RankGrid
+from mimokit.planning.ranks import RankGrid
 from mimokit.planning.types import DisjointBridge
 from tests.benchmarks.table import show
 

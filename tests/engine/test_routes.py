@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
-from mimokit.planning.rank_grid import RankGrid
+from mimokit.planning.ranks import RankGrid
 
 DIMENSIONS = ("tp", "dp")
 SAMPLES = 8

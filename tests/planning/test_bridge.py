@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import mimokit
 from mimokit.planning import ColocatedBridge, RankMap
 from mimokit.planning.bridges.colocated import plan_colocated_bridge
+from mimokit.planning.ranks import DIMENSIONS
 from tests.planning.layouts import Sizes, layout, sizes
 
 
@@ -14,6 +15,10 @@ def bridge(images: Sizes, language: Sizes, base_batch_size: int) -> ColocatedBri
     config = layout("colocated", language, base_batch_size, images=images)
     (found,) = mimokit.plan(config).bridges
     return found
+
+
+def rank_map(module: str, tp: int, cp: int, dp: int) -> RankMap:
+    return RankMap(DIMENSIONS, (tp, cp, dp, 1), module=module)
 
 
 def test_fan_in() -> None:
@@ -80,8 +85,8 @@ def test_gathering_by_brute_force(many: int, few: int, cp_many: int, out: bool) 
     many, few = max(many, few), min(many, few)
     if cp_many * many > 16 or many == few:
         return
-    wide = RankMap("wide", 16 // many // cp_many, cp_many, many, 1, 1, 0)
-    narrow = RankMap("narrow", 16 // few, 1, few, 1, 1, 0)
+    wide = rank_map("wide", 16 // many // cp_many, cp_many, many)
+    narrow = rank_map("narrow", 16 // few, 1, few)
     ends = (narrow, wide) if out else (wide, narrow)
     total = 2 * many
     found = plan_colocated_bridge(*ends, total, 10)
@@ -111,9 +116,9 @@ def test_what_cannot_be_cut_is_refused(
     source_dp: int, destination_dp: int, samples: int, reason: str
 ) -> None:
     # Traps T18 and T30: in both directions, before anything moves.
-    source = RankMap("images", 12 // source_dp, 1, source_dp, 1, 1, 0)
-    destination = RankMap("language", 12 // destination_dp, 1, destination_dp, 1, 1, 0)
+    source = rank_map("images", 12 // source_dp, 1, source_dp)
+    destination = rank_map("language", 12 // destination_dp, 1, destination_dp)
     with pytest.raises(ValueError, match=reason):
         plan_colocated_bridge(source, destination, samples, 1)
     with pytest.raises(ValueError, match="same ranks"):
-        plan_colocated_bridge(source, RankMap("language", 1, 1, 2, 1, 1, 0), 12, 1)
+        plan_colocated_bridge(source, rank_map("language", 1, 1, 2), 12, 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mimokit
-import mimokit.planning.rank_map
+import mimokit.planning.ranks
 from mimokit.config import ConfigError, ExperimentConfig, load_preset, preset_names
 from mimokit.planning import LayoutPlan
 from mimokit.planning import plan as plan_function

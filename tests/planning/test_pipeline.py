@@ -193,6 +193,27 @@ def test_stages_of_a_module_send_rank_to_rank() -> None:
         plan.pipeline.stage_of(24)
 
 
+@pytest.mark.parametrize("config", [big_and_small(), two_encoders(), behind()])
+def test_the_peer_of_a_rank_has_its_coordinates_in_the_other_stage(config) -> None:
+    plan = mimokit.plan(config)
+    stages = plan.pipeline.graph.stages
+    within = [
+        edge
+        for edge in plan.pipeline.graph.edges
+        if stages[edge.source].module == stages[edge.destination].module
+    ]
+    assert within
+    for edge in within:
+        ranks = plan.modules[edge.modality]
+        ends = edge.source, edge.destination
+        for here, there in (ends, reversed(ends)):
+            for rank in plan.pipeline.ranks[here]:
+                place = {**ranks.coordinates(rank), "pp": stages[there].place}
+                assert plan.pipeline.peer(rank, edge) == ranks.rank(**place)
+    with pytest.raises(ValueError, match="neither stage"):
+        plan.pipeline.peer(plan.world_size, within[0])
+
+
 def test_the_text() -> None:
     text = str(mimokit.plan(big_and_small()))
     assert "Pipeline: 1F1B over 4 stages, 8 micro-batches, 33 long" in text

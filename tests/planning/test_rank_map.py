@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mimokit.config import ModuleParallelismConfig
 from mimokit.planning import RankGrid, RankMap
-from mimokit.planning.rank_map import DIMENSIONS
+from mimokit.planning.ranks import DIMENSIONS
 
 ALL_SETS = [chosen for n in range(1, 5) for chosen in combinations(DIMENSIONS, n)]
 SIZE = st.integers(1, 4)
@@ -27,7 +27,7 @@ def grid_of() -> object:
 
 
 def rank_map(tp: int, cp: int, dp: int, pp: int, offset: int = 0, ep: int = 1) -> RankMap:
-    return RankMap("images", tp, cp, dp, pp, ep, offset)
+    return RankMap(DIMENSIONS, (tp, cp, dp, pp), offset, module="images", expert_parallel=ep)
 
 
 @settings(deadline=None, max_examples=60)

@@ -13,7 +13,7 @@ from mimokit.config import ConfigError, ExperimentConfig, check_runnable, config
 from mimokit.planning import LayoutPlan, RankMap
 from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
-from mimokit.planning.rank_ranges import SampleRange
+from mimokit.planning.ranks import SampleRange
 from mimokit.planning.traffic import traffic
 from tests.planning.layouts import Sizes, layout, sizes
 
@@ -155,5 +155,5 @@ def test_other_ranks_have_another_bridge() -> None:
     images, language = plan.modules["images"], plan.modules["language"]
     with pytest.raises(ValueError, match="not on the same ranks"):
         plan_first_stage_bridge(
-            ("images", images.grid), ("language", replace(language, rank_offset=1).grid), 36, 4
+            ("images", images), ("language", replace(language, rank_offset=1)), 36, 4
         )

@@ -12,11 +12,8 @@ import torch.distributed as dist
 
 from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankGrid, RankMap
 from mimokit.planning.types import LayoutPlan
-
-DIMENSIONS = ["tp", "cp", "dp", "pp"]
-EXPERT_DIMENSIONS = ["expt_tp", "ep", "expt_dp", "pp"]
 
 _GROUPS: tuple[tuple[str, list[str]], ...] = (
     ("tp", ["tp"]),
@@ -37,15 +34,13 @@ _EXPERT_GROUPS: tuple[tuple[str, list[str]], ...] = (
 )
 
 
+def _grid_of(ranks: RankGrid) -> HyperCommGrid:
+    return HyperCommGrid(list(ranks.shape), list(ranks.dimensions), rank_offset=ranks.rank_offset)
+
+
 def create_grid(rank_map: RankMap) -> HyperCommGrid:
     """Create the grid of a module with the groups of all its dimensions. Collective."""
-    shape = [
-        rank_map.tensor_parallel,
-        rank_map.context_parallel,
-        rank_map.data_parallel,
-        rank_map.pipeline_parallel,
-    ]
-    grid = HyperCommGrid(shape, DIMENSIONS, rank_offset=rank_map.rank_offset)
+    grid = _grid_of(rank_map)
     for _, dimensions in _GROUPS:
         grid.create_pg(dimensions, timeout=group_timeout())
     return grid
@@ -53,10 +48,7 @@ def create_grid(rank_map: RankMap) -> HyperCommGrid:
 
 def create_expert_grid(rank_map: RankMap) -> HyperCommGrid:
     """Create the expert view over the same ranks: expert TP 1, EP, what is left is expert DP."""
-    experts = rank_map.expert_parallel
-    span = rank_map.tensor_parallel * rank_map.context_parallel * rank_map.data_parallel
-    shape = [1, experts, span // experts, rank_map.pipeline_parallel]
-    grid = HyperCommGrid(shape, EXPERT_DIMENSIONS, rank_offset=rank_map.rank_offset)
+    grid = _grid_of(rank_map.expert_view())
     for _, dimensions in _EXPERT_GROUPS:
         grid.create_pg(dimensions, timeout=group_timeout())
     return grid
@@ -127,14 +119,7 @@ def create_grids(
 
 
 def _shape_key(rank_map: RankMap) -> tuple[object, ...]:
-    return (
-        rank_map.tensor_parallel,
-        rank_map.context_parallel,
-        rank_map.expert_parallel,
-        rank_map.data_parallel,
-        rank_map.pipeline_parallel,
-        rank_map.rank_offset,
-    )
+    return rank_map.shape, rank_map.expert_parallel, rank_map.rank_offset
 
 
 def is_current_rank_in_grid(rank: int, grid: HyperCommGrid) -> bool:

@@ -58,7 +58,7 @@ class MultiModulePipelineCommunicator:
         check_tag_room(plan.pipeline)
         self._plan, self._rank = plan, dist.get_rank()
         stage = plan.pipeline.stage_of(self._rank)
-        self.stage_index, self._module = stage.index, stage.module
+        self.stage_index = stage.index
         # A group of its own: what a model leaves under way never reaches the next one.
         self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
         self._group = module_to_grid_map[stage.module].get_pg(["tp", "cp", "dp"])
@@ -91,7 +91,8 @@ class MultiModulePipelineCommunicator:
         if route is not None:
             route.send(tensors[::2], [counts.tolist() for counts in tensors[1::2]], microbatch)
             return
-        self.mailbox.send(tensors, self.peer(edge), self._tag(edge, microbatch, direction))
+        peer = self.pipeline.peer(self._rank, edge)
+        self.mailbox.send(tensors, peer, self._tag(edge, microbatch, direction))
 
     def receive(self, edge: StageEdge, microbatch: int, direction: Direction) -> list[torch.Tensor]:
         """Wait for a message, as `send` was given it."""
@@ -103,19 +104,12 @@ class MultiModulePipelineCommunicator:
                 for rows, counts in received
                 for one in (rows, torch.tensor(counts, dtype=torch.int64))
             ]
-        return self.mailbox.receive(self.peer(edge), self._tag(edge, microbatch, direction))
+        peer = self.pipeline.peer(self._rank, edge)
+        return self.mailbox.receive(peer, self._tag(edge, microbatch, direction))
 
     def wait(self) -> None:
         """Wait until all that was handed over has arrived."""
         self.mailbox.wait()
-
-    def peer(self, edge: StageEdge) -> int:
-        """Return the rank at the other end of an edge within a module: same place, next stage."""
-        rank_map = self._plan.modules[self._module]
-        place = dict(rank_map.coordinates(self._rank))
-        other = edge.destination if edge.source == self.stage_index else edge.source
-        place["pp"] = self.pipeline.graph.stages[other].place
-        return rank_map.rank(**place)
 
     def agree(self, stage: PipelineStage) -> Shapes:
         """Agree on shapes and types over the whole graph before anything crosses. Collective.

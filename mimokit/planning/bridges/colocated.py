@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.planning.rank_grid import Groups
-from mimokit.planning.rank_map import RankMap
-from mimokit.planning.rank_ranges import RankRanges
+from mimokit.planning.ranks import Groups, RankMap, RankRanges
 from mimokit.planning.types import ColocatedBridge, Direction
 
 BYTES_PER_NUMBER = 4

@@ -16,7 +16,7 @@ from mimokit.planning.bridges.routes import (
     Route,
     route,
 )
-from mimokit.planning.rank_grid import RankGrid
+from mimokit.planning.ranks import RankGrid
 from mimokit.planning.report.rows import bytes_text
 from mimokit.planning.types import Direction, DisjointBridge
 

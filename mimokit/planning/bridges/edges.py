@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from mimokit.planning.bridges.routes import Transfer
+from mimokit.planning.bridges.routes import Route, Transfer
 from mimokit.planning.schedule import Action, StageEdge
 from mimokit.planning.types import LayoutPlan
+
+
+def edge_route(plan: LayoutPlan, edge: StageEdge, *, backward: bool) -> Route | None:
+    """Return the route of an edge between modules in one direction; None inside a module.
+
+    Raises:
+        ValueError: the plan has no pipeline.
+    """
+    if plan.pipeline is None:
+        raise ValueError("the layout has no pipeline")
+    stages = plan.pipeline.graph.stages
+    ends = stages[edge.source].module, stages[edge.destination].module
+    for bridge in plan.disjoint_bridges:
+        if (bridge.source, bridge.destination) == ends:
+            return bridge.backward if backward else bridge.forward
+    return None
 
 
 def edge_transfers(plan: LayoutPlan, edge: StageEdge, *, backward: bool) -> tuple[Transfer, ...]:
@@ -18,19 +34,12 @@ def edge_transfers(plan: LayoutPlan, edge: StageEdge, *, backward: bool) -> tupl
     """
     if plan.pipeline is None:
         raise ValueError("the layout has no pipeline")
-    graph = plan.pipeline.graph
-    source, destination = graph.stages[edge.source], graph.stages[edge.destination]
-    if source.module != destination.module:
-        bridge = next(
-            found
-            for found in plan.disjoint_bridges
-            if (found.source, found.destination) == (source.module, destination.module)
-        )
-        return bridge.backward.transfers if backward else bridge.forward.transfers
-    here, there = (plan.pipeline.ranks[index] for index in (edge.source, edge.destination))
-    samples = plan.batch.modules[source.module].samples
-    pairs = zip(there, here, strict=True) if backward else zip(here, there, strict=True)
-    return tuple(Transfer(a, b, *samples[a]) for a, b in pairs)
+    route = edge_route(plan, edge, backward=backward)
+    if route is not None:
+        return route.transfers
+    samples = plan.batch.modules[edge.modality].samples
+    senders = plan.pipeline.ranks[edge.destination if backward else edge.source]
+    return tuple(Transfer(rank, plan.pipeline.peer(rank, edge), *samples[rank]) for rank in senders)
 
 
 def rank_transfers(plan: LayoutPlan, rank: int, action: Action) -> tuple[Transfer, ...]:

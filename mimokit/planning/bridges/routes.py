@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mimokit.planning.rank_ranges import SampleRange
+from mimokit.planning.ranks import SampleRange
 
 Form = Literal["leader", "shards", "copies"]
 

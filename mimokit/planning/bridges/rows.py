@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mimokit.planning.rank_ranges import SampleRange
+from mimokit.planning.ranks import SampleRange
 
 RowRange = tuple[int, int]
 """Rows [start, stop) of a tensor that holds the samples' rows end to end."""

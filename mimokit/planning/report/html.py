@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.report.pipeline_html import timeline_to_html
 from mimokit.planning.report.pipeline_rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
 from mimokit.planning.report.rows import (

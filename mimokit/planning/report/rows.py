@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import (
     Bridge,
     ColocatedBridge,
@@ -94,7 +94,7 @@ def bridge_reasons(plan: LayoutPlan) -> list[str]:
 def place_text(ranks: RankMap, rank: int) -> str:
     """Return the coordinates of a rank in the dimensions that the module is cut in, short."""
     found = ranks.coordinates(rank)
-    sizes = dict(zip(ranks.grid.dimensions, ranks.grid.shape, strict=True))
+    sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))
     return " ".join(f"{name}{found[name]}" for name in found if sizes[name] > 1) or "whole"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from mimokit.planning.rank_map import DIMENSIONS, RankMap
+from mimokit.planning.ranks import DIMENSIONS, RankMap
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 from mimokit.planning.types import (
     Bridge,
@@ -39,11 +39,10 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
 
 
 def _module(ranks: RankMap) -> dict[str, Any]:
-    grid = ranks.grid
     return {
-        "coords": {str(rank): dict(grid.coordinates(rank)) for rank in grid.ranks},
+        "coords": {str(rank): dict(ranks.coordinates(rank)) for rank in ranks.ranks},
         "groups": {
-            "-".join(dimensions): grid.group_array(*dimensions).tolist()
+            "-".join(dimensions): ranks.group_array(*dimensions).tolist()
             for count in range(1, len(DIMENSIONS) + 1)
             for dimensions in combinations(DIMENSIONS, count)
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mimokit.planning.bridges.edges import edge_route
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.schedule import Action, StageEdge
 from mimokit.planning.types import PipelinePlan
@@ -24,8 +25,7 @@ def programs_apart(step: StepCosts) -> list[list[Operation]]:
 class _RankProgram:
     def __init__(self, step: StepCosts, pipeline: PipelinePlan, rank: int) -> None:
         self._step, self._pipeline, self._rank = step, pipeline, rank
-        self._stage = pipeline.stage_of(rank)
-        self._module = self._stage.module
+        self._module = pipeline.stage_of(rank).module
         self._edges = {edge.index: edge for edge in pipeline.graph.edges}
 
     def operations(self) -> list[Operation]:
@@ -75,10 +75,11 @@ class _RankProgram:
         self, edge: StageEdge, forward: bool, sending: bool
     ) -> list[tuple[int, float, int]]:
         """Return (rank at the other end, bytes, number within the pair) per message."""
-        route = self._route(edge, forward)
+        route = edge_route(self._step.plan, edge, backward=not forward)
         if route is None:
             module = self._step.module(self._module)
-            return [(self._peer(edge), module.hidden_bytes(self._step.samples(self._module)), 0)]
+            peer = self._pipeline.peer(self._rank, edge)
+            return [(peer, module.hidden_bytes(self._step.samples(self._module)), 0)]
         rows = self._step.module(edge.modality)
         ends = [(t.source_rank, t.destination_rank, t.stop - t.start) for t in route.transfers]
         if not sending:
@@ -93,7 +94,7 @@ class _RankProgram:
 
     def _share(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
         """Return how a group of receivers passes on among itself what came in."""
-        route = self._route(edge, forward)
+        route = edge_route(self._step.plan, edge, backward=not forward)
         members = next((g for g in route.groups if self._rank in g), None) if route else None
         if route is None or members is None:
             return []
@@ -119,20 +120,3 @@ class _RankProgram:
             if transfer.destination_rank == self._rank
         ]
         return sum(last - first for first, last in told) == stop - start
-
-    def _route(self, edge: StageEdge, forward: bool) -> Route | None:
-        """Return the route of an edge between modules, None for one within a module."""
-        stages = self._pipeline.graph.stages
-        source, destination = stages[edge.source].module, stages[edge.destination].module
-        for bridge in self._step.plan.disjoint_bridges:
-            if (bridge.source, bridge.destination) == (source, destination):
-                return bridge.forward if forward else bridge.backward
-        return None
-
-    def _peer(self, edge: StageEdge) -> int:
-        """Return the rank at the other end of an edge within a module: same place, next stage."""
-        rank_map = self._step.plan.modules[self._module]
-        other = edge.destination if edge.source == self._stage.index else edge.source
-        place = {**rank_map.coordinates(self._rank)}
-        place["pp"] = self._pipeline.graph.stages[other].place
-        return rank_map.rank(**place)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.report.rows import bytes_text
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan
 

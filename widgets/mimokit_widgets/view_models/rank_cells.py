@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.charts._palette import module_colors
-from mimokit.planning.rank_map import DIMENSIONS, RankMap
+from mimokit.planning.ranks import DIMENSIONS, RankMap
 from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan
 
@@ -36,7 +36,7 @@ def rank_cells(plan: LayoutPlan, ranks_per_node: int) -> tuple[dict[str, Any], b
                 "color": colors[name],
                 "start": span.start,
                 "count": len(span),
-                "sizes": list(ranks.grid.shape),
+                "sizes": list(ranks.shape),
             }
         )
     cells = {
@@ -58,7 +58,7 @@ def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
         f"{ranks_per_node:,}, {plan.deployment_mode}."
     ]
     for name, ranks in plan.modules.items():
-        grid = zip(DIMENSIONS, ranks.grid.shape, strict=True)
+        grid = zip(DIMENSIONS, ranks.shape, strict=True)
         sizes = ", ".join(f"{dimension.upper()} {size:,}" for dimension, size in grid)
         parts.append(f"{name} on ranks {span_text(ranks.ranks)}: {sizes}.")
     if plan.world_size > MOST_CELLS:
@@ -69,7 +69,7 @@ def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
 def _coordinates(ranks: RankMap, count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
     places = np.arange(count)
     found = np.empty((len(DIMENSIONS), count), dtype=np.uint16)
-    for index, size in enumerate(ranks.grid.shape):
+    for index, size in enumerate(ranks.shape):
         places, found[index] = np.divmod(places, size)
     return found
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.report.rows import place_text, samples_text, span_text
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit_widgets.view_models.rank_cells import LONG_NAMES
@@ -82,7 +82,7 @@ def _module(
 
 def _groups(ranks: RankMap, rank: int) -> Iterator[dict[str, Any]]:
     """Yield the rank's group in every dimension that the module is cut in."""
-    sizes = dict(zip(ranks.grid.dimensions, ranks.grid.shape, strict=True))
+    sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))
     for dimension, size in sizes.items():
         if size > 1:
             yield _group(dimension, ranks.group_of(rank, dimension))

@@ -1,15 +1,22 @@
-"""A block of consecutive ranks as a hyperrectangle."""
+"""Which rank stores which shard of a module, and which samples many ranks have."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.axes import EXPERT_GRID_AXES, GRID_AXES
+from mimokit.config import ModuleParallelismConfig
+
+DIMENSIONS = tuple(map(str, GRID_AXES))
+EXPERT_DIMENSIONS = tuple(map(str, EXPERT_GRID_AXES))
+
 Groups = tuple[tuple[int, ...], ...]
+SampleRange = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -126,3 +133,116 @@ class RankGrid:
 
     def _span_text(self) -> str:
         return f"ranks {self.rank_offset} to {self.rank_offset + self.size - 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankMap(RankGrid):
+    """The ranks of one module in the order tp-cp-dp-pp: tensor-parallel neighbours are adjacent.
+
+    Groups equal those of megatron-core's `HyperCommGrid([tp, cp, dp, pp], ["tp", "cp", "dp",
+    "pp"], rank_offset)`.
+
+    Attributes:
+        module: the name of the module.
+        expert_parallel: ranks over which the experts of a layer are spread.
+    """
+
+    module: str
+    expert_parallel: int = 1
+
+    @classmethod
+    def of(cls, module: str, sizes: ModuleParallelismConfig) -> RankMap:
+        """Return the map of a module whose sizes are all known.
+
+        Raises:
+            ConfigError: data_parallel is missing.
+        """
+        shape = (
+            sizes.tensor_parallel,
+            sizes.context_parallel,
+            sizes.total_ranks // sizes.ranks_per_replica,
+            sizes.pipeline_parallel,
+        )
+        return cls(
+            DIMENSIONS,
+            shape,
+            sizes.rank_offset,
+            module=module,
+            expert_parallel=sizes.expert_parallel,
+        )
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Ranks over which every layer is cut."""
+        return self.shape[0]
+
+    @property
+    def context_parallel(self) -> int:
+        """Ranks over which every sequence is cut."""
+        return self.shape[1]
+
+    @property
+    def data_parallel(self) -> int:
+        """Replicas of the module."""
+        return self.shape[2]
+
+    @property
+    def pipeline_parallel(self) -> int:
+        """Pipeline stages of the module."""
+        return self.shape[3]
+
+    @property
+    def ranks_per_stage(self) -> int:
+        """Ranks of one pipeline stage."""
+        return self.tensor_parallel * self.context_parallel * self.data_parallel
+
+    def stage(self, index: int) -> range:
+        """Return the ranks of a pipeline stage; -1 is the last."""
+        start = self.rank_offset + (index % self.pipeline_parallel) * self.ranks_per_stage
+        return range(start, start + self.ranks_per_stage)
+
+    def expert_view(self) -> RankGrid:
+        """Return the same ranks as experts see them: expt_tp (1), ep, expt_dp, pp.
+
+        Expert parallelism takes no additional ranks: each stage's tp x cp x dp ranks are counted
+        again as ep x expt_dp, so that the pipeline groups are the same in both views.
+        """
+        replicas = self.ranks_per_stage // self.expert_parallel
+        shape = (1, self.expert_parallel, replicas, self.pipeline_parallel)
+        return RankGrid(EXPERT_DIMENSIONS, shape, self.rank_offset)
+
+
+@dataclass(frozen=True, eq=False)
+class RankRanges(Mapping[int, SampleRange]):
+    """rank -> [start, stop), where blocks of ranks take the pieces in turn.
+
+    Rank r has piece `(r - rank_offset) // ranks_per_piece % pieces`, and piece p is the samples
+    [p * size, (p + 1) * size). It stays this small for any number of ranks; it equals any mapping
+    with the same entries.
+
+    Attributes:
+        spans: the ranks that have an entry.
+        rank_offset: the rank from which blocks are counted.
+        ranks_per_piece: consecutive ranks that share a piece.
+        pieces: pieces until they begin again.
+        size: samples of a piece.
+    """
+
+    spans: tuple[range, ...]
+    rank_offset: int
+    ranks_per_piece: int
+    pieces: int
+    size: int
+
+    def __getitem__(self, rank: int) -> SampleRange:
+        if not any(rank in span for span in self.spans):
+            raise KeyError(rank)
+        start = (rank - self.rank_offset) // self.ranks_per_piece % self.pieces * self.size
+        return start, start + self.size
+
+    def __iter__(self) -> Iterator[int]:
+        for span in self.spans:
+            yield from span
+
+    def __len__(self) -> int:
+        return sum(map(len, self.spans))
