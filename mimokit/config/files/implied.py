@@ -61,8 +61,8 @@ def fill_in(sections: dict[str, Any]) -> dict[str, str]:
 def _mode_and_schedule(model: dict[str, Any], runtime: dict[str, Any] | None) -> dict[str, str]:
     derived = {}
     schedule = None if runtime is None else runtime.get("pipeline_schedule")
-    modes: Mapping[object, str] = MODE_OF_SCHEDULE
-    schedules: Mapping[object, str] = SCHEDULE_OF_MODE
+    modes = {str(key): value for key, value in MODE_OF_SCHEDULE.items()}
+    schedules = {str(key): value for key, value in SCHEDULE_OF_MODE.items()}
     if "deployment_mode" not in model:
         known = modes.get(schedule) if isinstance(schedule, str) else None
         model["deployment_mode"] = known or "homogeneous"
