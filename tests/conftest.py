@@ -8,20 +8,59 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.processes import nothing_left_behind
+
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
+    from tests.shared_cluster import SharedCluster
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares something dear, for `--dist loadgroup`.
+
+    All tests of the shared cluster are one group, those of the browser another; of the rest, the
+    tests of a file.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    if "shared_cluster" in getattr(item, "fixturenames", ()):
+        return "cluster"
+    if item.path.parent.name == "browser":
+        return "browser"
+    return item.path.relative_to(item.config.rootpath).as_posix()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interruptible() -> None:
+def _interruptible() -> None:
     """Let interrupts interrupt: a shell that starts the tests behind it has them ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[EngineCluster]:
-    """Eight engines for the whole session, started by the first test that asks for them."""
-    from mimokit.cluster import EngineCluster
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """Every process that the tests have started ends with them."""
+    with nothing_left_behind():
+        yield
 
-    with EngineCluster(n=8, progress=False) as engines:
-        yield engines
+
+@pytest.fixture(scope="session")
+def shared_cluster(_nothing_left: None) -> Iterator[SharedCluster]:
+    """Eight engines for the whole session, started by the first test that asks for them."""
+    from tests.shared_cluster import SharedCluster
+
+    shared = SharedCluster(n=8)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def cluster(
+    shared_cluster: SharedCluster, request: pytest.FixtureRequest
+) -> Iterator[EngineCluster]:
+    """Eight engines, idle; what the test leaves running on them is ended and fails it."""
+    yield shared_cluster.get()
+    shared_cluster.take_back(request.node.nodeid)

@@ -101,6 +101,11 @@ class EngineCluster:
         return self._world.size if self._world is not None else None
 
     @property
+    def current_run(self) -> ClusterRun | None:
+        """The run in progress, None if there is none."""
+        return None if self._run is None or self._run.done else self._run
+
+    @property
     def pids(self) -> tuple[int | None, ...]:
         """The process ids of the engines, None where not known."""
         return tuple(engine.pid for engine in self._pool.engines)
@@ -118,7 +123,7 @@ class EngineCluster:
         if self._closed:
             return "closed"
         world = f"world of {self._world.size}" if self._world else "no world yet"
-        return f"{world}, running" if self._run is not None and not self._run.done else world
+        return f"{world}, running" if self.current_run is not None else world
 
     # What it does.
 
@@ -234,6 +239,7 @@ class EngineCluster:
         world_size: int | None,
     ) -> ClusterRun:
         call = _packed(function, args, kwargs)
+        name = getattr(function, "__qualname__", type(function).__qualname__)
         with self._lock:
             self._await_idle()
             world = self._ensure_world(world_size)
@@ -243,7 +249,7 @@ class EngineCluster:
                 self._launch(_nothing, (), {}, None, None).result()
                 self._await_idle()
             engines = self._pool.engines
-            run = ClusterRun(self, {rank: engines[world.slots[rank]] for rank in chosen})
+            run = ClusterRun(self, name, {rank: engines[world.slots[rank]] for rank in chosen})
             self._run = run
             try:
                 self._start(run, world, call)
@@ -270,8 +276,8 @@ class EngineCluster:
             return
         if not self._run.done:
             raise ClusterError(
-                f"a run has been in progress for {self._run.elapsed:.0f} s: wait for its result() "
-                f"or end it with stop() or abort()"
+                f"a run of {self._run.name} has been in progress for {self._run.elapsed:.0f} s: "
+                f"wait for its result() or end it with stop() or abort()"
             )
         self._run.wait_ended()
         if self._world is None:

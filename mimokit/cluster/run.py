@@ -46,10 +46,15 @@ class ClusterRun:
 
     Everything here works while the notebook is free and while a cell blocks, since background
     threads do the listening.
+
+    Attributes:
+        run_id: identifies the run.
+        name: the qualified name of the function.
     """
 
-    def __init__(self, owner: RunOwner, engines: dict[int, Engine]) -> None:
+    def __init__(self, owner: RunOwner, name: str, engines: dict[int, Engine]) -> None:
         self.run_id = uuid.uuid4().hex
+        self.name = name
         self._owner = owner
         self._engines = engines
         self._changed = threading.Condition()
@@ -139,8 +144,8 @@ class ClusterRun:
     def __repr__(self) -> str:
         state = "running" if not self.done else "failed" if self._error else "done"
         return (
-            f"<ClusterRun {state} on {len(self._engines)} ranks, {self.elapsed:.1f} s, "
-            f"{len(self.samples)} samples>"
+            f"<ClusterRun of {self.name}: {state} on {len(self._engines)} ranks, "
+            f"{self.elapsed:.1f} s, {len(self.samples)} samples>"
         )
 
     # What comes from the engines, on the link's thread.

@@ -11,15 +11,16 @@ from mimokit.cluster import ClusterError, EngineCluster, RankDied
 from mimokit.config import ConfigError
 from mimokit.prediction.calibration import Calibration, load_calibration
 from mimokit.prediction.hardware import load_hardware
+from tests.shared_cluster import SharedCluster
 
 
 @pytest.fixture(scope="module")
 def calibrated(
-    cluster: EngineCluster, tmp_path_factory: pytest.TempPathFactory
+    shared_cluster: SharedCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Calibration, list[str]]:
     said: list[str] = []
     path = tmp_path_factory.mktemp("calibration") / "here.json"
-    return mimokit.calibrate(cluster, path, progress=said.append), said
+    return mimokit.calibrate(shared_cluster.get(), path, progress=said.append), said
 
 
 def test_the_files_are_read_again(calibrated: tuple[Calibration, list[str]]) -> None:

@@ -1,0 +1,62 @@
+"""Plant a fault on the ranks of a cluster, for as long as a test looks at it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mimokit.cluster import EngineCluster
+from tests.shared_cluster import end_what_is_left, what_is_left
+
+_originals: dict[str, Any] = {}
+"""On a rank: what was in the place of each replacement."""
+
+
+@contextlib.contextmanager
+def planted(
+    cluster: EngineCluster, target: str, make: Callable[[Any], Any], world_size: int
+) -> Iterator[None]:
+    """Replace a function or method on every rank of a world, and put it back at the end.
+
+    Args:
+        cluster: whose ranks.
+        target: the full name: "mimokit.engine.colocated.bridge.gather_rows".
+        make: takes the original, returns what takes its place; runs on the rank.
+        world_size: how many ranks get it.
+
+    Raises:
+        AssertionError: if the block leaves a run in progress or a stepper open.
+    """
+    cluster.run(_plant, target, make, world_size=world_size)
+    try:
+        yield
+    finally:
+        left = what_is_left(cluster) + end_what_is_left(cluster)
+        cluster.run(_mend, target, world_size=world_size)
+    assert not left, f"the block with a planted {target} left {' and '.join(left)}"
+
+
+def _plant(target: str, make: Callable[[Any], Any]) -> None:
+    owner, name = _find(target)
+    assert target not in _originals, f"{target} is replaced already"
+    _originals[target] = vars(owner)[name]
+    setattr(owner, name, make(_originals[target]))
+
+
+def _mend(target: str) -> None:
+    # An engine that was started after the planting has the original.
+    if target in _originals:
+        owner, name = _find(target)
+        setattr(owner, name, _originals.pop(target))
+
+
+def _find(target: str) -> tuple[Any, str]:
+    """Return the module or class that holds the target, and the name it has there."""
+    path, _, name = target.rpartition(".")
+    try:
+        return importlib.import_module(path), name
+    except ModuleNotFoundError:
+        module, _, kind = path.rpartition(".")
+        return getattr(importlib.import_module(module), kind), name

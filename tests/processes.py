@@ -1,0 +1,61 @@
+"""Which processes the tests have started, also those whose parents are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Iterator
+
+import psutil
+
+MARK = "MIMOKIT_TESTS"
+"""An environment variable that every process inherits from the tests that started it."""
+
+
+@contextlib.contextmanager
+def nothing_left_behind(patience: float = 30.0) -> Iterator[None]:
+    """Mark all processes that are started within, and see that they end.
+
+    Args:
+        patience: seconds that they may take to end after the block.
+
+    Raises:
+        AssertionError: if processes are left; names them, and kills them.
+    """
+    mark, before = uuid.uuid4().hex, os.environ.get(MARK)
+    os.environ[MARK] = mark
+    try:
+        yield
+    finally:
+        os.environ.pop(MARK)
+        if before is not None:
+            os.environ[MARK] = before
+    deadline = time.monotonic() + patience
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    told = [_describe(process) for process in left]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, patience)
+    assert not told, "left behind: " + "; ".join(told)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Return the living processes that carry a mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            alive = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+            if alive and process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
+
+
+def _describe(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        test = process.environ().get("PYTEST_CURRENT_TEST", "no test")
+        return f"process {process.pid} of {test}: {' '.join(process.cmdline())[:200]}"
+    return f"process {process.pid}"

@@ -1,0 +1,101 @@
+"""A test that leaves something on the shared engines fails alone, and by name."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import psutil
+import pytest
+
+from mimokit.cluster import EngineCluster
+from mimokit.experiment import Stepper
+from tests.cluster.functions import all_reduce_forever, describe_rank
+from tests.layouts import digits_config
+from tests.planted import planted
+from tests.shared_cluster import SharedCluster
+
+
+def works(cluster: EngineCluster) -> bool:
+    return [one["sum"] for one in cluster.run(describe_rank, world_size=2)] == [3.0, 3.0]
+
+
+def test_a_run_left_in_progress_is_named_and_ended(
+    cluster: EngineCluster, shared_cluster: SharedCluster
+) -> None:
+    run = cluster.submit(all_reduce_forever, "none", 0, world_size=2)
+    told = "test_x left a run of all_reduce_forever in progress"
+    with pytest.raises(AssertionError, match=told):
+        shared_cluster.take_back("test_x")
+    assert run.done
+    assert cluster.current_run is None
+    assert works(cluster)
+    shared_cluster.take_back("test_x")
+
+
+def test_a_rank_that_does_not_come_back_is_replaced(
+    cluster: EngineCluster, shared_cluster: SharedCluster
+) -> None:
+    cluster.submit(all_reduce_forever, "deaf", 1, 0.0, world_size=2)
+    with pytest.raises(AssertionError, match="test_x left a run of all_reduce_forever"):
+        shared_cluster.take_back("test_x")
+    assert works(shared_cluster.get())
+
+
+def test_a_stepper_left_open_is_named_and_closed(
+    cluster: EngineCluster, shared_cluster: SharedCluster
+) -> None:
+    stepper = Stepper(cluster, digits_config((1, 2), (1, 2)))
+    stepper.next()
+    with pytest.raises(AssertionError, match="test_x left an open stepper"):
+        shared_cluster.take_back("test_x")
+    shared_cluster.take_back("test_x")
+    stepper.close()
+
+
+def test_a_cluster_beyond_use_is_replaced() -> None:
+    shared = SharedCluster(n=1, preload=())
+    try:
+        first = shared.get()
+        assert first.run(os.getpid) == [first.pids[0]]
+        engine = psutil.Process(first.pids[0])
+        engine.parent().kill()
+        engine.wait()
+        with pytest.raises(AssertionError, match=r"the cluster beyond use \(.*another one"):
+            shared.take_back("test_x")
+        assert shared.get() is not first
+        assert shared.get().run(os.getpid) == [shared.get().pids[0]]
+    finally:
+        shared.close()
+
+
+def rank_of_nobody() -> int:
+    return -1
+
+
+def test_a_fault_is_planted_and_mended(cluster: EngineCluster) -> None:
+    target = "tests.cluster.functions.process_id"
+    right = cluster.run(called, target, world_size=2)
+    with planted(cluster, target, lambda original: lambda: -original(), world_size=2):
+        assert cluster.run(called, target, world_size=2) == [-one for one in right]
+    assert cluster.run(called, target, world_size=2) == right
+
+
+def test_a_fault_is_mended_though_the_block_leaves_a_run(cluster: EngineCluster) -> None:
+    target = "tests.cluster.functions.process_id"
+    right = cluster.run(called, target, world_size=2)
+    told = re.escape(f"the block with a planted {target} left a run of all_reduce_forever")
+    with (
+        pytest.raises(AssertionError, match=told),
+        planted(cluster, target, lambda original: rank_of_nobody, world_size=2),
+    ):
+        cluster.submit(all_reduce_forever, "none", 0, world_size=2)
+    assert cluster.run(called, target, world_size=2) == right
+
+
+def called(target: str) -> int:
+    """Call a function by its full name, as whoever imported its module does."""
+    import importlib
+
+    module, _, name = target.rpartition(".")
+    return int(getattr(importlib.import_module(module), name)())
