@@ -105,7 +105,7 @@ def test_one_run_at_a_time(cluster: EngineCluster) -> None:
         time.sleep(0.5)
 
     run = cluster.submit(wait, world_size=2)
-    with pytest.raises(ClusterError, match="a run of .*wait has been in progress"):
+    with pytest.raises(ClusterError, match=r"a run of .*wait has been in progress"):
         cluster.run(process_id)
     assert run.result() == [None, None]
 
