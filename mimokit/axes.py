@@ -162,3 +162,6 @@ COUNTS = (
     Choice.OPTIMIZER_INSTANCES,
 )
 """What is a whole number of at least 1 in every layout."""
+
+COUNT_FIELDS = tuple(SIZE_FIELDS[one] for one in COUNTS)
+"""The fields of `ParallelSizes` that are counts."""

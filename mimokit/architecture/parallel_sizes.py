@@ -1,4 +1,4 @@
-"""Parallel sizes of one module as numbers or as arrays of candidates.
+"""Parallel sizes of one module, and the fields of a config that state them.
 
 Memory and time are written once, in terms that broadcast: a layout is one number per field, a
 search is one array per field.
@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SIZE_FIELDS, Axis, Choice
+from mimokit.config import ModuleParallelismConfig
 
 Numbers = float | NDArray[Any]
 """A number, or an array of numbers that broadcasts against the others.
@@ -54,6 +57,11 @@ class ParallelSizes:
     distributed_optimizer: Numbers = True
     fully_sharded: Numbers = False
 
+    def size(self, axis: Axis | Choice) -> Numbers:
+        """Return the size along an axis, or what is chosen."""
+        value: Numbers = getattr(self, SIZE_FIELDS[axis])
+        return value
+
     @property
     def ranks(self) -> Numbers:
         """Ranks of the module."""
@@ -82,3 +90,68 @@ class ParallelSizes:
             if isinstance(value := getattr(self, field.name), np.ndarray) and value.ndim
         }
         return replace(self, **chosen)
+
+
+_PLAIN = ParallelSizes()
+
+_BEYOND_RANKS = (
+    Axis.VIRTUAL_PIPELINE,
+    Choice.RECOMPUTE,
+    Choice.OPTIMIZER_INSTANCES,
+    Choice.SEQUENCE_PARALLEL,
+    Choice.DISTRIBUTED_OPTIMIZER,
+    Choice.FULLY_SHARDED,
+)
+
+_ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+
+
+def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Numbers) -> ParallelSizes:
+    """Return the sizes that a config gives a module.
+
+    Args:
+        module: its fields.
+        replicas: its data_parallel, which the config may leave open.
+        micro_batch: samples per replica and micro-batch.
+    """
+    stated = {
+        SIZE_FIELDS[one]: value
+        for one, field in CONFIG_FIELDS.items()
+        if (value := getattr(module, field)) is not None
+    }
+    granularity = module.recompute_granularity or RECOMPUTE_NAMES[RECOMPUTE_NONE]
+    stated["recompute"] = RECOMPUTE_NAMES.index(granularity)
+    return ParallelSizes(**{**stated, "data": replicas, "micro_batch": micro_batch})
+
+
+def rank_fields(sizes: ParallelSizes) -> dict[str, int]:
+    """Return the fields of a `ModuleParallelismConfig` that decide the number of ranks."""
+    return {CONFIG_FIELDS[axis]: int(sizes.size(axis)) for axis in RANK_AXES}
+
+
+def beyond_ranks(sizes: ParallelSizes) -> dict[Axis | Choice, int | str | bool]:
+    """Return the choices that do not affect the number of ranks, those at their default left out.
+
+    Recomputation goes by its name.
+    """
+    found: dict[Axis | Choice, int | str | bool] = {}
+    for one in _BEYOND_RANKS:
+        value, plain = sizes.size(one), _PLAIN.size(one)
+        if value != plain:
+            found[one] = bool(value) if isinstance(plain, bool) else int(value)
+    if Choice.RECOMPUTE in found:
+        found[Choice.RECOMPUTE] = RECOMPUTE_NAMES[int(sizes.recompute)]
+    return found
+
+
+def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
+    """Return the other fields of a `ModuleParallelismConfig`, those at their default left out.
+
+    Args:
+        sizes: of a module.
+        layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
+            loss count as layers (`mimokit.architecture.layer_split`).
+    """
+    stated = {CONFIG_FIELDS[one]: value for one, value in beyond_ranks(sizes).items()}
+    uneven = layers is not None and layers % (int(sizes.pipeline) * int(sizes.virtual)) != 0
+    return {**stated, **(dict.fromkeys(_ENDS, True) if uneven else {})}

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
-from mimokit.interop.bridge_write import FIELDS
+from mimokit.axes import MEGATRON_FIELDS, RANK_AXES, SIZE_FIELDS, Axis, Choice
+from mimokit.interop.bridge_write import DDP_CHOICES, TRANSFORMER_CHOICES
 from mimokit.interop.imported import Imported, refused
 from mimokit.interop.python_values import constants_of, names_environment, number_at
 from mimokit.prediction import Layout, Workload
@@ -16,27 +17,17 @@ from mimokit.prediction.placement import LANGUAGE, in_first_stage
 
 WHERE = "Bridge config"
 
-_MODULE_FIELDS = (
-    "tensor_model_parallel_size",
-    "pipeline_model_parallel_size",
-    "context_parallel_size",
-    "expert_model_parallel_size",
-    "expert_tensor_parallel_size",
-    "data_parallel_size",
-    "rank_offset",
-)
+_EXPERT_TENSOR = MEGATRON_FIELDS[Axis.EXPERT_TENSOR]
+_DATA = MEGATRON_FIELDS[Axis.DATA]
+
+_MODULE_AXES = (*RANK_AXES[:-1], Axis.EXPERT_TENSOR, Axis.DATA)
+_MODULE_FIELDS = (*(MEGATRON_FIELDS[axis] for axis in _MODULE_AXES), "rank_offset")
 """Fields of Bridge's `ModuleParallelismConfig`, in its order."""
 
-_OVERRIDES = {
-    "virtual_pipeline_model_parallel_size": "virtual",
-    "recompute_granularity": "recompute",
-    "sequence_parallel": "sequence_parallel",
-    "num_distributed_optimizer_instances": "instances",
-    "use_distributed_optimizer": "distributed_optimizer",
-    "use_megatron_fsdp": "fully_sharded",
-}
-"""Field of TransformerConfig or DistributedDataParallelConfig -> field of `ParallelSizes`."""
-_FLAGS = ("sequence_parallel", "use_distributed_optimizer", "use_megatron_fsdp")
+_OVERRIDES = {MEGATRON_FIELDS[one]: one for one in (*TRANSFORMER_CHOICES, *DDP_CHOICES)}
+"""Field of TransformerConfig or DistributedDataParallelConfig -> what it chooses."""
+
+_FLAGS = (Choice.SEQUENCE_PARALLEL, Choice.DISTRIBUTED_OPTIMIZER, Choice.FULLY_SHARDED)
 _IMPLIED = ("recompute_method", "recompute_num_layers")
 """Fields that are what full recomputation is predicted with: layer by layer."""
 
@@ -140,26 +131,23 @@ def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
             raise refused(
                 WHERE, field, value, f"module '{name}' has {field} {value}; it must be positive."
             )
-    if values.get("expert_tensor_parallel_size", 1) > 1:
+    if values.get(_EXPERT_TENSOR, 1) > 1:
         raise refused(
             WHERE,
-            "expert_tensor_parallel_size",
-            values["expert_tensor_parallel_size"],
+            _EXPERT_TENSOR,
+            values[_EXPERT_TENSOR],
             f"module '{name}' cuts its experts by tensor parallelism, which mimokit does not plan; "
-            "set expert_tensor_parallel_size to 1.",
+            f"set {_EXPERT_TENSOR} to 1.",
         )
-    if "data_parallel_size" not in values:
-        raise refused(
-            WHERE,
-            "data_parallel_size",
-            None,
-            f"module '{name}' has no data_parallel_size; give it a value.",
-        )
+    if _DATA not in values:
+        raise refused(WHERE, _DATA, None, f"module '{name}' has no {_DATA}; give it a value.")
     return values
 
 
 def _sizes(name: str, values: Mapping[str, int]) -> ParallelSizes:
-    return ParallelSizes(**{own: values.get(field, 1) for field, own in FIELDS.items()})
+    return ParallelSizes(
+        **{SIZE_FIELDS[axis]: values.get(MEGATRON_FIELDS[axis], 1) for axis in RANK_AXES}
+    )
 
 
 def _mode(values: Mapping[str, Mapping[str, int]], modules: Mapping[str, ParallelSizes]) -> Any:
@@ -183,22 +171,23 @@ def _with_overrides(
                 notes.append(f"{constant} names '{name}', which is no module; it was left aside.")
                 continue
             for field, value in fields.items():
-                own = _OVERRIDES.get(field)
-                if own is None:
+                choice = _OVERRIDES.get(field)
+                if choice is None:
                     if field not in _IMPLIED:
                         notes.append(f"{constant} of '{name}': {field} was left aside.")
                     continue
-                found[name] = replace(found[name], **{own: _override(name, field, value)})
+                chosen = _override(name, field, choice, value)
+                found[name] = replace(found[name], **{SIZE_FIELDS[choice]: chosen})
     return found, tuple(notes)
 
 
-def _override(name: str, field: str, value: object) -> Any:
+def _override(name: str, field: str, choice: Axis | Choice, value: object) -> Any:
     """Return a value as `ParallelSizes` counts it."""
-    if field == "recompute_granularity":
+    if choice is Choice.RECOMPUTE:
         wanted, right = RECOMPUTE_NAMES[1:], "selective, full or None"
         if value is None or value in wanted:
             return RECOMPUTE_NAMES.index(str(value)) if value else 0
-    elif field in _FLAGS:
+    elif choice in _FLAGS:
         right = "True or False"
         if isinstance(value, bool):
             return value

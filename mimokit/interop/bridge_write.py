@@ -5,35 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NAMES,
+    ParallelSizes,
+    beyond_ranks,
+)
+from mimokit.axes import MEGATRON_FIELDS, RANK_AXES, Axis, Choice
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.from_config import PRECISION
 from mimokit.prediction.layout import sizes_text
-from mimokit.prediction.placement import LANGUAGE, beyond_ranks, check_sizes, rank_offsets
+from mimokit.prediction.placement import LANGUAGE, check_sizes, rank_offsets
 
-FIELDS = {
-    "tensor_model_parallel_size": "tensor",
-    "pipeline_model_parallel_size": "pipeline",
-    "context_parallel_size": "context",
-    "expert_model_parallel_size": "expert",
-    "data_parallel_size": "data",
-}
-"""Field of Bridge's `ModuleParallelismConfig` -> field of `ParallelSizes`."""
+TRANSFORMER_CHOICES = (Axis.VIRTUAL_PIPELINE, Choice.RECOMPUTE, Choice.SEQUENCE_PARALLEL)
+"""What is a field of a module's TransformerConfig."""
 
-TRANSFORMER_FIELDS = {
-    "virtual_pipeline": "virtual_pipeline_model_parallel_size",
-    "recompute": "recompute_granularity",
-    "sequence_parallel": "sequence_parallel",
-}
-"""What `beyond_ranks` tells -> field of a module's TransformerConfig."""
-
-DDP_FIELDS = {
-    "optimizer_instances": "num_distributed_optimizer_instances",
-    "distributed_optimizer": "use_distributed_optimizer",
-    "fully_sharded": "use_megatron_fsdp",
-}
-"""What `beyond_ranks` tells -> field of a module's DistributedDataParallelConfig."""
+DDP_CHOICES = (Choice.OPTIMIZER_INSTANCES, Choice.DISTRIBUTED_OPTIMIZER, Choice.FULLY_SHARDED)
+"""What is a field of a module's DistributedDataParallelConfig."""
 
 _HEAD = '''"""{mode} layout on {gpus} GPUs: {layout}."""
 
@@ -92,7 +81,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
         micro=int(own.micro_batch * own.data),
         step=_beyond_layout(layout, workload),
         transformer=_literal(_transformer_overrides(layout)),
-        ddp=_literal(_ddp_overrides(layout)),
+        ddp=_literal(_overrides(layout, DDP_CHOICES)),
     )
     offsets = rank_offsets(layout)
     for name, sizes in layout.modules.items():
@@ -136,7 +125,7 @@ def _name(name: str, layout: Layout) -> str:
 
 
 def _module(name: str, sizes: ParallelSizes, offset: int) -> str:
-    values = {field: int(getattr(sizes, own)) for field, own in FIELDS.items()}
+    values = {MEGATRON_FIELDS[axis]: int(sizes.size(axis)) for axis in RANK_AXES}
     lines = [f"                {field}={value}," for field, value in values.items()]
     lines.append(f"                rank_offset={offset},")
     return "\n".join(
@@ -145,22 +134,21 @@ def _module(name: str, sizes: ParallelSizes, offset: int) -> str:
 
 
 def _transformer_overrides(layout: Layout) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = {}
-    for name, dimension, value in beyond_ranks(layout):
-        if dimension not in TRANSFORMER_FIELDS:
-            continue
-        own = found.setdefault(_name(name, layout), {})
-        own[TRANSFORMER_FIELDS[dimension]] = value
-        if value == RECOMPUTE_NAMES[RECOMPUTE_FULL]:
-            own |= {"recompute_method": "uniform", "recompute_num_layers": 1}
+    found = _overrides(layout, TRANSFORMER_CHOICES)
+    granularity = MEGATRON_FIELDS[Choice.RECOMPUTE]
+    for fields in found.values():
+        if fields.get(granularity) == RECOMPUTE_NAMES[RECOMPUTE_FULL]:
+            fields |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     return found
 
 
-def _ddp_overrides(layout: Layout) -> dict[str, dict[str, object]]:
+def _overrides(layout: Layout, choices: tuple[Axis | Choice, ...]) -> dict[str, dict[str, object]]:
+    """Return module -> Megatron's field -> value, of the choices that are not at their default."""
     found: dict[str, dict[str, object]] = {}
-    for name, dimension, value in beyond_ranks(layout):
-        if dimension in DDP_FIELDS:
-            found.setdefault(_name(name, layout), {})[DDP_FIELDS[dimension]] = value
+    for name, sizes in layout.modules.items():
+        for one, value in beyond_ranks(sizes).items():
+            if one in choices:
+                found.setdefault(_name(name, layout), {})[MEGATRON_FIELDS[one]] = value
     return found
 
 

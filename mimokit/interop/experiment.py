@@ -9,8 +9,8 @@ from typing import Any
 
 from mimokit.architecture import EncoderBranch, Model, VisionEncoder
 from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import other_fields, rank_fields
 from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.architecture.size_words import other_fields, rank_fields
 from mimokit.config import ExperimentConfig, config_from_mapping
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import THREE_PHASE

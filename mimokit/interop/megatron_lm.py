@@ -12,6 +12,7 @@ from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_SELECTIVE,
     ParallelSizes,
 )
+from mimokit.axes import COUNTS, GRID_AXES, MEGATRON_ARGUMENTS, SIZE_FIELDS, Axis, Choice
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.interop.imported import Imported, refused
 from mimokit.interop.megatron_lm_model import model_of
@@ -19,23 +20,19 @@ from mimokit.interop.megatron_options import WHERE, Options, number, options_of,
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.placement import LANGUAGE, check_sizes
 
-_SIZES = {
-    "tensor-model-parallel-size": "tensor",
-    "pipeline-model-parallel-size": "pipeline",
-    "num-virtual-stages-per-pipeline-rank": "virtual",
-    "context-parallel-size": "context",
-    "expert-model-parallel-size": "expert",
-    "micro-batch-size": "micro_batch",
-    "num-distributed-optimizer-instances": "instances",
-}
+_SIZES = {MEGATRON_ARGUMENTS[one]: SIZE_FIELDS[one] for one in COUNTS if one in MEGATRON_ARGUMENTS}
 """Megatron-LM's argument -> field of `ParallelSizes`."""
 
+_OF_A_REPLICA = tuple(SIZE_FIELDS[axis] for axis in GRID_AXES if axis is not Axis.DATA)
+
+_MICRO_BATCH = MEGATRON_ARGUMENTS[Choice.MICRO_BATCH]
+_RECOMPUTE = MEGATRON_ARGUMENTS[Choice.RECOMPUTE]
 
 FULLY_SHARDED = "optim_grads_params"
 """Megatron-FSDP's strategy that cuts weights and gradients as well (ZeRO 3)."""
 
 NOT_PLANNED = (
-    "expert-tensor-parallel-size",
+    MEGATRON_ARGUMENTS[Axis.EXPERT_TENSOR],
     "decoder-first-pipeline-num-layers",
     "decoder-last-pipeline-num-layers",
     "pipeline-model-parallel-layout",
@@ -71,12 +68,12 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
     words: list[str] = []
     for flag, field in _SIZES.items():
         value = int(getattr(own, field))
-        if value > 1 or flag == "micro-batch-size":
+        if value > 1 or flag == _MICRO_BATCH:
             words += [f"--{flag}", str(value)]
     words += ["--global-batch-size", str(workload.global_batch_size)]
     words += ["--seq-length", str(workload.seq_length)]
     if int(own.recompute):
-        words += ["--recompute-granularity", RECOMPUTE_NAMES[int(own.recompute)]]
+        words += [f"--{_RECOMPUTE}", RECOMPUTE_NAMES[int(own.recompute)]]
     if int(own.recompute) == RECOMPUTE_FULL:
         words += ["--recompute-method", "uniform", "--recompute-num-layers", "1"]
     if own.sequence_parallel and own.tensor > 1:
@@ -153,7 +150,7 @@ def _chunks(given: Options, stages: int) -> int:
 
 
 def _replicas(world: int, sizes: Mapping[str, int]) -> int:
-    each = math.prod(sizes.get(name, 1) for name in ("tensor", "pipeline", "context"))
+    each = math.prod(sizes.get(name, 1) for name in _OF_A_REPLICA)
     if world % each or world < 1:
         sentence = (
             f"a replica takes {each} GPUs (tensor x pipeline x context), which does not divide "
@@ -174,13 +171,13 @@ def _world(given: Options) -> int:
 
 
 def _recompute(given: Options) -> int:
-    if "recompute-granularity" not in given:
+    if _RECOMPUTE not in given:
         return RECOMPUTE_SELECTIVE if "recompute-activations" in given else RECOMPUTE_NONE
-    chosen = word(given, "recompute-granularity")
+    chosen = word(given, _RECOMPUTE)
     if chosen not in RECOMPUTE_NAMES[1:]:
         right = " or ".join(RECOMPUTE_NAMES[1:])
-        sentence = f"--recompute-granularity is '{chosen}'; choose {right}."
-        raise refused(WHERE, "recompute-granularity", chosen, sentence)
+        sentence = f"--{_RECOMPUTE} is '{chosen}'; choose {right}."
+        raise refused(WHERE, _RECOMPUTE, chosen, sentence)
     return RECOMPUTE_NAMES.index(chosen)
 
 
@@ -206,7 +203,7 @@ def _left_aside(given: Options) -> Iterator[str]:
         if flag in given and word(given, flag) not in ("1", "0"):
             yield f"--{flag} was left aside: layouts have no word for it."
     layers = word(given, "recompute-num-layers", "1")
-    if word(given, "recompute-granularity") == "full" and (
+    if word(given, _RECOMPUTE) == "full" and (
         layers != "1" or word(given, "recompute-method", "uniform") != "uniform"
     ):
         yield "Full recomputation is predicted with --recompute-method uniform, layer by layer."

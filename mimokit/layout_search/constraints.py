@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, Numbers
+from mimokit.axes import LAYOUT_FIELDS, SIZE_FIELDS, Axis, Choice
 from mimokit.config.errors import Problem, refuse_if_any, unknown_name
 from mimokit.config.runtime import DeploymentMode
 
@@ -14,17 +15,20 @@ Objective = Literal["step_time", "cost", "memory"]
 
 MODES: tuple[DeploymentMode, ...] = get_args(DeploymentMode)
 
-DIMENSIONS: Mapping[str, str] = {
-    "tensor_parallel": "tensor",
-    "context_parallel": "context",
-    "pipeline_parallel": "pipeline",
-    "virtual_pipeline": "virtual",
-    "expert_parallel": "expert",
-    "data_parallel": "data",
-    "micro_batch_size": "micro_batch",
-    "recompute": "recompute",
-    "optimizer_instances": "instances",
-}
+SEARCHED: tuple[Axis | Choice, ...] = (
+    Axis.TENSOR,
+    Axis.CONTEXT,
+    Axis.PIPELINE,
+    Axis.VIRTUAL_PIPELINE,
+    Axis.EXPERT,
+    Axis.DATA,
+    Choice.MICRO_BATCH,
+    Choice.RECOMPUTE,
+    Choice.OPTIMIZER_INSTANCES,
+)
+"""What a search varies, in the order in which it does."""
+
+DIMENSIONS: Mapping[str, str] = {LAYOUT_FIELDS[one]: SIZE_FIELDS[one] for one in SEARCHED}
 """Dimension of the search, as a user writes it -> field of `ParallelSizes`."""
 
 EVERY_MODULE = "*"

@@ -11,6 +11,7 @@ from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_NONE,
     ParallelSizes,
 )
+from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
 from mimokit.layout_search.words import GIB, PART_WORDS, differences_text, seconds_text
@@ -103,8 +104,8 @@ def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
 
 
 def _changes(own: ParallelSizes) -> Iterator[tuple[str, ParallelSizes]]:
-    for field, word in (("tensor", "TP"), ("pipeline", "PP"), ("context", "CP")):
-        value = getattr(own, field)
+    for axis in (Axis.TENSOR, Axis.PIPELINE, Axis.CONTEXT):
+        field, word, value = SIZE_FIELDS[axis], axis.label, own.size(axis)
         if own.data % 2 == 0:
             changed = {field: value * 2, "data": own.data // 2}
             yield f"{word}{value * 2} instead of {word}{value}", replace(own, **changed)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
+from mimokit.axes import LAYOUT_FIELDS, Axis, Choice
 from mimokit.layout_search.constraints import DIMENSIONS, Constraints
 from mimokit.layout_search.facts import ModuleFacts
 
@@ -20,19 +21,19 @@ LEAST_TOKENS = 1024
 MOST_SIZES = 4_000_000
 """Points of one module's grid, before rules are applied."""
 
-_CUTS = (
-    ("optimizer_instances", 1),
-    ("data_parallel", 32),
-    ("virtual_pipeline", 6),
-    ("pipeline_parallel", 12),
-    ("expert_parallel", 6),
-    ("context_parallel", 4),
-    ("micro_batch_size", 3),
-    ("data_parallel", 12),
-    ("tensor_parallel", 6),
-    ("virtual_pipeline", 3),
-    ("pipeline_parallel", 6),
-    ("data_parallel", 6),
+_CUTS: tuple[tuple[Axis | Choice, int], ...] = (
+    (Choice.OPTIMIZER_INSTANCES, 1),
+    (Axis.DATA, 32),
+    (Axis.VIRTUAL_PIPELINE, 6),
+    (Axis.PIPELINE, 12),
+    (Axis.EXPERT, 6),
+    (Axis.CONTEXT, 4),
+    (Choice.MICRO_BATCH, 3),
+    (Axis.DATA, 12),
+    (Axis.TENSOR, 6),
+    (Axis.VIRTUAL_PIPELINE, 3),
+    (Axis.PIPELINE, 6),
+    (Axis.DATA, 6),
 )
 """What a grid that is too large keeps of a dimension, in this order until it is small enough."""
 
@@ -52,17 +53,18 @@ def default_axes(facts: ModuleFacts, domain_ranks: int) -> Axes:
     if not language:
         stages = tuple(p for p in stages if p <= LARGEST_ENCODER_PIPELINE)
     longest = max(1, facts.seq // LEAST_TOKENS)
-    return {
-        "tensor_parallel": _powers(min(facts.gpus, domain_ranks)),
-        "context_parallel": _powers(min(facts.gpus, longest)),
-        "pipeline_parallel": stages,
-        "virtual_pipeline": chunks if language else (1,),
-        "expert_parallel": experts,
-        "data_parallel": _divisors(facts.global_batch_size, facts.gpus),
-        "micro_batch_size": _powers(LARGEST_MICRO_BATCH) if language else (1,),
-        "recompute": tuple(range(len(RECOMPUTE_NAMES))),
-        "optimizer_instances": _powers(LARGEST_INSTANCES),
+    values: dict[Axis | Choice, tuple[int, ...]] = {
+        Axis.TENSOR: _powers(min(facts.gpus, domain_ranks)),
+        Axis.CONTEXT: _powers(min(facts.gpus, longest)),
+        Axis.PIPELINE: stages,
+        Axis.VIRTUAL_PIPELINE: chunks if language else (1,),
+        Axis.EXPERT: experts,
+        Axis.DATA: _divisors(facts.global_batch_size, facts.gpus),
+        Choice.MICRO_BATCH: _powers(LARGEST_MICRO_BATCH) if language else (1,),
+        Choice.RECOMPUTE: tuple(range(len(RECOMPUTE_NAMES))),
+        Choice.OPTIMIZER_INSTANCES: _powers(LARGEST_INSTANCES),
     }
+    return {LAYOUT_FIELDS[one]: tried for one, tried in values.items()}
 
 
 def axes_of(
@@ -72,10 +74,13 @@ def axes_of(
     axes = dict(default_axes(facts, domain_ranks))
     for dimension in DIMENSIONS:
         chosen = constraints.values(facts.name, dimension, is_language=facts.is_language)
-        if chosen is not None and (facts.is_language or dimension != "micro_batch_size"):
+        if chosen is not None and (
+            facts.is_language or dimension != LAYOUT_FIELDS[Choice.MICRO_BATCH]
+        ):
             axes[dimension] = tuple(dict.fromkeys(chosen))
     full = dict(axes)
-    for dimension, most in _CUTS:
+    for one, most in _CUTS:
+        dimension = LAYOUT_FIELDS[one]
         if _points(axes) > MOST_SIZES:
             axes[dimension] = spread(axes[dimension], most)
     cut = tuple(

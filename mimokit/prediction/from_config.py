@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.architecture.size_words import sizes_of
+from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any

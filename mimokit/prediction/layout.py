@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.axes import COUNTS, LAYOUT_FIELDS, Axis, Choice
 from mimokit.config.runtime import DeploymentMode
+
+_SHOWN = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.VIRTUAL_PIPELINE, Axis.EXPERT)
+"""The axes that layouts name where their size is above 1, in this order."""
+
+_WRITTEN = tuple(one for one in LAYOUT_FIELDS if one in (*COUNTS, Choice.RECOMPUTE))
+"""What the JSON of a layout holds of a module."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +56,8 @@ class Layout:
 
 def sizes_text(sizes: ParallelSizes) -> str:
     """Return sizes in the short hand of the field, ones left out."""
-    shown = {
-        "TP": sizes.tensor,
-        "CP": sizes.context,
-        "PP": sizes.pipeline,
-        "VPP": sizes.virtual,
-        "EP": sizes.expert,
-    }
-    words = [f"{name}{int(value)}" for name, value in shown.items() if int(value) > 1]
-    words += [f"DP{int(sizes.data)}", f"micro-batch {int(sizes.micro_batch)}"]
+    words = [f"{axis.label}{int(sizes.size(axis))}" for axis in _SHOWN if int(sizes.size(axis)) > 1]
+    words += [f"{Axis.DATA.label}{int(sizes.data)}", f"micro-batch {int(sizes.micro_batch)}"]
     if int(sizes.recompute):
         words.append(f"recompute {RECOMPUTE_NAMES[int(sizes.recompute)]}")
     if int(sizes.instances) > 1:
@@ -67,14 +67,5 @@ def sizes_text(sizes: ParallelSizes) -> str:
 
 def sizes_mapping(sizes: ParallelSizes) -> dict[str, Any]:
     """Return sizes by the names of `ModuleParallelismConfig`, and what it does not know."""
-    return {
-        "tensor_parallel": int(sizes.tensor),
-        "pipeline_parallel": int(sizes.pipeline),
-        "virtual_pipeline": int(sizes.virtual),
-        "context_parallel": int(sizes.context),
-        "expert_parallel": int(sizes.expert),
-        "data_parallel": int(sizes.data),
-        "micro_batch_size": int(sizes.micro_batch),
-        "recompute": RECOMPUTE_NAMES[int(sizes.recompute)],
-        "optimizer_instances": int(sizes.instances),
-    }
+    found: dict[str, Any] = {LAYOUT_FIELDS[one]: int(sizes.size(one)) for one in _WRITTEN}
+    return {**found, LAYOUT_FIELDS[Choice.RECOMPUTE]: RECOMPUTE_NAMES[int(sizes.recompute)]}

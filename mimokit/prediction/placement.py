@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.axes import COUNT_FIELDS
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction import Layout, Workload
 
-COUNTS = ("tensor", "pipeline", "virtual", "context", "expert", "data", "micro_batch", "instances")
-"""Fields of `ParallelSizes` that are counts."""
-
 LANGUAGE = "language"
 """What the language module is called where its own name is no plain one, and in Megatron-Bridge."""
-
-PLAIN = {"sequence_parallel": True, "distributed_optimizer": True, "fully_sharded": False}
-"""Fields of `ParallelSizes` that are on or off -> what layouts have unless they say another."""
 
 
 def check_sizes(layout: Layout) -> None:
@@ -36,7 +31,7 @@ def check_sizes(layout: Layout) -> None:
             f"Module '{name}': {field} is {value}; it must be a whole number of at least 1.",
         )
         for name, sizes in layout.modules.items()
-        for field in COUNTS
+        for field in COUNT_FIELDS
         if (value := getattr(sizes, field)) != value // 1 or value < 1
     )
 
@@ -71,18 +66,3 @@ def micro_batches(layout: Layout, workload: Workload) -> int:
     """Return the micro-batches of a step."""
     own = layout.modules[layout.language]
     return int(workload.global_batch_size // (own.data * own.micro_batch))
-
-
-def beyond_ranks(layout: Layout) -> Iterator[tuple[str, str, object]]:
-    """Yield (module, field, value) of what is no question of ranks, where it is not plain."""
-    for name, sizes in layout.modules.items():
-        if int(sizes.virtual) > 1:
-            yield name, "virtual_pipeline", int(sizes.virtual)
-        if int(sizes.recompute):
-            yield name, "recompute", RECOMPUTE_NAMES[int(sizes.recompute)]
-        if int(sizes.instances) > 1:
-            yield name, "optimizer_instances", int(sizes.instances)
-        for field, plain in PLAIN.items():
-            value = bool(getattr(sizes, field))
-            if value != plain:
-                yield name, field, value

@@ -8,15 +8,13 @@ from typing import get_args
 import numpy as np
 
 from mimokit.architecture.modules import Model
+from mimokit.axes import COUNT_FIELDS
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction.divisions import indivisible
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.workload import Workload, branches_of, language_of
-
-SIZES = ("tensor", "pipeline", "virtual", "context", "expert", "data", "micro_batch", "instances")
-"""Fields of `ParallelSizes` that are counts."""
 
 
 def check_precision(hardware: Hardware, workload: Workload) -> None:
@@ -75,13 +73,13 @@ def misplaced(encoders: list[str], layout: Layout) -> Iterator[Problem]:
     for name, sizes in layout.modules.items():
         for field, value in vars(sizes).items():
             least = np.min(value)
-            if field in SIZES and not least > 0:
+            if field in COUNT_FIELDS and not least > 0:
                 yield _layout_problem(name, f"{field} is {least}; it must be above 0")
 
 
 def _fractions(layout: Layout) -> Iterator[Problem]:
     for name, sizes in layout.modules.items():
-        for field in SIZES:
+        for field in COUNT_FIELDS:
             value = getattr(sizes, field)
             if value % 1:
                 yield _layout_problem(name, f"{field} is {value}; it must be a whole number")
