@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.verify.compare import StepDifference
     from mimokit.engine.verify.oracle import OracleStep
-    from mimokit.planning.stepper.records import StepRecord
+    from mimokit.planning.stepper.check import StepRecord
 
 
 def train_rank(

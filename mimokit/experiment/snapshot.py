@@ -12,7 +12,7 @@ from mimokit.planning.stepper import Difference, Piece, PlannedStep, Tick, plann
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
-    from mimokit.planning.stepper.records import StepRecord
+    from mimokit.planning.stepper.check import StepRecord
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from mimokit.planning.stepper import (
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-    from mimokit.planning.stepper.records import StepRecord
+    from mimokit.planning.stepper.check import StepRecord
 
 KEEP = 256
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mimokit.planning.bridges.routes import Route, Transfer
 from mimokit.planning.pipeline import PipelinePlan
@@ -90,6 +90,8 @@ class ColocatedBridge:
         bytes_backward: the same for the gradient.
     """
 
+    kind: ClassVar[Literal["colocated"]] = "colocated"
+
     source: str
     destination: str
     direction: Direction
@@ -120,6 +122,8 @@ class DisjointBridge:
         forward: how the output crosses.
         backward: how its gradient crosses; senders and receivers have changed sides.
     """
+
+    kind: ClassVar[Literal["disjoint"]] = "disjoint"
 
     source: str
     destination: str

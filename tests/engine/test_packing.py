@@ -8,7 +8,7 @@ import torch
 from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality, modal_type
 from mimokit.engine.pipeline.packing import assemble
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, hidden_of, meta_like
-from mimokit.planning.report.pipeline_rows import pipeline_rows
+from mimokit.planning.report.rows import pipeline_rows
 from mimokit.planning.schedule import plan_slots, stage_graph
 from tests.toy_pipeline import SPECIAL, oracle_gradients, toy_batches, toy_plan, toy_stage
 

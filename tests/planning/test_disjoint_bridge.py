@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning import DisjointBridge, RankGrid, plan_disjoint_bridge
-from mimokit.planning.bridges.routes import LEAST_SHARD_BYTES, Route
-from mimokit.planning.bridges.rows import row_range, row_ranges
+from mimokit.planning.bridges.routes import LEAST_SHARD_BYTES, Route, row_range, row_ranges
 from tests.planning.layouts import layout, sizes
 
 ORDERS = [

@@ -18,8 +18,14 @@ import torch.distributed as dist
 from mimokit.engine.device import group_timeout
 from mimokit.engine.parallel.collectives import gather_in_place, gather_uneven
 from mimokit.engine.pipeline.messages import Arriving, Mailbox, decode_header, encode_header
-from mimokit.planning.bridges.routes import Route, Transfer, counted_samples, numbered
-from mimokit.planning.bridges.rows import RowRange, row_range
+from mimokit.planning.bridges.routes import (
+    Route,
+    RowRange,
+    Transfer,
+    counted_samples,
+    numbered,
+    row_range,
+)
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.types import SampleRange
 

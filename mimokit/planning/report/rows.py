@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from mimokit.planning.ranks import RankMap
-from mimokit.planning.types import (
-    Bridge,
-    ColocatedBridge,
-    DisjointBridge,
-    LayoutPlan,
-    Route,
-)
+from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
+
+if TYPE_CHECKING:
+    from mimokit.planning.pipeline import PipelinePlan
+    from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan, Route
 
 MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
 """One per module, in order; after Okabe and Ito, apart also for colour-blind eyes."""
@@ -21,8 +21,23 @@ MODULE_HEADINGS = ("module", "ranks", "TP", "CP", "PP", "DP", "EP", "samples eac
 COLOCATED_HEADINGS = ("bridge", "direction", "gather groups", "forward", "backward")
 DISJOINT_HEADINGS = ("bridge", "direction", "who sends to whom", "forward", "backward")
 
+SLOTS = "slots from: text, audio, vision"
+PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubble", SLOTS)
+STAGES_SHOWN = 32
+
+_ORDER_NAMES: dict[Order, str] = {one_forward_one_backward: "1F1B", gpipe: "GPipe"}
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One computation in a picture: `[start, stop)` on the clock."""
+
+    microbatch: int
+    backward: bool
+    start: float
+    stop: float
 
 
 def title(plan: LayoutPlan) -> str:
@@ -72,11 +87,7 @@ def bridge_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
         (
             f"{bridge.source} → {bridge.destination}",
             _direction_text(plan, bridge),
-            *(
-                _disjoint_cells(bridge)
-                if isinstance(bridge, DisjointBridge)
-                else _colocated_cells(bridge)
-            ),
+            *(_disjoint_cells(bridge) if bridge.kind == "disjoint" else _colocated_cells(bridge)),
         )
         for bridge in plan.bridges
     ]
@@ -89,6 +100,65 @@ def bridge_reasons(plan: LayoutPlan) -> list[str]:
         for bridge in plan.disjoint_bridges
         for way, route in (("forward", bridge.forward), ("backward", bridge.backward))
     ]
+
+
+def pipeline_title(pipeline: PipelinePlan) -> str:
+    """Return one line about the whole pipeline."""
+    schedule = pipeline.schedule
+    order = _ORDER_NAMES.get(schedule.order, "own order")
+    modules = " and ".join(pipeline.around)
+    around = f"; {modules} run forward before it and backward after it" if modules else ""
+    return (
+        f"Pipeline: {order} over {pipeline.graph.total_stages} stages, "
+        f"{schedule.num_microbatches:,} micro-batches, {pipeline.timeline().makespan:,g} long "
+        f"where a forward is 1 and a backward 2{around}"
+    )
+
+
+def stage_names(pipeline: PipelinePlan) -> list[str]:
+    """Return what each stage is called: its module, and which of its stages where it has many."""
+    modules = [stage.module for stage in pipeline.graph.stages]
+    return [
+        f"{stage.module} {stage.place}" if modules.count(stage.module) > 1 else stage.module
+        for stage in pipeline.graph.stages
+    ]
+
+
+def pipeline_rows(pipeline: PipelinePlan) -> list[tuple[str, ...]]:
+    """Return one row per stage, under `PIPELINE_HEADINGS`."""
+    timeline, names = pipeline.timeline(), stage_names(pipeline)
+    return [
+        (
+            names[stage.index],
+            span_text(pipeline.ranks[stage.index]),
+            str(stage.position),
+            str(pipeline.schedule.warmup(stage.index)),
+            str(timeline.in_flight[stage.index]),
+            f"{timeline.bubble[stage.index]:.1%}",
+            _slots(pipeline.slots.stages[stage.index]),
+        )
+        for stage in pipeline.graph.stages[:STAGES_SHOWN]
+    ]
+
+
+def _slots(slots: StageSlots) -> str:
+    """Return how many slots each modality has and where they begin, as in "3 from 0"."""
+    return ", ".join(
+        f"{slots.counts[modality]} from {offset}" if slots.counts[modality] else "0"
+        for modality, offset in slots.offsets.items()
+    )
+
+
+def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
+    """Return, by stage, the computations that begin before a time, in order."""
+    timeline = pipeline.timeline()
+    tasks = timeline.tasks
+    cells: list[list[Cell]] = [[] for _ in pipeline.graph.stages]
+    chosen = (~tasks.transfer & (timeline.start < until)).nonzero()[0]
+    columns = (tasks.place, tasks.microbatch, tasks.backward, timeline.start, timeline.stop)
+    for stage, *cell in zip(*(column[chosen].tolist() for column in columns), strict=True):
+        cells[stage].append(Cell(*cell))
+    return [sorted(own, key=lambda cell: cell.start) for own in cells]
 
 
 def place_text(ranks: RankMap, rank: int) -> str:
@@ -130,7 +200,7 @@ def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:
     destination = plan.modules[bridge.destination].data_parallel
     if bridge.direction != "equal":
         return f"{_MEANING[bridge.direction]}, {source:,} → {destination:,} replicas"
-    if isinstance(bridge, ColocatedBridge):
+    if bridge.kind == "colocated":
         return "equal, nothing moves"
     return f"equal, {source:,} replica{'s' if source > 1 else ''}"
 

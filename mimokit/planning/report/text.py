@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.planning.report.pipeline_rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
-from mimokit.planning.report.pipeline_text import timeline_to_text
 from mimokit.planning.report.rows import (
     MODULE_HEADINGS,
     MODULE_HUES,
+    PIPELINE_HEADINGS,
+    STAGES_SHOWN,
+    Cell,
     bridge_headings,
     bridge_reasons,
     bridge_rows,
     module_rows,
+    pipeline_rows,
+    pipeline_title,
     place_text,
     samples_text,
+    stage_cells,
+    stage_names,
     title,
 )
-from mimokit.planning.types import LayoutPlan, PipelinePlan
+
+if TYPE_CHECKING:
+    from mimokit.planning.pipeline import PipelinePlan
+    from mimokit.planning.types import LayoutPlan
 
 RANKS_SHOWN = 32
+UNITS_SHOWN = 84
+IDLE, BACKWARD = "·", "◂"
 
 
 def plan_to_rich(plan: LayoutPlan) -> Group:
@@ -69,6 +80,36 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[Text | Table]:
     for stage, row in zip(pipeline.graph.stages, pipeline_rows(pipeline), strict=False):
         table.add_row(Text(row[0], style=hues[stage.module]), *map(Text, row[1:]))
     return [table, *timeline_to_text(pipeline, hues)]
+
+
+def timeline_to_text(pipeline: PipelinePlan, hues: dict[str, str]) -> list[Text]:
+    """Return one line per stage: a forward is its micro-batch's last digit, a backward has ◂ too.
+
+    Args:
+        pipeline: what to draw, in the units in which a forward is 1 and a backward 2.
+        hues: module -> its colour, as #rrggbb.
+    """
+    whole = int(pipeline.timeline().makespan)
+    shown = min(whole, UNITS_SHOWN)
+    cells = stage_cells(pipeline, shown)[:STAGES_SHOWN]
+    names = stage_names(pipeline)[:STAGES_SHOWN]
+    width = max(map(len, names))
+    lines = []
+    for stage, name, own in zip(pipeline.graph.stages, names, cells, strict=False):
+        line = Text(f"{name:{width}}  ")
+        line.append(_units(own, shown), style=hues[stage.module])
+        line.append("…" if whole > shown else "")
+        lines.append(line)
+    return lines
+
+
+def _units(cells: list[Cell], shown: int) -> str:
+    units = [IDLE] * (shown + 1)
+    for cell in cells:
+        units[int(cell.start)] = str(cell.microbatch % 10)
+        if cell.backward:
+            units[int(cell.start) + 1] = BACKWARD
+    return "".join(units[:shown])
 
 
 def _ranks(plan: LayoutPlan) -> Table:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mimokit.planning.ranks import DIMENSIONS, RankMap
+from mimokit.planning.ranks import DIMENSIONS, RankMap, SampleRange
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
-from mimokit.planning.types import (
-    Bridge,
-    DisjointBridge,
-    LayoutPlan,
-    ModuleBatch,
-    PipelinePlan,
-    Route,
-    SampleRange,
-)
+
+if TYPE_CHECKING:
+    from mimokit.planning.pipeline import PipelinePlan
+    from mimokit.planning.types import Bridge, DisjointBridge, LayoutPlan, ModuleBatch, Route
 
 
 def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
@@ -58,7 +53,7 @@ def _batch(batch: ModuleBatch) -> dict[str, Any]:
 
 
 def _bridge(bridge: Bridge) -> dict[str, Any]:
-    if isinstance(bridge, DisjointBridge):
+    if bridge.kind == "disjoint":
         return _disjoint_bridge(bridge)
     return {
         "source": bridge.source,

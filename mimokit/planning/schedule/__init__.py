@@ -4,17 +4,18 @@
 order, `simulate` puts it on a clock, `makespan` does so for many candidate timings at once.
 """
 
-from mimokit.planning.schedule.actions import Action
-from mimokit.planning.schedule.check import ScheduleError, check_actions
-from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, stage_graph
-from mimokit.planning.schedule.orders import (
+from mimokit.planning.schedule.actions import (
+    Action,
     Order,
     Step,
     gpipe,
     num_warmup_microbatches,
     one_forward_one_backward,
 )
-from mimokit.planning.schedule.schedule import Schedule, check_schedule, plan_schedule
+from mimokit.planning.schedule.check import ScheduleError, check_actions
+from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, stage_graph
+from mimokit.planning.schedule.planning import check_schedule, plan_schedule
+from mimokit.planning.schedule.schedule import Schedule
 from mimokit.planning.schedule.simulation import makespan, simulate
 from mimokit.planning.schedule.slots import MODALITIES, Modality, SlotPlan, StageSlots, plan_slots
 from mimokit.planning.schedule.timeline import Interval, Timeline

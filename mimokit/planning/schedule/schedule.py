@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mimokit.planning.schedule.actions import Action
-from mimokit.planning.schedule.check import ScheduleError, check_actions
-from mimokit.planning.schedule.graph import StageEdge, StageGraph
-from mimokit.planning.schedule.orders import (
+from mimokit.planning.schedule.actions import (
+    Action,
     ComputeKind,
     Order,
     Step,
     num_warmup_microbatches,
     one_forward_one_backward,
 )
+from mimokit.planning.schedule.check import ScheduleError
+from mimokit.planning.schedule.graph import StageEdge, StageGraph
 from mimokit.planning.schedule.work import Flags, Work, work_of
 from mimokit.step_kinds import StepKind
 
@@ -79,75 +79,6 @@ class Schedule:
                 most = max(most, held + 1)
                 held += bool(backward[microbatch])
         return most
-
-
-def plan_schedule(
-    graph: StageGraph,
-    num_microbatches: int,
-    order: Order = one_forward_one_backward,
-    *,
-    frozen: Collection[str] = (),
-    absent: Collection[tuple[str, int]] = (),
-    loading: Collection[int] | None = None,
-    check: bool = True,
-) -> Schedule:
-    """Return a schedule that has been checked: what it sends arrives and nobody waits for ever.
-
-    Args:
-        graph: the stages, from `stage_graph`.
-        num_microbatches: micro-batches per optimizer step.
-        order: when a stage computes what: `one_forward_one_backward`, `gpipe` or one of your own.
-        frozen: modules of which nothing is trained.
-        absent: (module, micro-batch) pairs for which a module has no input.
-        loading: indices of the stages that read data; None: first and last stages of the graph.
-        check: False leaves the check to the caller; a search over known orders needs none.
-
-    Raises:
-        ScheduleError: the order leaves work out or repeats it, or the check fails.
-        ValueError: no micro-batch, or an unknown module, micro-batch or stage.
-    """
-    modules = {name for name, _ in graph.topology}
-    if num_microbatches < 1:
-        raise ValueError(f"num_microbatches is {num_microbatches}; it must be at least 1")
-    unknown = sorted(set(frozen) - modules | {name for name, _ in absent} - modules)
-    if unknown:
-        raise ValueError(f"'{unknown[0]}' is not one of {', '.join(sorted(modules))}")
-    beyond = [m for _, m in absent if not 0 <= m < num_microbatches]
-    if beyond:
-        raise ValueError(f"micro-batch {beyond[0]} is not one of 0 to {num_microbatches - 1}")
-    if loading is None:
-        loading = _ends(graph)
-    schedule = Schedule(
-        graph, num_microbatches, order, frozenset(frozen), frozenset(absent), frozenset(loading)
-    )
-    if check:
-        check_schedule(schedule)
-    return schedule
-
-
-def check_schedule(schedule: Schedule) -> None:
-    """Refuse a schedule that would mix messages up or wait for ever.
-
-    Looks at the tables that actions are made from, and at the actions themselves only to spell a
-    fault out: a thousand micro-batches take milliseconds.
-
-    Raises:
-        ScheduleError: as `check_actions`.
-    """
-    from mimokit.planning.schedule.tasks import task_graph
-
-    tasks = task_graph(schedule)
-    if tasks.faulty:
-        check_actions(schedule.all_actions())
-
-
-def _ends(graph: StageGraph) -> frozenset[int]:
-    """Return the stages that nobody feeds (they need inputs) and that feed nobody (labels)."""
-    return frozenset(
-        stage.index
-        for stage in graph.stages
-        if not graph.incoming[stage.index] or not graph.outgoing[stage.index]
-    )
 
 
 @lru_cache(maxsize=64)

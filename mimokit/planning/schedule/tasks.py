@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from mimokit.planning.schedule.schedule import Schedule
+from mimokit.planning.schedule.schedule import Schedule
 
 Indices = NDArray[np.int64]
 FORWARD, BACKWARD = 0, 1

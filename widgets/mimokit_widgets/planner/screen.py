@@ -9,9 +9,14 @@ from typing import Any
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.report.pipeline_html import timeline_to_html
-from mimokit.planning.report.pipeline_rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title
-from mimokit.planning.report.rows import span_text, title
+from mimokit.planning.report.html import timeline_to_html
+from mimokit.planning.report.rows import (
+    PIPELINE_HEADINGS,
+    pipeline_rows,
+    pipeline_title,
+    span_text,
+    title,
+)
 from mimokit.planning.traffic import traffic
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.comparison import compare
