@@ -103,7 +103,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
             topology,
             modules,
             {name: own.loads for name, own in batch.modules.items()},
-            data.num_microbatches,
+            batch.num_microbatches,
             {name: network.modality for name, network in model.module_architectures.items()},
             model.frozen_modules,
             data.absent_microbatches(batch.samples_per_microbatch),

@@ -96,7 +96,7 @@ def _observed_steps(plan, config):
     state = prepare(plan, config, default_data)
     seen = []
     exhaust(
-        mode_of(plan).run(state.model, state.iterator, config.data.num_microbatches),
+        mode_of(plan).run(state.model, state.iterator),
         lambda step: seen.append((step.name, step.microbatch)),
     )
     return seen

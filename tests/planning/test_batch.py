@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,3 +99,19 @@ def test_ranges_are_mappings() -> None:
     assert list(samples) == [0, 1]
     with pytest.raises(KeyError):
         samples[2]
+
+
+def test_a_plan_counts_its_microbatches_once() -> None:
+    """The count of the batch is that of the schedule, and the engine reads no other."""
+    plan = mimokit.plan(layout("heterogeneous", sizes(pp=2, offset=1), 2, 6, images=sizes()))
+    assert plan.pipeline is not None
+    assert plan.batch.num_microbatches == plan.pipeline.schedule.num_microbatches == 6
+    engine = Path(mimokit.__file__).parent / "engine"
+    reading = {
+        file.relative_to(engine).as_posix()
+        for file in engine.rglob("*.py")
+        if "data.num_microbatches" in file.read_text()
+    }
+    assert reading == {
+        "data/sources.py"
+    }  # how often a guess is right, which depends on the data alone

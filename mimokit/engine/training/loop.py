@@ -131,7 +131,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     zero_grad_buffer_for_multimodule(state.modules)
     model = state.model
     run = mode_of(model.plan).run
-    losses = yield from run(model, state.iterator, state.config.data.num_microbatches)
+    losses = yield from run(model, state.iterator)
     yield Step(StepKind.GRAD_SYNC)
     finalize_model_grads(state.modules)
     norm = global_gradient_norm(state.modules)

@@ -39,15 +39,15 @@ class Mode:
         build: (config, plan, seed) -> what this rank holds. Collective.
         read: (model, data config, data set, collate function, seed) -> the batches this rank
             reads, None where it reads nothing.
-        run: (model, iterator, micro-batches) -> the steps of forward and backward; its result is
-            what this rank's share of the loss gave.
+        run: (model, iterator) -> the steps of forward and backward over all micro-batches of the
+            plan; its result is what this rank's share of the loss gave.
         observe_logits: (model, iterator, micro-batches, function) -> runs forward only; the
             function is given logits [samples, tokens, vocabulary / TP] and batch where they are.
     """
 
     build: Callable[[MimoParallelismConfig, LayoutPlan, int], Any]
     read: Callable[[Any, DataConfig, Dataset[Any], Collate, int], Iterator[Batch] | None]
-    run: Callable[[Any, Any, int], StepGenerator[list[MicrobatchLoss]]]
+    run: Callable[[Any, Any], StepGenerator[list[MicrobatchLoss]]]
     observe_logits: Callable[[Any, Any, int, LogitsObserver], None]
 
 
@@ -104,7 +104,9 @@ def _observe_stage(
 _SHARED_RANKS = Mode(
     build_colocated_model,
     _read_once,
-    lambda model, iterator, count: forward_backward_steps(iterator, model, count),
+    lambda model, iterator: forward_backward_steps(
+        iterator, model, model.plan.batch.num_microbatches
+    ),
     _observe_microbatches,
 )
 
@@ -114,7 +116,7 @@ _MODES = {
     "heterogeneous": Mode(
         build_heterogeneous_model,
         _read_for_stage,
-        lambda model, iterator, _: pipeline_steps(iterator, model),
+        lambda model, iterator: pipeline_steps(iterator, model),
         _observe_stage,
     ),
 }

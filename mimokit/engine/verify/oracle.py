@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mimokit.config import ExperimentConfig, ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config import (
+    ExperimentConfig,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+    RuntimeConfig,
+)
 from mimokit.engine.colocated.model import vision_language_provider
 from mimokit.engine.data.batch import ITEMS, Batch, to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
@@ -101,7 +106,7 @@ def run_oracle(
     taken = []
     for iteration in range(steps):
         set_learning_rate(optimizer, learning_rate_at(config.runtime, iteration))
-        taken.append(_step(model, optimizer, iterator, config))
+        taken.append(_step(model, optimizer, iterator, plan, config.runtime))
     return taken
 
 
@@ -138,11 +143,12 @@ def _step(
     model: _Whole,
     optimizer: torch.optim.AdamW,
     iterator: Iterator[Batch],
-    config: ExperimentConfig,
+    plan: LayoutPlan,
+    runtime: RuntimeConfig,
 ) -> OracleStep:
     optimizer.zero_grad()
     loss_sum, tokens = 0.0, 0.0
-    for _ in range(config.data.num_microbatches):
+    for _ in range(plan.batch.num_microbatches):
         batch = to_device(next(iterator), rank_device())
         loss, counted = _loss_sum(model, batch)
         if loss.requires_grad:  # not so where all that this micro-batch reaches is frozen
@@ -153,8 +159,8 @@ def _step(
         if parameter.grad is None:  # an encoder of which no sample had inputs: its weights decay
             parameter.grad = torch.zeros_like(parameter)
         parameter.grad /= max(tokens, 1.0)
-    if config.runtime.clip_grad > 0:
-        torch.nn.utils.clip_grad_norm_(model.trained(), config.runtime.clip_grad)
+    if runtime.clip_grad > 0:
+        torch.nn.utils.clip_grad_norm_(model.trained(), runtime.clip_grad)
     optimizer.step()
     return OracleStep(
         loss=loss_sum / max(tokens, 1.0),
