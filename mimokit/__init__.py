@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
     from mimokit.planning.layout import plan as plan
+    from mimokit.planning.traffic import traffic as traffic
     from mimokit.prediction import (
         EncoderInput as EncoderInput,
     )

@@ -44,12 +44,34 @@ def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
         ConfigError: everything that is wrong with the config, or with it in this world; more
             micro-batches, edges or slots than the tag of a message between stages holds.
     """
-    checked = _checked(config, world_size)
-    refuse_if_any(tag_problems(checked.model, checked.data))
-    world = resolve(checked.model, world_size)
+    return plan_checked(checked_config(config, world_size), world_size)
+
+
+def checked_config(config: ConfigSource, world_size: int | None = None) -> ExperimentConfig:
+    """Return the config that a source names, after all checks.
+
+    Raises:
+        ConfigError: everything that is wrong with it, or with it in this world.
+    """
+    if isinstance(config, ExperimentConfig):
+        check_experiment(config, world_size)
+        return config
+    if isinstance(config, Mapping):
+        return config_from_mapping(config, world_size=world_size)
+    return load_experiment_config(config, world_size=world_size)
+
+
+def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> LayoutPlan:
+    """Return the plan of a config that `checked_config` returned for the same world.
+
+    Raises:
+        ConfigError: as `plan`, apart from what `checked_config` raises.
+    """
+    refuse_if_any(tag_problems(config.model, config.data))
+    world = resolve(config.model, world_size)
     if world.world_size is None or world.problems:
-        raise ConfigError(world.problems or unknown_world_size(checked.model))
-    planned = _plan(checked, world, world.world_size)
+        raise ConfigError(world.problems or unknown_world_size(config.model))
+    planned = _plan(config, world, world.world_size)
     refuse_if_any(_slot_problems(planned))
     return planned
 
@@ -62,15 +84,6 @@ def _slot_problems(planned: LayoutPlan) -> Iterator[Problem]:
     sentence = too_many("slot", most)
     if sentence is not None:
         yield Problem("model", "topology", most, sentence)
-
-
-def _checked(config: ConfigSource, world_size: int | None) -> ExperimentConfig:
-    if isinstance(config, ExperimentConfig):
-        check_experiment(config, world_size)
-        return config
-    if isinstance(config, Mapping):
-        return config_from_mapping(config, world_size=world_size)
-    return load_experiment_config(config, world_size=world_size)
 
 
 def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> LayoutPlan:

@@ -31,6 +31,7 @@ from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
+from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
@@ -88,7 +89,21 @@ class Traffic:
         return matrix
 
 
-def traffic(config: ExperimentConfig, plan: LayoutPlan) -> Traffic:
+def traffic(config: ConfigSource, world_size: int | None = None) -> Traffic:
+    """Return what the ranks of a layout send each other in one step.
+
+    Args:
+        config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`.
+        world_size: ranks of the world, or None for as many as the modules need.
+
+    Raises:
+        ConfigError: as `plan`.
+    """
+    checked = checked_config(config, world_size)
+    return traffic_of_plan(checked, plan_checked(checked, world_size))
+
+
+def traffic_of_plan(config: ExperimentConfig, plan: LayoutPlan) -> Traffic:
     """Return what the ranks of a plan send each other in one step.
 
     Args:
@@ -126,7 +141,7 @@ def _pairs(kind: str, sources: Ranks, destinations: Ranks, sent: Any) -> Flow:
 def _bridges(plan: LayoutPlan) -> Iterator[Flow]:
     count = plan.batch.num_microbatches
     for bridge in plan.bridges:
-        if isinstance(bridge, ColocatedBridge):
+        if bridge.kind == "colocated":
             yield from _colocated(bridge, count)
         else:
             yield from _disjoint(bridge, count)

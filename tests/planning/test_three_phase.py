@@ -14,7 +14,7 @@ from mimokit.planning import LayoutPlan, RankMap
 from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
-from mimokit.planning.traffic import traffic
+from mimokit.planning.traffic import traffic_of_plan
 from tests.planning.layouts import Sizes, layout, sizes
 
 
@@ -85,7 +85,7 @@ def test_every_sample_reaches_the_first_stage_and_its_gradient_the_encoder(
         whole = sum(t.stop - t.start for t in sent)
         per_sample = config.data.image_seq_length * 5040 * 4
         assert route.bytes_between == whole * per_sample
-    flows = traffic(config, plan).flows
+    flows = traffic_of_plan(config, plan).flows
     crossing = flows["bridge"].sent[flows["bridge"].sources == flows["bridge"].destinations]
     assert not crossing.any(), "what a rank keeps is no traffic"
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 import mimokit
-from mimokit.config import ExperimentConfig, ModuleParallelismConfig, load_preset
-from mimokit.planning.traffic import KINDS, Traffic, traffic
+from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig, load_preset
+from mimokit.planning.traffic import KINDS, Traffic, traffic_of_plan
 
 Sent = Counter[tuple[int, int]]
 BYTES = 4
@@ -67,13 +69,13 @@ def test_tensor_parallel_traffic_is_four_ring_all_reduces_a_layer() -> None:
         for group in plan.modules["language_module"].groups("tp")
         for _ in range(4 * 32 * config.data.num_microbatches)
     ]
-    assert_same(found_in(traffic(config, plan), "tensor"), played)
+    assert_same(found_in(traffic_of_plan(config, plan), "tensor"), played)
 
 
 def test_gradients_are_all_reduced_once_over_replicas() -> None:
     config = heterogeneous({"data_parallel": 1}, {"data_parallel": 4})
     plan = mimokit.plan(config)
-    found = found_in(traffic(config, plan), "data")
+    found = found_in(traffic_of_plan(config, plan), "data")
     language = config.model.get_architecture("language_module")
     hidden, ffn = language.hidden_size, language.feed_forward_size
     layer = 4 * hidden**2 + 4 * hidden + 2 * hidden * ffn + ffn + hidden + 4 * hidden
@@ -85,7 +87,7 @@ def test_gradients_are_all_reduced_once_over_replicas() -> None:
 def test_stages_hand_activations_on_and_gradients_back() -> None:
     config = heterogeneous(language={"pipeline_parallel": 2, "data_parallel": 2})
     plan = mimokit.plan(config)
-    found = found_in(traffic(config, plan), "pipeline")
+    found = found_in(traffic_of_plan(config, plan), "pipeline")
     samples = plan.batch.modules["language_module"].micro_batch_size
     size = samples * config.data.num_microbatches * config.data.seq_length * 4096 * BYTES
     assert found == {(2, 4): size, (4, 2): size, (3, 5): size, (5, 3): size}
@@ -94,7 +96,7 @@ def test_stages_hand_activations_on_and_gradients_back() -> None:
 def test_context_parallel_sends_keys_and_values_round_the_ring() -> None:
     config = heterogeneous(language={"context_parallel": 4, "data_parallel": 2})
     plan = mimokit.plan(config)
-    found = found_in(traffic(config, plan), "context")
+    found = found_in(traffic_of_plan(config, plan), "context")
     samples = plan.batch.modules["language_module"].micro_batch_size
     local = samples * config.data.num_microbatches * config.data.seq_length // 4 * 4096 * BYTES
     # Forward a ring of 3 hops; backward keys, values and the gradients of both: twice as much.
@@ -116,7 +118,7 @@ def test_what_the_bridges_move_is_all_there(
         {"tensor_parallel": ltp, "pipeline_parallel": lpp, "data_parallel": ldp},
     )
     plan = mimokit.plan(config)
-    found = traffic(config, plan)
+    found = traffic_of_plan(config, plan)
     (bridge,) = plan.disjoint_bridges
     routes = (bridge.forward, bridge.backward)
     whole = sum(route.bytes_between + route.bytes_within for route in routes)
@@ -140,7 +142,7 @@ def test_colocated_bridges_gather_within_their_groups(replicas: tuple[int, int])
         ),
     }
     plan = mimokit.plan(config)
-    found = traffic(config, plan)
+    found = traffic_of_plan(config, plan)
     (bridge,) = plan.colocated_bridges
     whole = (bridge.bytes_forward + bridge.bytes_backward) * config.data.num_microbatches
     assert found.total.get("bridge", 0.0) == pytest.approx(whole)
@@ -154,7 +156,7 @@ def test_colocated_bridges_gather_within_their_groups(replicas: tuple[int, int])
 @pytest.mark.parametrize("block", [1, 3, 8, 24, 100])
 def test_blocks_sum_over_their_ranks(block: int) -> None:
     config = load_preset("llava_7b_heterogeneous")
-    found = traffic(config, mimokit.plan(config))
+    found = traffic_of_plan(config, mimokit.plan(config))
     for kind in found.flows:
         fine, coarse = found.matrix(kind), found.matrix(kind, block)
         for row in range(coarse.shape[0]):
@@ -167,7 +169,7 @@ def test_blocks_sum_over_their_ranks(block: int) -> None:
 def test_nobody_sends_to_itself_and_every_kind_is_known() -> None:
     for name in ("llava_7b_homogeneous", "llava_7b_colocated", "llava_7b_heterogeneous"):
         config = load_preset(name)
-        found = traffic(config, mimokit.plan(config))
+        found = traffic_of_plan(config, mimokit.plan(config))
         assert set(found.flows) <= set(KINDS)
         for kind in found.flows:
             assert np.trace(found.matrix(kind)) == 0
@@ -178,15 +180,15 @@ def test_a_single_rank_sends_nothing() -> None:
     config.model.module_parallelisms = {
         name: ModuleParallelismConfig(data_parallel=1) for name in config.model.module_parallelisms
     }
-    assert traffic(config, mimokit.plan(config)).flows == {}
+    assert traffic_of_plan(config, mimokit.plan(config)).flows == {}
 
 
 def test_what_is_frozen_reduces_no_gradients_and_is_sent_none() -> None:
     sizes = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2}
     config = heterogeneous(sizes, {"data_parallel": 2})
-    trained = traffic(config, mimokit.plan(config))
+    trained = traffic_of_plan(config, mimokit.plan(config))
     config.model.module_architectures["images"].frozen = True
-    frozen = traffic(config, mimokit.plan(config))
+    frozen = traffic_of_plan(config, mimokit.plan(config))
     images = range(8)
 
     def sent_by_images(found: Traffic, kind: str) -> float:
@@ -197,3 +199,18 @@ def test_what_is_frozen_reduces_no_gradients_and_is_sent_none() -> None:
         assert sent_by_images(frozen, kind) == pytest.approx(sent_by_images(trained, kind) / 2)
     back = [pair for pair in found_in(frozen, "bridge") if pair[0] not in images]
     assert all(pair[1] not in images for pair in back)
+
+
+def test_traffic_takes_what_plan_takes(tmp_path: Path) -> None:
+    config = load_preset("llava_7b_heterogeneous")
+    expected = traffic_of_plan(config, mimokit.plan(config))
+    file = tmp_path / "layout.yaml"
+    mapping = config.to_mapping()
+    with file.open("w") as stream:
+        YAML().dump(mapping, stream)
+    for source in (config, mapping, file, str(file), "preset:llava_7b_heterogeneous"):
+        found = mimokit.traffic(source)
+        assert found.total == expected.total
+        assert found.world_size == expected.world_size
+    with pytest.raises(ConfigError, match="ranks"):
+        mimokit.traffic(config, 3)

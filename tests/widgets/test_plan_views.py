@@ -9,7 +9,7 @@ from traitlets import TraitError
 
 import mimokit
 from mimokit.config import ConfigError, ModuleParallelismConfig, load_preset
-from mimokit.planning.traffic import traffic
+from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets import BatchSplit, LayoutPlanner, RankMap, TrafficMap
 from mimokit_widgets.view_models.rank_cells import MOST_CELLS, rank_cells
@@ -175,7 +175,7 @@ def test_stepping_stays_within_the_batch() -> None:
 
 def test_the_traffic_matrix_is_that_of_the_plan() -> None:
     view = TrafficMap(HETEROGENEOUS)
-    found = traffic(load_preset("llava_7b_heterogeneous"), PLANS["heterogeneous"])
+    found = traffic_of_plan(load_preset("llava_7b_heterogeneous"), PLANS["heterogeneous"])
     whole = sum(found.matrix(kind) for kind in found.flows)
     shown = np.frombuffer(view._numbers, dtype="<f4").reshape(24, 24)
     np.testing.assert_allclose(shown, whole, rtol=1e-6)

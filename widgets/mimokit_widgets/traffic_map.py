@@ -7,7 +7,7 @@ from typing import Any
 
 import traitlets
 
-from mimokit.planning.traffic import Traffic, traffic
+from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.modules import joined_modules
 from mimokit_widgets.plan_view import PlanView, Shown
@@ -49,7 +49,7 @@ class TrafficMap(PlanView):
         if self.config is None:
             raise TypeError("TrafficMap takes a config: a plan does not say how large modules are.")
         if self._known is None or self._known[0] is not self.plan:
-            self._known = (self.plan, traffic(self.config, self.plan))
+            self._known = (self.plan, traffic_of_plan(self.config, self.plan))
         with self.hold_sync():
             self._picture, self._numbers = traffic_blocks(
                 self._known[1], self.ranks_per_node, self.kind, by_node=self.by_node

@@ -17,7 +17,7 @@ from mimokit.planning.report.rows import (
     span_text,
     title,
 )
-from mimokit.planning.traffic import traffic
+from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.comparison import compare
 from mimokit_widgets.planner.edits import feeds_of
@@ -159,7 +159,7 @@ def _with_picture(
             walk = sample_walk(plan, sample, backward=backward, config=config)
         return Screen(state, walk=walk)
     if tab == "traffic":
-        found = traffic(config, plan)
+        found = traffic_of_plan(config, plan)
         state["traffic"], matrix = traffic_blocks(
             found, per_node, session.kind, by_node=session.by_node
         )
