@@ -26,15 +26,15 @@ class TrainedArchitecture(ConfigModel):
     """Heads of every attention layer."""
 
     seq_length: Positive
-    """Longest sequence, in tokens (of a vision encoder: in patches; of an audio encoder: in
-    positions after its convolutions, of which each spans two frames)."""
+    """Longest sequence, in tokens. For a vision encoder: in patches. For an audio encoder: in
+    positions after its convolutions, each of which spans two frames."""
 
     vocab_size: Annotated[int, Field(ge=0)]
     """Rows of the token embedding; 0 for a module that embeds no tokens."""
 
     modal_type: Literal["text"] | None = None
-    """"text" for an encoder that is a text head: it embeds words, and what it makes of them
-    takes their places. None: an encoder of images, or of sound by its mel_bins."""
+    """'text' for a text head: an encoder that embeds tokens and whose output takes their places.
+    None: an image encoder, or an audio encoder if mel_bins is set."""
 
     image_size: Positive | None = None
     """Pixels per side of an image, or None for a module that reads no images."""
@@ -50,10 +50,12 @@ class TrainedArchitecture(ConfigModel):
     before the projector."""
 
     class_token: bool = False
-    """A learned position before the patches (CLIP, DINO); it is attended to and not handed on."""
+    """A learned position before the patches (CLIP, DINO). It takes part in attention and is
+    dropped from the output."""
 
     num_registers: NotNegative = 0
-    """Learned positions beside the class token (DINOv2 with registers), likewise."""
+    """Learned positions next to the class token (DINOv2 with registers), dropped from the output
+    likewise."""
 
     any_image_size: bool = False
     """Images may be of any size up to image_size x image_size, each side a multiple of
@@ -69,12 +71,12 @@ class TrainedArchitecture(ConfigModel):
     """The language model's output layer is its token embedding."""
 
     mrope_section: Annotated[list[NotNegative], Field(min_length=3, max_length=3)] | None = None
-    """Of the language model: how many frequencies of a head turn with time, height and width
-    (Qwen2-VL's rotary positions of three axes), half its width together; None where words and
-    images count along one axis."""
+    """For the language model: frequencies of a head that rotate with time, height and width
+    (Qwen2-VL's three-axis rotary embedding); they sum to half the width of a head. None: one
+    axis for text and images."""
 
     frozen: bool = False
-    """Nothing in the module (of an encoder: its projector included) is trained."""
+    """No parameter of the module is trained, including the projector of an encoder."""
 
     @property
     def modality(self) -> Literal["text", "vision", "audio"]:

@@ -14,13 +14,14 @@ Pattern = Annotated[list[bool], Field(min_length=1)]
 
 
 class ModalityPresence(ConfigModel):
-    """Where the inputs of an encoder occur: a fixed pattern, so that it is known before a run."""
+    """Which samples have inputs of an encoder: a fixed pattern, known before a run."""
 
     microbatches: Pattern = Field(default_factory=lambda: [True])
-    """Micro-batch m of a step may have inputs where entry m (counted round) is true."""
+    """Micro-batch m of a step may have inputs if entry m, modulo the length, is true."""
 
     samples: Pattern = Field(default_factory=lambda: [True])
-    """Sample s of the global micro-batch may have some where entry s (counted round) is."""
+    """Sample s of a micro-batch over all replicas may have inputs if entry s, modulo the length,
+    is true."""
 
     def at(self, microbatch: int, sample: int) -> bool:
         """Tell whether a sample may have inputs: where both patterns say so."""
@@ -38,7 +39,7 @@ class DataConfig(ConfigModel):
     """Micro-batches per optimizer step."""
 
     seq_length: Positive
-    """Tokens per sample, those of all encoders included."""
+    """Tokens per sample, including those of all encoders."""
 
     image_seq_length: NotNegative
     """Tokens per sample of an encoder that modality_seq_lengths leaves out."""
@@ -47,13 +48,13 @@ class DataConfig(ConfigModel):
     """Ordinary token ids are [0, vocab_size)."""
 
     image_special_token_id: NotNegative
-    """The id that holds the place of a token of the first encoder."""
+    """The placeholder token id of the first encoder."""
 
     dataset_size: Positive = 2048
     """Samples in the data set."""
 
     num_workers: NotNegative = 0
-    """Loader processes per loading rank; 0 loads in the rank itself."""
+    """Loader processes per rank that loads data. 0: the rank loads in its own process."""
 
     prefetch_factor: Positive = 2
     """Batches that a loader process keeps ready."""
@@ -66,7 +67,7 @@ class DataConfig(ConfigModel):
     """Encoder -> most tokens per sample of its output."""
 
     modality_presence: dict[Name, ModalityPresence] = Field(default_factory=dict)
-    """Encoder -> where its inputs occur; left out: everywhere."""
+    """Encoder -> which samples have its inputs. Absent: all samples."""
 
     def modality_seq_length(self, encoder: str) -> int:
         """Return the most tokens per sample of an encoder's output."""

@@ -20,7 +20,7 @@ from mimokit.config.runtime import DeploymentMode, RuntimeConfig
 
 
 class ExperimentConfig(ConfigModel):
-    """Everything that one run is made of; unpacks as `model, data, runtime = config`."""
+    """One experiment. Unpacks as `model, data, runtime = config`."""
 
     model: MimoParallelismConfig
     """Modules, ranks and networks."""
@@ -32,15 +32,15 @@ class ExperimentConfig(ConfigModel):
     """Steps, metrics and optimizer."""
 
     name: str = "experiment"
-    """What the run is called; from a file: its name without the ending."""
+    """Name of the run. From a file: its name without the suffix."""
 
     prediction: PredictionConfig | None = None
-    """What a prediction supposes, or None where the file does not say."""
+    """What a prediction assumes. None: the defaults."""
 
     def finalize(self, world_size: int | None = None) -> Self:
         """Check everything and work out missing data_parallel sizes, as the model's own does.
 
-        It knows the schedule, which decides whether a module on shared ranks may have a pipeline.
+        It reads the schedule, which decides whether a module on shared ranks may have a pipeline.
 
         Args:
             world_size: ranks of the world, or None for as many as the modules need.
@@ -87,9 +87,9 @@ class ExperimentConfig(ConfigModel):
         return {key: sections[key] for key in keys if key in sections}
 
     def to_yaml(self) -> str:
-        """Return a YAML text that loads to an equal config wherever it is put.
+        """Return a YAML text that loads to an equal config in any folder.
 
-        It inherits from nothing (`extends: null`), also beside a `baseline.yaml`.
+        It inherits from nothing (`extends: null`), even next to a `baseline.yaml`.
         """
         writer = YAML(typ="safe", pure=True)
         writer.default_flow_style = False

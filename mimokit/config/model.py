@@ -19,33 +19,33 @@ class MimoParallelismConfig(ConfigModel):
     """The modules of a model, their parallel sizes and their networks."""
 
     llm_module_name: Name
-    """The module that all others feed."""
+    """The module that the encoders feed."""
 
     deployment_mode: DeploymentMode
-    """Homogeneous (same sizes, same ranks), colocated (own sizes, same ranks) or heterogeneous
-    (own sizes, own ranks)."""
+    """homogeneous (same sizes, same ranks), colocated (separate sizes, same ranks) or
+    heterogeneous (separate sizes, separate ranks)."""
 
     module_parallelisms: Annotated[dict[Name, ModuleParallelismConfig], Field(min_length=1)]
     """Module -> its parallel sizes; the language module is one of them."""
 
     special_token_ids: dict[Name, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    """Encoder -> the token id that holds the place of its output."""
+    """Encoder -> the placeholder token id that its output replaces."""
 
     module_architectures: dict[Name, ModuleArchitecture] = Field(default_factory=dict)
-    """Module -> its network; may be empty where only ranks matter."""
+    """Module -> its network. May be empty if only ranks are planned."""
 
     encoder_module_name: Name | None = None
-    """The first encoder, for code that knows one only; may be left out."""
+    """The first encoder, for code that supports only one."""
 
     topology: dict[Name, list[Name]] | None = None
     """Module -> the modules that it feeds; None: every encoder feeds the language module. Other
     graphs need heterogeneous mode."""
 
     allow_rank_gaps: bool = False
-    """In heterogeneous mode, warn of ranks without a module, don't refuse."""
+    """In heterogeneous mode, warn about ranks without a module instead of rejecting them."""
 
     def finalize(self, world_size: int | None = None) -> Self:
-        """Work out missing data_parallel sizes and check everything.
+        """Compute missing data_parallel sizes and check everything.
 
         Args:
             world_size: ranks of the world, or None for as many as the modules need.

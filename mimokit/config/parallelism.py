@@ -10,16 +10,16 @@ from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
 
 LARGEST_WORLD = 2**20
-"""Ranks. A size above it is taken for a slip: plans list ranks one by one."""
+"""Ranks. A larger size is rejected as a mistake: plans list ranks one by one."""
 
 ParallelSize = Annotated[int, Field(ge=1, le=LARGEST_WORLD)]
 
 
 class ModuleParallelismConfig(ConfigModel):
-    """How many ranks one module takes, in which dimensions, and where they begin.
+    """The parallel sizes of one module and its first rank.
 
     From virtual_pipeline_model_parallel_size on, fields have Megatron-Core's names. They are
-    planned and predicted, runs here do not have them yet, and None is not written to files.
+    planned and predicted; runs do not support them yet. None is not written to files.
     """
 
     tensor_parallel: ParallelSize = 1
@@ -32,11 +32,10 @@ class ModuleParallelismConfig(ConfigModel):
     """Ranks that share each sequence."""
 
     expert_parallel: ParallelSize = 1
-    """Ranks that share the experts. A second view of the same ranks: it takes no ranks of its
-    own."""
+    """Ranks that share the experts. It is a second view of the same ranks and adds none."""
 
     data_parallel: ParallelSize | None = None
-    """Replicas of the module. None: `MimoParallelismConfig.finalize` works it out."""
+    """Replicas of the module. None: `MimoParallelismConfig.finalize` computes it."""
 
     rank_offset: Annotated[int, Field(ge=0, le=LARGEST_WORLD)] = 0
     """The first rank of the module in the world."""
@@ -45,28 +44,28 @@ class ModuleParallelismConfig(ConfigModel):
     """Chunks of layers per stage, interleaved. None: 1."""
 
     recompute_granularity: Literal["selective", "full"] | None = None
-    """Selective: the attention core is computed again in the backward pass; full: whole layers,
-    one by one. None: nothing is."""
+    """selective: the backward pass recomputes the attention core. full: it recomputes whole
+    layers, one by one. None: no recomputation."""
 
     num_distributed_optimizer_instances: ParallelSize | None = None
     """Replicas of the shards of the distributed optimizer. None: 1."""
 
     sequence_parallel: bool | None = None
-    """What tensor parallelism leaves whole is cut along the sequence. None: in predictions yes,
-    in runs here no."""
+    """Activations that tensor parallelism does not shard are sharded along the sequence. None:
+    yes in predictions, no in runs."""
 
     use_distributed_optimizer: bool | None = None
-    """Optimizer state is cut over data and context ranks. None: in predictions yes, in runs
-    here no."""
+    """Optimizer state is sharded over data and context ranks. None: yes in predictions, no in
+    runs."""
 
     use_megatron_fsdp: bool | None = None
-    """Weights and gradients are cut as well. None: no."""
+    """Weights and gradients are sharded as well. None: no."""
 
     account_for_embedding_in_pipeline_split: bool | None = None
-    """The embedding counts as a layer where layers are dealt to stages. None: no."""
+    """The embedding counts as a layer when layers are assigned to stages. None: no."""
 
     account_for_loss_in_pipeline_split: bool | None = None
-    """The loss likewise; both or none."""
+    """The loss counts as a layer likewise. Set both or neither."""
 
     @property
     def chunks(self) -> int:

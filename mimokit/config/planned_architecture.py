@@ -1,4 +1,4 @@
-"""What a network can be planned and predicted with beyond what mimokit trains."""
+"""Fields of a network that can be planned and predicted, but not trained yet."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ProjectorArchitecture(ConfigModel):
     """The matrices between an encoder and the language model."""
 
     hidden_sizes: list[Positive] | None = None
-    """Widths between the first matrix and the last; [] for a single matrix. None: one, as wide
-    as the language model's feed-forward layer."""
+    """Widths between the first matrix and the last; [] for a single matrix. None: one width,
+    that of the language model's feed-forward layer."""
 
     add_bias_linear: bool | None = None
     """Every matrix has a bias. None: yes."""
@@ -30,20 +30,20 @@ class ProjectorArchitecture(ConfigModel):
     """Width of that norm. None: the encoder's hidden_size."""
 
     deepstack_copies: Positive | None = None
-    """Equal projectors of layers further down (Qwen3-VL)."""
+    """Equal projectors of earlier layers (Qwen3-VL)."""
 
     deepstack_normalization: Normalization | None = None
     """The norm in front of such a copy, or None."""
 
     deepstack_norm_size: Positive | None = None
-    """Width of that norm. None: of what goes into the projector."""
+    """Width of that norm. None: the width of the projector's input."""
 
 
 class PlannedArchitecture(ConfigModel):
-    """Fields of a network that memory and time depend on, and that runs here do not have yet.
+    """Fields of a network that memory and time depend on, and that runs do not support yet.
 
-    Named as Megatron-Core's `TransformerConfig`, `MLATransformerConfig` and arguments name them,
-    save where they have no such field. None is what mimokit trains, and is not written to files.
+    Names are those of Megatron-Core's `TransformerConfig`, `MLATransformerConfig` and arguments,
+    except for fields that they lack. None is what mimokit trains, and is not written to files.
     """
 
     num_query_groups: Positive | None = None
@@ -59,31 +59,31 @@ class PlannedArchitecture(ConfigModel):
     """None: LayerNorm."""
 
     add_bias_linear: bool | None = None
-    """Matrices have biases. None: yes."""
+    """Matrices have a bias. None: yes."""
 
     add_qkv_bias: bool | None = None
     """Query, key and value have biases. None: as add_bias_linear."""
 
     add_key_bias: bool | None = None
-    """The key has one where query and value have; Whisper's has not. None: yes."""
+    """The key has a bias if query and value have one (not in Whisper). None: yes."""
 
     add_attention_output_bias: bool | None = None
-    """The output of attention has one. None: as add_bias_linear."""
+    """The output projection of attention has a bias. None: as add_bias_linear."""
 
     qk_layernorm: bool | None = None
     """An RMSNorm over each head of query and key. None: no."""
 
     window_size: Positive | None = None
-    """Tokens that most layers attend to at once. None: all."""
+    """Attention window of most layers, in tokens. None: no window."""
 
     full_attention_layers: NotNegative | None = None
-    """Layers without a window where there is one. None: 0."""
+    """Layers without a window if window_size is set. None: 0."""
 
     multi_latent_attention: bool | None = None
-    """Latent attention (DeepSeek-V2); it has the five widths below."""
+    """Multi-latent attention (DeepSeek-V2), with the five widths below. None: no."""
 
     q_lora_rank: Positive | None = None
-    """Width of the compressed query. None: it is not compressed."""
+    """Width of the compressed query. None: not compressed."""
 
     kv_lora_rank: Positive | None = None
     """Width of the compressed key and value."""
@@ -98,52 +98,52 @@ class PlannedArchitecture(ConfigModel):
     """Dimensions of a head's value."""
 
     num_moe_experts: Positive | None = None
-    """Routed experts of a layer, in place of its feed-forward layer. None: none."""
+    """Routed experts of a layer, which replace its feed-forward layer. None: no experts."""
 
     moe_router_topk: Positive | None = None
-    """Experts that a token visits. None: 2."""
+    """Experts per token. None: 2."""
 
     moe_ffn_hidden_size: Positive | None = None
     """Width inside an expert. None: ffn_hidden_size."""
 
     moe_shared_expert_intermediate_size: Positive | None = None
-    """Width inside the shared experts together. None: none."""
+    """Width of all shared experts together. None: no shared experts."""
 
     first_k_dense_replace: NotNegative | None = None
-    """First layers that keep a feed-forward layer (Hugging Face's name for a moe_layer_freq of
-    zeros, then ones). None: 0."""
+    """First layers without experts (Hugging Face's name for a moe_layer_freq of zeros, then
+    ones). None: 0."""
 
     moe_router_enable_expert_bias: bool | None = None
     """The router has one bias per expert. None: no."""
 
     moe_shared_expert_gate: bool | None = None
-    """The shared experts have a gate of their own. None: no."""
+    """The shared experts have a separate gate. None: no."""
 
     mtp_num_layers: NotNegative | None = None
-    """Extra layers that predict tokens further on. None: 0."""
+    """Layers of multi-token prediction. None: 0."""
 
     position_embedding_type: Literal["rope", "learned_absolute"] | None = None
-    """Rotary, or a table of learned vectors. None: rotary in the language model, learned in
+    """rope, or a table of learned vectors. None: rope in the language model, learned in
     encoders."""
 
     max_position_embeddings: Positive | None = None
-    """Vectors of a learned table. None: one per position."""
+    """Rows of the learned table. None: one per position."""
 
     make_vocab_size_divisible_by: Positive | None = None
     """The vocabulary is padded to a multiple of this times tensor_parallel. None:
-    tensor_parallel divides it; predictions pad as with 128."""
+    tensor_parallel must divide it in runs; predictions pad with 128."""
 
     temporal_patch_size: Positive | None = None
-    """Frames of a video that one patch spans. None: 1."""
+    """Video frames per patch. None: 1."""
 
     patch_bias: bool | None = None
     """The patch embedding has a bias. None: yes."""
 
     outer_norms: NotNegative | None = None
-    """Norms before and after the layers of an encoder. None: 1."""
+    """Norms of an encoder outside its layers, before and after. None: 1."""
 
     pooling_head: bool | None = None
-    """SigLIP's head, one attention layer and one feed-forward layer. None: no."""
+    """SigLIP's pooling head: one attention layer and one feed-forward layer. None: no."""
 
     projector: ProjectorArchitecture | None = None
-    """Between this encoder and the language model. None: two matrices with biases."""
+    """The projector from this encoder to the language model. None: two matrices with biases."""

@@ -1,4 +1,4 @@
-"""What a prediction supposes beside model, layout and samples."""
+"""What a prediction assumes in addition to model, layout and samples."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class PredictedInput(ConfigModel):
     """Patches of one image, or positions of one window of audio."""
 
     count: PositiveFloat | None = None
-    """Images or windows per sample. None: as many as fill the tokens of the data section."""
+    """Images or windows per sample. None: the number that fills the tokens of the data section."""
 
     imbalance: Annotated[float, Field(ge=1)] | None = None
-    """Work of the fullest rank over that of the average rank. None: 1, which is even."""
+    """Work of the most loaded rank divided by that of the average rank. None: 1."""
 
 
 class PredictionConfig(ConfigModel):
-    """What predictions and searches take from a file; a run looks at none of it."""
+    """What predictions and searches read from a file. Runs ignore it."""
 
     gpu: Annotated[str, Field(min_length=1)] | None = None
     """A GPU by name, or a hardware file. None: h100."""
@@ -37,4 +37,4 @@ class PredictionConfig(ConfigModel):
     """The training stack. None: megatron-bridge."""
 
     inputs: dict[Name, PredictedInput] | None = None
-    """Encoder -> what it sees; left out: images and windows of full size."""
+    """Encoder -> what it sees. Absent: images and windows of full size."""

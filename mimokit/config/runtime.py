@@ -13,7 +13,7 @@ DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
 
 THREE_PHASE: PipelineSchedule = "three_phase"
 """Encoders forward over all micro-batches of a step, the language model's pipeline, encoders
-backward (arXiv 2605.27678; Megatron-LM's pull request 4784): it is planned, not run yet."""
+backward (arXiv 2605.27678; Megatron-LM's pull request 4784). It can be planned, but not run yet."""
 
 MODE_OF_SCHEDULE: dict[PipelineSchedule, DeploymentMode] = {
     "homogeneous": "homogeneous",
@@ -26,7 +26,7 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
     "colocated": "colocated",
     "heterogeneous": "1f1b",
 }
-"""The one that a mode has where nobody says another."""
+"""Default schedule of each deployment mode."""
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -39,7 +39,7 @@ class RuntimeConfig(ConfigModel):
     """Optimizer steps."""
 
     warmup_iterations: NotNegative = 0
-    """First steps that averages leave out."""
+    """First steps, which averages exclude."""
 
     log_interval: Positive = 1
     """Steps between two log lines."""
@@ -48,8 +48,8 @@ class RuntimeConfig(ConfigModel):
     """Time the phases and write metrics."""
 
     pipeline_schedule: PipelineSchedule | None = None
-    """None: the one of the model's deployment mode. In colocated mode `three_phase` lets the
-    language model have a pipeline, which `colocated` does not."""
+    """None: the schedule of the deployment mode. In colocated mode `three_phase` allows pipeline
+    parallelism in the language model, `colocated` does not."""
 
     enable_profiling: bool = False
     """Profile the steps [profile_start_step, profile_end_step)."""
@@ -60,19 +60,19 @@ class RuntimeConfig(ConfigModel):
     profile_start_step: NotNegative = 3
     profile_end_step: NotNegative = 8
     metrics_output_dir: str | None = None
-    """Folder for the metrics, or None for no files."""
+    """Folder for the metrics. None: no files."""
 
     tensorboard_dir: str | None = None
-    """Folder for TensorBoard files, or None for none."""
+    """Folder for TensorBoard files. None: no files."""
 
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Of AdamW."""
 
     learning_rate_warmup: NotNegative = 0
-    """First steps, over which the learning rate rises to its value."""
+    """First steps, over which the learning rate rises linearly to its value."""
 
     learning_rate_decay: NotNegative = 0
-    """Last steps, over which it falls towards 0."""
+    """Last steps, over which the learning rate falls linearly towards 0."""
 
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Of AdamW."""
@@ -81,11 +81,11 @@ class RuntimeConfig(ConfigModel):
     """Of AdamW."""
 
     clip_grad: Annotated[float, Field(ge=0)] = 1.0
-    """Largest global gradient norm; 0 clips nothing."""
+    """Largest global gradient norm. 0: no clipping."""
 
     seed: NotNegative = 1234
     """Of weights and data."""
 
     precision: Name | None = None
-    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: predictions take bf16, runs here
-    fp32, the only one that they have yet."""
+    """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions; fp32 in runs,
+    the only one they support yet."""
