@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lab bench clean
+.PHONY: setup demo test lab bench clean docs
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -27,6 +27,9 @@ test: $(READY)
 
 lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir notebooks
+
+docs: $(READY)
+	$(BIN)/python -m mimokit.config.reference > docs/config.md
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks

@@ -46,8 +46,8 @@ class TrainedArchitecture(ConfigModel):
     """Channels of an image."""
 
     merge_size: Positive = 1
-    """Merge_size x merge_size patches, or merge_size positions of a recording, become one token
-    before the projector."""
+    """Patches per token: merge_size x merge_size patches, or merge_size positions of a
+    recording, become one token before the projector."""
 
     class_token: bool = False
     """A learned position before the patches (CLIP, DINO). It takes part in attention and is

@@ -58,7 +58,11 @@ class RuntimeConfig(ConfigModel):
     """With torch's own profiler."""
 
     profile_start_step: NotNegative = 3
+    """First step that is profiled, counted from 0."""
+
     profile_end_step: NotNegative = 8
+    """First step after the profiled ones."""
+
     metrics_output_dir: str | None = None
     """Folder for the metrics. None: no files."""
 
