@@ -13,20 +13,20 @@ from tests.layouts import digits_config
 def _counts(config, layout):
     """Build the modules of a config as training does; return module -> parameters."""
     from mimokit.engine.models.language import language_model_spec
-    from mimokit.engine.models.modality import encoder_submodule_spec
     from mimokit.engine.models.provider import MimoModelProvider
+    from mimokit.engine.models.specs import encoder_submodule_spec
 
     model = config.model
     name = model.llm_module_name
     language = model.get_architecture(name)
     encoders = {
         encoder: encoder_submodule_spec(
-            model.get_architecture(encoder), language, model.get_parallelism(encoder)
+            model.get_architecture(encoder), language, layout.modules[encoder]
         )
         for encoder in model.encoder_module_names
     }
     provider = MimoModelProvider(
-        language_model_spec(language, model.get_parallelism(name)),
+        language_model_spec(language, layout.modules[name]),
         encoders,
         model.special_token_ids,
         model,

@@ -41,12 +41,12 @@ def _encode(plan, config, patches, grid, plain):
     """Return the rows of images, or (plain) those of an encoder that takes one size."""
     import torch
 
-    from mimokit.engine.colocated.model import vision_language_provider
+    from mimokit.engine.models.specs import multimodal_provider
 
     if plain is not None:
         network = config.model.get_architecture("qwen").model_copy(update={"any_image_size": False})
         config.model.module_architectures["qwen"] = network
-    model = vision_language_provider(config.model, 7).provide(plan, wrap=False).model
+    model = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False).model
     (encoder,) = model.modality_submodules["qwen"].encoders.values()
     with torch.no_grad():
         if plain is not None:

@@ -37,10 +37,9 @@ def _rows(plan, config, module, inputs):
     import torch.distributed as dist
 
     from mimokit.engine.megatron import ensure_memory_buffer
-    from mimokit.engine.models.modality import encoder_submodule_spec
     from mimokit.engine.models.provider import inject_process_groups
     from mimokit.engine.models.rng import module_seed, random_state_of, seed_modules
-    from mimokit.engine.models.transformer import StagePart
+    from mimokit.engine.models.specs import encoder_submodule_spec
     from mimokit.engine.parallel.grids import create_grids
 
     ensure_memory_buffer()
@@ -54,9 +53,8 @@ def _rows(plan, config, module, inputs):
     spec = encoder_submodule_spec(
         config.model.get_architecture(module),
         config.model.get_architecture(config.model.llm_module_name),
-        config.model.get_parallelism(module),
+        plan.modules[module],
         module_seed(SEED, module),
-        StagePart(first=place == 0, last=place == stages - 1),
     )
     submodule = spec.module.from_spec(inject_process_groups(spec, own))
     (encoder,) = submodule.encoders.values()

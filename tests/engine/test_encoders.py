@@ -19,9 +19,9 @@ def _on_one_rank(cluster, function, *arguments):
 
 
 def _encoder(plan, config, module):
-    from mimokit.engine.colocated.model import vision_language_provider
+    from mimokit.engine.models.specs import multimodal_provider
 
-    provided = vision_language_provider(config.model, 7).provide(plan, wrap=False)
+    provided = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False)
     (encoder,) = provided.model.modality_submodules[module].encoders.values()
     return encoder.eval()
 
@@ -118,9 +118,9 @@ def test_images_that_do_not_fit_are_refused(cluster, size, tokens, sentence):
 
 
 def _count(plan, config):
-    from mimokit.engine.colocated.model import vision_language_provider
+    from mimokit.engine.models.specs import multimodal_provider
 
-    model = vision_language_provider(config.model, 7).provide(plan, wrap=False).model
+    model = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False).model
     modules = {**model.modality_submodules, LANGUAGE: model.language_model}
     return {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
 

@@ -9,6 +9,7 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.engine.models.rng import CpuRngTracker, module_seed
 from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
 
 
 def _groups(plan):
@@ -74,15 +75,64 @@ def test_one_seed_gives_one_model_at_any_size(cluster):
 
 
 def _provide_for(plan, config):
-    from mimokit.engine.colocated.model import vision_language_provider
+    from mimokit.engine.models.specs import multimodal_provider
 
-    vision_language_provider(config.model, 1).provide(plan)
+    multimodal_provider(config.model, plan, 1).provide(plan)
 
 
 def test_a_plan_for_another_world_is_refused(cluster):
     config = digits_config((1, 4), (2, 2))
     with pytest.raises(RankError, match="plan is for 4 ranks but the world has 2"):
         cluster.run(_provide_for, mimokit.plan(config), config, world_size=2)
+
+
+def _parts(plan, config):
+    """Return what `provide` gives this rank: its modules, layers, first and last stage."""
+    from mimokit.engine.models.specs import multimodal_provider
+    from mimokit.engine.parallel.gradients import get_module_to_grid_tuple
+
+    provided = multimodal_provider(config.model, plan, 1).provide(plan)
+    if provided.model is None:
+        return None, list(provided.module_to_grid_map), []
+    found = {}
+    for name, wrapped in provided.model.parts():
+        module = wrapped.module
+        if name == "images":
+            (encoder,) = module.encoders.values()
+            first, last = encoder.part.first, bool(module.input_projections)
+            found[name] = (len(encoder.decoder.layers), first, last)
+        else:
+            found[name] = (len(module.decoder.layers), module.pre_process, module.post_process)
+    pairs = get_module_to_grid_tuple(provided.model, provided.module_to_grid_map)
+    assert [module for module, _ in pairs] == [module for _, module in provided.model.parts()]
+    return found, list(provided.module_to_grid_map), list(provided.pg_collections)
+
+
+def test_separate_ranks_are_given_their_module_and_stage(cluster):
+    config = apart_config((1, 2, 1), (1, 2, 1))
+    ranks = cluster.run(_parts, mimokit.plan(config), config, world_size=4)
+    assert [modules for modules, _, _ in ranks] == [
+        {"images": (2, True, False)},
+        {"images": (2, False, True)},
+        {"language_module": (2, True, False)},
+        {"language_module": (2, False, True)},
+    ]
+    assert [own for _, _, own in ranks] == [["images"]] * 2 + [["language_module"]] * 2
+    assert {tuple(grids) for _, grids, _ in ranks} == {("images", "language_module")}
+
+
+def test_a_rank_of_no_module_is_given_none(cluster):
+    config = apart_config((1, 1, 1), (1, 1, 1))
+    config.model.allow_rank_gaps = True
+    config.model.get_parallelism("language_module").rank_offset = 2
+    with pytest.warns(UserWarning, match="rank 1 has no module"):
+        plan = mimokit.plan(config)
+    ranks = cluster.run(_parts, plan, config, world_size=3)
+    assert [modules and list(modules) for modules, _, _ in ranks] == [
+        ["images"],
+        None,
+        ["language_module"],
+    ]
 
 
 def test_modules_draw_from_states_of_their_own():

@@ -75,9 +75,9 @@ def test_the_plan_counts_its_parameters(cluster):
 
 
 def _count(plan, config):
-    from mimokit.engine.colocated.model import vision_language_provider
+    from mimokit.engine.models.specs import multimodal_provider
 
-    model = vision_language_provider(config.model, 7).provide(plan, wrap=False).model
+    model = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False).model
     return sum(p.numel() for p in model.modality_submodules["words"].parameters())
 
 

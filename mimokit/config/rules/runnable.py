@@ -55,9 +55,10 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     Raises:
         ConfigError: a module has a context or expert parallel size above 1, a pipeline in a mode
             other than heterogeneous, a graph of modules other than encoders that feed the language
-            module and text decoders that it feeds, a field of `ModuleParallelismConfig` or
-            `PlannedArchitecture` that runs do not have yet, a schedule of three phases, a precision
-            other than fp32, or more micro-batches or edges than a message tag holds.
+            module and text decoders that it feeds, ranks without a module, a field of
+            `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
+            of three phases, a precision other than fp32, or more micro-batches or edges than a
+            message tag holds.
     """
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
@@ -79,6 +80,15 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
         yield from _planned_sizes(name, module)
     for name, network in model.module_architectures.items():
         yield from _planned_network(name, network)
+    if model.allow_rank_gaps:
+        yield Problem(
+            "model",
+            "allow_rank_gaps",
+            True,
+            "Section 'model': allow_rank_gaps is true, which can be planned but not run yet; set "
+            "it to false and give every rank a module.",
+            {"path": "model.allow_rank_gaps", "value": False},
+        )
 
 
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:

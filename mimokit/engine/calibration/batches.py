@@ -10,9 +10,10 @@ from mimokit.config import (
     ExperimentConfig,
     MimoParallelismConfig,
     ModuleArchitecture,
+    ModuleParallelismConfig,
     RuntimeConfig,
 )
-from mimokit.engine.calibration.single_rank import ALONE, IMAGE_TOKEN, IMAGES, LANGUAGE, SEED
+from mimokit.engine.calibration.single_rank import IMAGE_TOKEN, IMAGES, LANGUAGE, SEED
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.digits import DigitCollate, DigitStrips
 from mimokit.engine.data.iterators import iterate_shared_batches
@@ -36,7 +37,10 @@ def batches_of(
         model=MimoParallelismConfig(
             llm_module_name=LANGUAGE,
             deployment_mode="homogeneous",
-            module_parallelisms={IMAGES: ALONE, LANGUAGE: ALONE},
+            module_parallelisms={
+                IMAGES: ModuleParallelismConfig(data_parallel=1),
+                LANGUAGE: ModuleParallelismConfig(data_parallel=1),
+            },
             special_token_ids={IMAGES: IMAGE_TOKEN},
             module_architectures={IMAGES: images, LANGUAGE: language},
         ),

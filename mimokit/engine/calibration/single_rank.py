@@ -17,15 +17,16 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.language import language_model_spec
-from mimokit.engine.models.modality import encoder_kind, encoder_submodule_spec
 from mimokit.engine.models.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.models.rng import seed_modules
+from mimokit.engine.models.specs import encoder_kind, encoder_submodule_spec
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
+from mimokit.planning.rank_map import RankMap
 
 LANGUAGE, IMAGES = "language_module", "images"
 IMAGE_TOKEN = 16
-ALONE = ModuleParallelismConfig(data_parallel=1)
+ALONE = RankMap.of("alone", ModuleParallelismConfig(data_parallel=1))
 SEED = 1234
 
 _GROUP_NAMES = (

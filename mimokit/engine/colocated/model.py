@@ -10,10 +10,7 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
-from mimokit.engine.models.language import language_model_spec
-from mimokit.engine.models.modality import encoder_submodule_spec
-from mimokit.engine.models.provider import MimoModelProvider
-from mimokit.engine.models.rng import module_seed
+from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.planning.types import LayoutPlan
 
@@ -64,31 +61,6 @@ class ColocatedModel:
         return {name: modules[name] for name in self.plan.modules if name in modules}
 
 
-def vision_language_provider(model_config: MimoParallelismConfig, seed: int) -> MimoModelProvider:
-    """Return the provider of the language model and encoders that a config describes."""
-    language = model_config.llm_module_name
-    architecture = model_config.get_architecture(language)
-    return MimoModelProvider(
-        language_model_spec=language_model_spec(
-            architecture,
-            model_config.get_parallelism(language),
-            module_seed(seed, language),
-        ),
-        modality_submodules_spec={
-            name: encoder_submodule_spec(
-                model_config.get_architecture(name),
-                architecture,
-                model_config.get_parallelism(name),
-                module_seed(seed, name),
-            )
-            for name in model_config.encoder_module_names
-        },
-        special_token_ids=model_config.special_token_ids,
-        mimo_parallelism_config=model_config,
-        seed=seed,
-    )
-
-
 def build_colocated_model(
     model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
 ) -> ColocatedModel:
@@ -99,7 +71,7 @@ def build_colocated_model(
     """
     if plan.deployment_mode == "heterogeneous":
         raise ValueError("The plan is heterogeneous, not homogeneous or colocated.")
-    provided = vision_language_provider(model_config, seed).provide(plan)
+    provided = multimodal_provider(model_config, plan, seed).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     return ColocatedModel(

@@ -19,8 +19,8 @@ from mimokit.architecture.tokens import (
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
-from mimokit.engine.models.modality import encoder_kind
 from mimokit.engine.models.patches import GRID, cut_patches
+from mimokit.engine.models.specs import encoder_kind
 
 Presence = Callable[[str, int, int], bool]
 """(module, micro-batch, sample of the global micro-batch) -> whether there may be inputs."""

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     GPTModel,
     ModuleSpec,
     TransformerConfig,
     get_gpt_layer_local_spec,
 )
-from mimokit.engine.models.layer import seeded
-from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
+from mimokit.engine.models.transformer import WHOLE, StagePart, seeded, transformer_config
+from mimokit.planning.rank_map import RankMap
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]
@@ -71,26 +71,24 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
 def text_decoder_spec(
     architecture: ModuleArchitecture,
     language: ModuleArchitecture,
-    parallelism: ModuleParallelismConfig,
+    sizes: RankMap,
     initial_seed: int = 0,
-    part: StagePart = WHOLE,
 ) -> ModuleSpec:
-    """Return the spec of a decoder; the provider injects `pg_collection`.
+    """Return the spec of a decoder; the provider injects groups and stage.
 
     Args:
         architecture: of the decoder.
         language: of the language model, whose rows it takes.
-        parallelism: of the decoder.
+        sizes: parallel sizes of the decoder.
         initial_seed: see `SeededTransformerLayer`.
-        part: what of it a pipeline stage holds.
     """
     return ModuleSpec(
         module=TextDecoder,
         params={
-            "config": transformer_config(architecture, parallelism),
+            "config": transformer_config(architecture, sizes),
             "input_size": language.hidden_size,
             "initial_seed": initial_seed,
-            "part": part,
+            "part": WHOLE,
             "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
             "vocab_size": architecture.vocab_size,
             "max_sequence_length": architecture.seq_length,

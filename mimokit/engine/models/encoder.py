@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
     ColumnParallelLinear,
@@ -25,8 +25,8 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     get_gpt_layer_local_spec,
 )
-from mimokit.engine.models.layer import seeded
-from mimokit.engine.models.transformer import StagePart, transformer_config
+from mimokit.engine.models.transformer import WHOLE, StagePart, seeded, transformer_config
+from mimokit.planning.rank_map import RankMap
 
 
 class Encoder(MegatronModule):  # type: ignore[misc]
@@ -116,24 +116,18 @@ def encoder_layer_spec(initial_seed: int, mask_type: AttnMaskType) -> ModuleSpec
     return seeded(spec, initial_seed)
 
 
-def projector_spec(
-    features: int,
-    language: ModuleArchitecture,
-    parallelism: ModuleParallelismConfig,
-) -> ModuleSpec:
+def projector_spec(features: int, language: ModuleArchitecture, sizes: RankMap) -> ModuleSpec:
     """Return a projector with the parallelism of the encoder that ends in the language width.
 
     Args:
         features: width of the encoder's output.
         language: of the language model.
-        parallelism: of the encoder.
+        sizes: parallel sizes of the encoder.
     """
     return ModuleSpec(
         module=MultimodalProjector,
         params={
-            "config": transformer_config(
-                language, parallelism.model_copy(update={"pipeline_parallel": 1})
-            ),
+            "config": transformer_config(language, replace(sizes, pipeline_parallel=1)),
             "submodules": MLPSubmodules(
                 linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
             ),
@@ -173,25 +167,26 @@ class EncoderKind:
         self,
         architecture: ModuleArchitecture,
         language: ModuleArchitecture,
-        parallelism: ModuleParallelismConfig,
+        sizes: RankMap,
         initial_seed: int,
-        part: StagePart,
     ) -> ModuleSpec:
         """Return the spec of encoder and projector; see `encoder_submodule_spec`."""
         encoder = ModuleSpec(
             module=self.encoder,
             params={
-                "config": transformer_config(architecture, parallelism),
+                "config": transformer_config(architecture, sizes),
                 "layer_spec": encoder_layer_spec(initial_seed, self.mask_type),
-                "part": part,
+                "part": WHOLE,
                 "pg_collection": None,
                 **self.parameters(architecture),
             },
         )
         features = architecture.hidden_size * self.merged(architecture)
-        projectors = [projector_spec(features, language, parallelism)] if part.last else []
         return ModuleSpec(
             module=self.submodules,
             params={},
-            submodules={"encoders": {self.name: encoder}, "input_projections": projectors},
+            submodules={
+                "encoders": {self.name: encoder},
+                "input_projections": [projector_spec(features, language, sizes)],
+            },
         )

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import GPTModel, ModuleSpec, get_gpt_layer_local_spec
-from mimokit.engine.models.layer import seeded
-from mimokit.engine.models.transformer import WHOLE, StagePart, transformer_config
+from mimokit.engine.models.transformer import seeded, transformer_config
+from mimokit.planning.rank_map import RankMap
 
 
 class TiedGPTModel(GPTModel):  # type: ignore[misc]
     """Megatron's `GPTModel` whose tied embeddings need no CUDA to be copied between stages.
 
     With tied embeddings the first and the last pipeline stage hold the same matrix. They start
-    equal here, and stay equal as long as `sum_tied_gradients` is called before every optimizer
+    equal here, and stay equal as long as `sync_tied_embeddings` is called before every optimizer
     step. The last stage's copy carries the mark `shared`: it counts in no norm.
     """
 
@@ -43,7 +43,7 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
         weight: torch.nn.Parameter = self.shared_embedding_or_output_weight()
         return weight
 
-    def sum_tied_gradients(self) -> None:
+    def sync_tied_embeddings(self) -> None:
         """Add the gradients of embedding and output layer where two stages hold the matrix.
 
         Collective over first and last stage of a pipeline, after the reduction over replicas
@@ -71,12 +71,9 @@ def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
 
 
 def language_model_spec(
-    architecture: ModuleArchitecture,
-    parallelism: ModuleParallelismConfig,
-    initial_seed: int = 0,
-    part: StagePart = WHOLE,
+    architecture: ModuleArchitecture, sizes: RankMap, initial_seed: int = 0
 ) -> ModuleSpec:
-    """Return the spec of a decoder-only language model; the provider injects `pg_collection`.
+    """Return the spec of a decoder-only language model; the provider injects groups and stage.
 
     Positions are rotary, so that they hold for image tokens as well: `MimoModel` adds learned
     position embeddings to text tokens only. Positions of three axes have to be given to the model.
@@ -84,14 +81,14 @@ def language_model_spec(
     return ModuleSpec(
         module=TiedGPTModel,
         params={
-            "config": transformer_config(architecture, parallelism),
+            "config": transformer_config(architecture, sizes),
             "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
             "vocab_size": architecture.vocab_size,
             "max_sequence_length": architecture.seq_length,
             "position_embedding_type": "mrope" if architecture.mrope_section else "rope",
             "share_embeddings_and_output_weights": architecture.tied_embeddings,
-            "pre_process": part.first,
-            "post_process": part.last,
+            "pre_process": True,
+            "post_process": True,
             "pg_collection": None,
         },
     )

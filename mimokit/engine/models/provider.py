@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from mimokit.engine.megatron import (
     ensure_memory_buffer,
 )
 from mimokit.engine.models.rng import module_seed, seed_modules
+from mimokit.engine.models.transformer import StagePart
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.planning.types import LayoutPlan
@@ -29,16 +30,18 @@ from mimokit.planning.types import LayoutPlan
 
 @dataclass(frozen=True)
 class MimoModelProviderResult:
-    """What a rank holds.
+    """The modules of a rank, and its groups.
 
     Attributes:
-        model: Megatron's `MimoModel`, None on a rank that takes part in no module.
+        model: Megatron's `MimoModel` with the modules that this rank takes part in, each cut to
+            its pipeline stage; None on a rank that takes part in no module. Where modules have
+            separate ranks, `language_model` is None on the ranks of the others.
         module_to_grid_map: the grid of every module.
         topology: module -> the modules it feeds.
         pg_collections: the process groups of the modules this rank takes part in.
     """
 
-    model: MimoModel | None
+    model: SeededMimoModel | None
     module_to_grid_map: dict[str, HyperCommGrid]
     topology: dict[str, list[str]]
     pg_collections: dict[str, ProcessGroupCollection]
@@ -53,7 +56,8 @@ class MimoModelProvider:
         modality_submodules_spec: modality -> spec; every key is a module of the layout.
         special_token_ids: modality -> the token id that its embeddings replace.
         mimo_parallelism_config: the finalized layout; what it calls frozen is not trained.
-        seed: every module starts from a seed of its own made from this and its name.
+        seed: every module starts from a separate seed, made from this one and its name.
+        decoder_specs: module behind the language model -> spec.
     """
 
     language_model_spec: ModuleSpec
@@ -61,6 +65,7 @@ class MimoModelProvider:
     special_token_ids: Mapping[str, int]
     mimo_parallelism_config: MimoParallelismConfig
     seed: int = 1234
+    decoder_specs: Mapping[str, ModuleSpec] = field(default_factory=dict)
 
     def provide(self, plan: LayoutPlan, wrap: bool = True) -> MimoModelProviderResult:
         """Create grids and groups, inject them, build the modules and wrap them. Collective.
@@ -70,7 +75,8 @@ class MimoModelProvider:
             wrap: wrap every module with Megatron's data parallel.
 
         Raises:
-            ValueError: if a modality is no module of the layout, or the world has another size.
+            ValueError: if a spec is for a module that the layout does not have, or the world has
+                another size.
         """
         self._check(plan)
         ensure_memory_buffer()
@@ -87,64 +93,95 @@ class MimoModelProvider:
         return MimoModelProviderResult(model, grids, topology, groups)
 
     def _check(self, plan: LayoutPlan) -> None:
-        for name in self.modality_submodules_spec:
+        for name in (*self.modality_submodules_spec, *self.decoder_specs):
             if name not in plan.modules:
                 known = ", ".join(plan.modules)
-                raise ValueError(
-                    f"The modality {name!r} is no module of the layout (modules are {known})."
-                )
+                raise ValueError(f"There is a spec for {name!r}, but the layout has only {known}.")
         if dist.get_world_size() != plan.world_size:
             raise ValueError(
                 f"The plan is for {plan.world_size} ranks but the world has "
                 f"{dist.get_world_size()}; form a world of {plan.world_size} ranks."
             )
 
-    def _build(self, groups: Mapping[str, ProcessGroupCollection]) -> MimoModel:
+    def _build(self, groups: Mapping[str, ProcessGroupCollection]) -> SeededMimoModel:
+        """Build the modules for which this rank has groups."""
         language = self.mimo_parallelism_config.llm_module_name
-        language_spec = inject_process_groups(self.language_model_spec, groups[language])
-        modality_specs = {
-            name: inject_process_groups(spec, groups[name])
-            for name, spec in self.modality_submodules_spec.items()
-        }
+        language_spec = self.language_model_spec
+        if language in groups:
+            language_spec = inject_process_groups(language_spec, groups[language])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
+            warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
             return SeededMimoModel(
                 MimoModelConfig(
                     language_model_spec=language_spec,
-                    modality_submodules_spec=modality_specs,
+                    modality_submodules_spec=_of_rank(self.modality_submodules_spec, groups),
                     special_token_ids=dict(self.special_token_ids),
                 ),
                 language_module_name=language,
                 seed=self.seed,
+                has_language_model=language in groups,
+                decoder_specs=_of_rank(self.decoder_specs, groups),
             )
 
-    def _freeze(self, model: MimoModel) -> None:
-        language = self.mimo_parallelism_config.llm_module_name
-        for name, module in (*model.modality_submodules.items(), (language, model.language_model)):
+    def _freeze(self, model: SeededMimoModel) -> None:
+        for name, module in model.parts():
             module.requires_grad_(not self.mimo_parallelism_config.is_frozen(name))
 
-    def _wrap(self, model: MimoModel, groups: Mapping[str, ProcessGroupCollection]) -> None:
-        language = self.mimo_parallelism_config.llm_module_name
-        model.language_model = wrap_data_parallel(
-            model.language_model, model.language_model.config, groups[language]
-        )
-        for name, submodule in model.modality_submodules.items():
-            encoder = next(iter(submodule.encoders.values()))
-            model.modality_submodules[name] = wrap_data_parallel(
-                submodule, encoder.config, groups[name]
-            )
+    def _wrap(self, model: SeededMimoModel, groups: Mapping[str, ProcessGroupCollection]) -> None:
+        for name, module in list(model.parts()):
+            if name in model.modality_submodules:
+                encoder = next(iter(module.encoders.values()))
+                model.modality_submodules[name] = wrap_data_parallel(
+                    module, encoder.config, groups[name]
+                )
+            elif name in model.text_decoders:
+                model.text_decoders[name] = wrap_data_parallel(module, module.config, groups[name])
+            else:
+                model.language_model = wrap_data_parallel(module, module.config, groups[name])
 
 
 class SeededMimoModel(MimoModel):  # type: ignore[misc]
-    """Megatron's `MimoModel` whose modules start from seeds of their own.
+    """Megatron's `MimoModel` whose modules start from separate seeds, or the part of it on a rank.
 
-    A module then has the same weights whether or not other modules are built on the rank.
+    A module has the same weights whether or not other modules are built on the rank.
+
+    Args:
+        config: the specs of the modules on this rank; that of the language model is always there.
+        language_module_name: its name.
+        seed: see `MimoModelProvider`.
+        has_language_model: this rank takes part in the language model.
+        decoder_specs: the modules behind the language model on this rank.
+
+    Attributes:
+        language_model: None on a rank that does not take part in it.
+        text_decoders: the modules behind the language model on this rank.
     """
 
-    def __init__(self, config: MimoModelConfig, language_module_name: str, seed: int) -> None:
+    language_model: Any
+
+    def __init__(
+        self,
+        config: MimoModelConfig,
+        language_module_name: str,
+        seed: int,
+        has_language_model: bool = True,
+        decoder_specs: Mapping[str, ModuleSpec] | None = None,
+    ) -> None:
         self._seed = seed
         self._language_module_name = language_module_name
+        self._has_language_model = has_language_model
         super().__init__(config)
+        self.text_decoders = torch.nn.ModuleDict()
+        for name, spec in (decoder_specs or {}).items():
+            torch.manual_seed(module_seed(seed, name))
+            self.text_decoders[name] = spec.module(**spec.params)
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the modules on this rank with their names."""
+        yield from self.modality_submodules.items()
+        if self.language_model is not None:
+            yield self._language_module_name, self.language_model
+        yield from self.text_decoders.items()
 
     def forward(
         self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None, **given: Any
@@ -170,24 +207,41 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
             self.modality_submodules[name] = spec.module.from_spec(spec)
 
     def _initialize_language_model(self) -> None:
+        if not self._has_language_model:
+            self.language_model = None
+            return
         torch.manual_seed(module_seed(self._seed, self._language_module_name))
         super()._initialize_language_model()
 
 
+def _of_rank(
+    specs: Mapping[str, ModuleSpec], groups: Mapping[str, ProcessGroupCollection]
+) -> dict[str, ModuleSpec]:
+    return {
+        name: inject_process_groups(spec, groups[name])
+        for name, spec in specs.items()
+        if name in groups
+    }
+
+
 def inject_process_groups(spec: ModuleSpec, groups: ProcessGroupCollection) -> ModuleSpec:
-    """Return a copy of a spec in which every `pg_collection` and `tp_group` parameter is filled."""
-    result = ModuleSpec(
-        module=spec.module,
-        params=dict(spec.params or {}),
-        submodules=copy.copy(spec.submodules),
-    )
-    if "pg_collection" in result.params:
-        result.params["pg_collection"] = groups
-    if "tp_group" in result.params:
-        result.params["tp_group"] = groups.tp
-    if isinstance(result.submodules, dict):
-        result.submodules = {key: _inject(value, groups) for key, value in spec.submodules.items()}
-    return result
+    """Return a copy of a spec for this rank: its process groups, and its stage of a pipeline.
+
+    Parameters `pg_collection` and `tp_group` are filled. In a pipeline `pre_process`,
+    `post_process` and `part` say which stage it is, and projections are on the last stage only.
+    """
+    first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
+    filled: dict[str, Any] = {"pg_collection": groups, "tp_group": groups.tp}
+    if groups.pp.size() > 1:
+        filled |= {"pre_process": first, "post_process": last, "part": StagePart(first, last)}
+    params = dict(spec.params or {})
+    params |= {name: value for name, value in filled.items() if name in params}
+    submodules = copy.copy(spec.submodules)
+    if isinstance(submodules, dict):
+        submodules = {key: _inject(value, groups) for key, value in submodules.items()}
+        if not last and "input_projections" in submodules:
+            submodules["input_projections"] = []
+    return ModuleSpec(module=spec.module, params=params, submodules=submodules)
 
 
 def _inject(value: Any, groups: ProcessGroupCollection) -> Any:

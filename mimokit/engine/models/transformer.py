@@ -1,4 +1,4 @@
-"""The transformer configuration that language model and encoders share."""
+"""The transformer configuration and the layer that language model and encoders share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import Any
 
 import torch
 
-from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
-from mimokit.engine.megatron import TransformerConfig
+from mimokit.config import ModuleArchitecture
+from mimokit.engine.megatron import (
+    ModuleSpec,
+    TransformerConfig,
+    TransformerLayer,
+    get_transformer_layer_offset,
+)
+from mimokit.planning.rank_map import RankMap
 
 # What a process without Megatron's CUDA extensions cannot run.
 _NO_FUSED_KERNELS: dict[str, Any] = {
@@ -36,10 +42,12 @@ class StagePart:
 WHOLE = StagePart(first=True, last=True)
 
 
-def transformer_config(
-    architecture: ModuleArchitecture, parallelism: ModuleParallelismConfig
-) -> TransformerConfig:
+def transformer_config(architecture: ModuleArchitecture, sizes: RankMap) -> TransformerConfig:
     """Return Megatron's configuration of one module, in fp32 and without dropout.
+
+    Args:
+        architecture: the network.
+        sizes: its parallel sizes, as planned.
 
     `use_cpu_initialization` draws every full weight and then cuts it, so that one seed gives one
     model at any tensor parallel size. `calculate_per_token_loss` makes Megatron's DDP sum
@@ -53,9 +61,9 @@ def transformer_config(
             hidden_size=architecture.hidden_size,
             ffn_hidden_size=architecture.feed_forward_size,
             num_attention_heads=architecture.num_attention_heads,
-            tensor_model_parallel_size=parallelism.tensor_parallel,
-            pipeline_model_parallel_size=parallelism.pipeline_parallel,
-            context_parallel_size=parallelism.context_parallel,
+            tensor_model_parallel_size=sizes.tensor_parallel,
+            pipeline_model_parallel_size=sizes.pipeline_parallel,
+            context_parallel_size=sizes.context_parallel,
             mrope_section=architecture.mrope_section,
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
@@ -65,3 +73,30 @@ def transformer_config(
             attention_dropout=0.0,
             **_NO_FUSED_KERNELS,
         )
+
+
+class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
+    """Megatron's `TransformerLayer`, initialized from a seed of its own.
+
+    A layer then starts with the same weights on whatever pipeline stage it is built.
+
+    Args:
+        initial_seed: seed of the module; the layer adds its number in the whole module.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *args: Any, initial_seed: int, **options: Any
+    ) -> None:
+        stage = options["pg_collection"].pp.rank()
+        number = options["layer_number"] + get_transformer_layer_offset(config, None, stage)
+        torch.manual_seed(initial_seed + number)
+        super().__init__(config, *args, **options)
+
+
+def seeded(layer_spec: ModuleSpec, initial_seed: int) -> ModuleSpec:
+    """Return the spec of the same layer with a seed."""
+    return ModuleSpec(
+        module=SeededTransformerLayer,
+        params={**(layer_spec.params or {}), "initial_seed": initial_seed},
+        submodules=layer_spec.submodules,
+    )

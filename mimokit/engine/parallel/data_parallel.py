@@ -34,6 +34,15 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         """The embedding of the wrapped language model."""
         return self.module.embedding  # type: ignore[no-any-return]
 
+    def sync_tied_embeddings(self) -> None:
+        """Add the gradients of embeddings that the wrapped module ties over pipeline stages.
+
+        Collective over the stages that share them; nothing happens where none do.
+        """
+        sync = getattr(self.module, "sync_tied_embeddings", None)
+        if sync is not None:
+            sync()
+
     def release(self) -> None:
         """Let go of the gradient hooks, after which this module is of no more use.
 

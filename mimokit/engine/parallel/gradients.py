@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid, MimoModel
-from mimokit.engine.models.language import TiedGPTModel
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
@@ -21,7 +20,7 @@ def get_module_to_grid_tuple(
     module_to_grid_map: Mapping[str, HyperCommGrid],
     language_module_name: str = "language_module",
 ) -> ModuleToGridTuple:
-    """Pair every module that this rank holds with its grid, the language model last."""
+    """Pair every module on this rank with its grid: encoders, language model, text decoders."""
     pairs = [
         (module, module_to_grid_map[name])
         for name, module in mimo_model.modality_submodules.items()
@@ -29,6 +28,8 @@ def get_module_to_grid_tuple(
     ]
     if mimo_model.language_model is not None:
         pairs.append((mimo_model.language_model, module_to_grid_map[language_module_name]))
+    decoders = getattr(mimo_model, "text_decoders", {})  # Megatron's own class has none
+    pairs += [(module, module_to_grid_map[name]) for name, module in decoders.items()]
     return tuple(pairs)
 
 
@@ -77,8 +78,7 @@ def finalize_model_grads(
     total = int(count.item())
     for module, _ in modules:
         module.finish_grad_sync()
-        if isinstance(module.module, TiedGPTModel):
-            module.module.sum_tied_gradients()
+        module.sync_tied_embeddings()
         module.scale_gradients(1.0 / max(total, 1))
     return total
 

@@ -16,10 +16,8 @@ import torch
 from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
-    ModuleParallelismConfig,
     RuntimeConfig,
 )
-from mimokit.engine.colocated.model import vision_language_provider
 from mimokit.engine.data.batch import ITEMS, Batch, to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
@@ -30,7 +28,9 @@ from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
+from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.optimizer import learning_rate_at, set_learning_rate
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -114,12 +114,12 @@ def _build(
     plan: LayoutPlan, config: ExperimentConfig, decoders: Mapping[str, ModuleArchitecture]
 ) -> _Whole:
     seed, language = config.runtime.seed, config.model.llm_module_name
-    provided = vision_language_provider(config.model, seed).provide(plan, wrap=False)
+    provided = multimodal_provider(config.model, plan, seed).provide(plan, wrap=False)
     assert provided.model is not None
     groups = provided.pg_collections[language]  # all of this one rank
     width = config.model.get_architecture(language)
     behind = {
-        name: _decoder(network, width, module_seed(seed, name), groups)
+        name: _decoder(network, width, plan.modules[language], module_seed(seed, name), groups)
         for name, network in decoders.items()
     }
     return _Whole(provided.model, behind, language)
@@ -128,10 +128,11 @@ def _build(
 def _decoder(
     network: ModuleArchitecture,
     language: ModuleArchitecture,
+    sizes: RankMap,
     seed: int,
     groups: ProcessGroupCollection,
 ) -> TextDecoder:
-    spec = text_decoder_spec(network, language, ModuleParallelismConfig(data_parallel=1), seed)
+    spec = text_decoder_spec(network, language, sizes, seed)
     torch.manual_seed(seed)
     decoder = TextDecoder(**inject_process_groups(spec, groups).params)
     decoder.to(rank_device())
