@@ -22,7 +22,7 @@ from mimokit.engine.models.rng import seed_modules
 from mimokit.engine.models.specs import encoder_kind, encoder_submodule_spec
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 
 LANGUAGE, IMAGES = "language_module", "images"
 IMAGE_TOKEN = 16

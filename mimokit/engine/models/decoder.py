@@ -20,7 +20,7 @@ from mimokit.engine.megatron import (
     get_gpt_layer_local_spec,
 )
 from mimokit.engine.models.transformer import WHOLE, StagePart, seeded, transformer_config
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]

@@ -26,7 +26,7 @@ from mimokit.engine.megatron import (
     get_gpt_layer_local_spec,
 )
 from mimokit.engine.models.transformer import WHOLE, StagePart, seeded, transformer_config
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 
 
 class Encoder(MegatronModule):  # type: ignore[misc]
@@ -127,7 +127,7 @@ def projector_spec(features: int, language: ModuleArchitecture, sizes: RankMap) 
     return ModuleSpec(
         module=MultimodalProjector,
         params={
-            "config": transformer_config(language, replace(sizes, pipeline_parallel=1)),
+            "config": transformer_config(language, replace(sizes, shape=(*sizes.shape[:3], 1))),
             "submodules": MLPSubmodules(
                 linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
             ),

@@ -13,7 +13,7 @@ from mimokit.config import ModuleArchitecture
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import GPTModel, ModuleSpec, get_gpt_layer_local_spec
 from mimokit.engine.models.transformer import seeded, transformer_config
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 
 
 class TiedGPTModel(GPTModel):  # type: ignore[misc]

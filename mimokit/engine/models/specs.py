@@ -13,7 +13,7 @@ from mimokit.engine.models.provider import MimoModelProvider
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.text import TEXT
 from mimokit.engine.models.vision import VISION
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import LayoutPlan
 
 

@@ -15,7 +15,7 @@ from mimokit.engine.megatron import (
     TransformerLayer,
     get_transformer_layer_offset,
 )
-from mimokit.planning.rank_map import RankMap
+from mimokit.planning.ranks import RankMap
 
 # What a process without Megatron's CUDA extensions cannot run.
 _NO_FUSED_KERNELS: dict[str, Any] = {
