@@ -151,6 +151,9 @@ EXPERT_GRID_AXES = (Axis.EXPERT_TENSOR, Axis.EXPERT, Axis.EXPERT_DATA, Axis.PIPE
 RANK_AXES = (Axis.TENSOR, Axis.PIPELINE, Axis.CONTEXT, Axis.EXPERT, Axis.DATA)
 """The axes that a module of a config has, in the order of its fields."""
 
+SHOWN_AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.DATA, Axis.EXPERT)
+"""The axes that the report of a plan shows, in its order."""
+
 COUNTS = (
     Axis.TENSOR,
     Axis.PIPELINE,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SIZE_FIELDS, SPELLINGS, Axis, Choice
@@ -27,3 +30,76 @@ def test_the_table_names_all_fields_of_sizes_and_fields_that_configs_have() -> N
         "account_for_embedding_in_pipeline_split",
         "account_for_loss_in_pipeline_split",
     }
+
+
+ROOT = Path(__file__).parents[1]
+WORDS = {
+    word.replace("-", "_")
+    for one, row in SPELLINGS.items()
+    for word in (str(one), row.label, row.size, row.config, row.layout, row.megatron, row.argument)
+    if word and isinstance(one, Axis)
+}
+
+
+DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
+
+
+def second_tables(source: str) -> list[str]:
+    """Return the tuples, lists, sets and mappings that spell two or more axes as literals.
+
+    What is nested in them counts, arguments of calls do not.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DISPLAYS) and len(set(_texts(node)) & WORDS) > 1:
+            found.append(f"line {node.lineno}: {ast.unparse(node)[:60]}")
+    return found
+
+
+def _texts(node: ast.AST | None) -> Iterator[str]:
+    if isinstance(node, ast.Constant):
+        yield str(node.value).replace("-", "_")
+    elif isinstance(node, ast.Starred):
+        yield from _texts(node.value)
+    elif isinstance(node, ast.Dict):
+        for one in (*node.keys, *node.values):
+            yield from _texts(one)
+    elif isinstance(node, DISPLAYS):
+        for one in node.elts:
+            yield from _texts(one)
+
+
+OTHER_FACTS = {
+    "mimokit/charts/_palette.py": 1,
+    "mimokit/charts/_step_parts.py": 1,
+    "mimokit/layout_search/words.py": 1,
+    "mimokit/planning/traffic.py": 1,
+    "widgets/mimokit_widgets/view_models/traffic_blocks.py": 1,
+}
+"""File -> its tables of parts of a predicted step or of kinds of traffic.
+
+There "tensor" is what an axis costs, not the axis.
+"""
+
+
+def test_no_file_has_a_second_table() -> None:
+    files = [*ROOT.glob("mimokit/**/*.py"), *ROOT.glob("widgets/mimokit_widgets/**/*.py")]
+    assert len(files) > 100
+    found = {
+        name: tables
+        for file in files
+        if (name := file.relative_to(ROOT).as_posix()) != "mimokit/axes.py"
+        and len(tables := second_tables(file.read_text())) > OTHER_FACTS.get(name, 0)
+    }
+    assert not found
+
+
+def test_the_search_sees_a_planted_table() -> None:
+    for planted in (
+        'FLAGS = {"tensor_parallel": "tensor", "data_parallel": "data"}',
+        'SIZES = ("tensor", "pipeline")',
+        'LABELS = [("TP", 1), ("DP", 2)]',
+        'FIELDS = {"tensor-model-parallel-size": 1, "context-parallel-size": 2}',
+    ):
+        assert second_tables(planted), planted
+    assert not second_tables('NAME = "tensor_parallel"')

@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts import _palette
 from mimokit.charts._table import inline, layered
 from mimokit.planning.ranks import RankMap
@@ -14,7 +15,8 @@ from mimokit.planning.types import LayoutPlan
 
 MOST_RANKS_IN_A_ROW = 8
 MOST_RANKS_WITH_TEXT = 64
-DIMENSIONS = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
+
+_ALWAYS_SHOWN = (Axis.TENSOR, Axis.DATA)
 
 
 def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
@@ -43,20 +45,14 @@ def _subtitle(plan: LayoutPlan) -> str:
     )
 
 
-def _dimensions_to_show(layout: RankMap) -> list[str]:
-    sizes = {
-        "tp": layout.tensor_parallel,
-        "cp": layout.context_parallel,
-        "dp": layout.data_parallel,
-        "pp": layout.pipeline_parallel,
-    }
-    return [name for name, size in sizes.items() if size > 1 or name in ("tp", "dp")]
+def _axes_to_show(layout: RankMap) -> list[Axis]:
+    return [axis for axis in GRID_AXES if layout.size_of(axis) > 1 or axis in _ALWAYS_SHOWN]
 
 
 def _row(layout: RankMap, rank: int, per_row: int, color: str) -> dict[str, Any]:
     coordinates = dict(layout.coordinates(rank))
-    odd = coordinates["dp"] % 2 == 1
-    shown = _dimensions_to_show(layout)
+    odd = coordinates[Axis.DATA] % 2 == 1
+    shown = _axes_to_show(layout)
     return {
         "rank": rank,
         "column": rank % per_row,
@@ -81,8 +77,8 @@ def _module_panel(layout: RankMap, world_size: int, color: str) -> alt.LayerChar
             alt.Tooltip("module:N"),
             alt.Tooltip("rank:Q"),
             *(
-                alt.Tooltip(f"{name}:Q", title=f"{name} ({DIMENSIONS[name]})")
-                for name in DIMENSIONS
+                alt.Tooltip(f"{axis}:Q", title=f"{axis} ({SIZE_FIELDS[axis]})")
+                for axis in GRID_AXES
             ),
         ],
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.cluster import EngineCluster
 from mimokit.config import (
     ExperimentConfig,
@@ -267,8 +268,8 @@ def _copy_mutable(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:
-    stages = f" PP{module.pipeline_parallel}" if module.pipeline_parallel > 1 else ""
-    return f"TP{module.tensor_parallel}{stages} DP{module.data_parallel}"
+    shown = [Axis.TENSOR, *([Axis.PIPELINE] if module.pipeline_parallel > 1 else []), Axis.DATA]
+    return " ".join(f"{axis.label}{getattr(module, CONFIG_FIELDS[axis])}" for axis in shown)
 
 
 def _relative(mine: float, theirs: float) -> float:

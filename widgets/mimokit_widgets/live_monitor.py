@@ -11,6 +11,7 @@ import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
+from mimokit.axes import Axis
 from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
 from mimokit_widgets.end_of_cell import EndOfCell
 from mimokit_widgets.final_picture import final_picture
@@ -278,9 +279,10 @@ def _colored(names: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[str
 
 
 def _layout_in_words(plan: Any) -> str:
+    shown = (Axis.TENSOR, Axis.DATA)
     modules = ", ".join(
-        f"{name} TP{layout.tensor_parallel}·DP{layout.data_parallel}"
-        for name, layout in plan.modules.items()
+        f"{name} " + "·".join(f"{axis.label}{ranks.size_of(axis)}" for axis in shown)
+        for name, ranks in plan.modules.items()
     )
     return f"{plan.deployment_mode} on {plan.world_size} ranks: {modules}"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.runtime import THREE_PHASE
 
-_SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+_SAME_IN_ALL = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.EXPERT)
 
 
 def mode_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -58,10 +59,10 @@ def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
     language = context.sizes[language_name]
     for name in context.model.encoder_module_names:
         module = context.sizes[name]
-        fields = list(_SIZES)
+        axes = list(_SAME_IN_ALL)
         if {name, language_name} <= context.world.given:
-            fields.append("data_parallel")
-        for field in fields:
+            axes.append(Axis.DATA)
+        for field in (CONFIG_FIELDS[axis] for axis in axes):
             value, right = getattr(module, field), getattr(language, field)
             paths = (size_path(name, field), size_path(language_name, field))
             if value != right and context.is_valid(*paths):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
@@ -15,7 +16,7 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.runnable_graph import graph_problems
 from mimokit.config.runtime import THREE_PHASE, RuntimeConfig
 
-_NOT_RUNNING = ("context_parallel", "expert_parallel")
+_NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
 _UNSET: Mapping[str, object] = {
     "virtual_pipeline_model_parallel_size": 1,
     "num_distributed_optimizer_instances": 1,

@@ -21,6 +21,7 @@ from mimokit.engine.models.provider import SeededMimoModel, inject_process_group
 from mimokit.engine.models.rng import seed_modules
 from mimokit.engine.models.specs import encoder_kind, encoder_submodule_spec
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
+from mimokit.engine.parallel.grids import process_groups
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
 from mimokit.planning.ranks import RankMap
 
@@ -28,11 +29,6 @@ LANGUAGE, IMAGES = "language_module", "images"
 IMAGE_TOKEN = 16
 ALONE = RankMap.of("alone", ModuleParallelismConfig(data_parallel=1))
 SEED = 1234
-
-_GROUP_NAMES = (
-    *("tp", "cp", "dp", "pp", "mp", "tp_cp", "dp_cp", "tp_dp_cp", "intra_dp_cp"),
-    *("ep", "expt_tp", "expt_dp", "tp_ep", "tp_ep_pp", "intra_expt_dp"),
-)
 
 
 @dataclass(frozen=True)
@@ -51,16 +47,14 @@ class Alone:
         )
         return cls(group)
 
-    def get_pg(self, dimension: str) -> dist.ProcessGroup:
-        """Return the group over a dimension, as `HyperCommGrid` does."""
+    def get_pg(self, dimensions: str | list[str]) -> dist.ProcessGroup:
+        """Return the group over dimensions, as `HyperCommGrid` does."""
         return self.group
 
     @property
     def collection(self) -> ProcessGroupCollection:
         """The groups in the form Megatron's modules take."""
-        return ProcessGroupCollection(
-            **dict.fromkeys(_GROUP_NAMES, self.group), embd=None, pos_embd=None
-        )
+        return process_groups(self, self, embedding=None)
 
 
 def language_stage(architecture: ModuleArchitecture, alone: Alone) -> LanguageStage:

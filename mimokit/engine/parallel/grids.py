@@ -10,28 +10,25 @@ from collections.abc import Mapping
 
 import torch.distributed as dist
 
+from mimokit.axes import GRID_AXES, Axis
 from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.planning.ranks import RankGrid, RankMap
 from mimokit.planning.types import LayoutPlan
 
-_GROUPS: tuple[tuple[str, list[str]], ...] = (
-    ("tp", ["tp"]),
-    ("cp", ["cp"]),
-    ("dp", ["dp"]),
-    ("pp", ["pp"]),
-    ("mp", ["tp", "pp"]),
-    ("tp_cp", ["tp", "cp"]),
-    ("dp_cp", ["cp", "dp"]),
-    ("tp_dp_cp", ["tp", "cp", "dp"]),
-)
-_EXPERT_GROUPS: tuple[tuple[str, list[str]], ...] = (
-    ("ep", ["ep"]),
-    ("expt_tp", ["expt_tp"]),
-    ("expt_dp", ["expt_dp"]),
-    ("tp_ep", ["expt_tp", "ep"]),
-    ("tp_ep_pp", ["expt_tp", "ep", "pp"]),
-)
+_GROUPS: Mapping[str, tuple[Axis, ...]] = {
+    **{str(axis): (axis,) for axis in GRID_AXES},
+    "mp": (Axis.TENSOR, Axis.PIPELINE),
+    "tp_cp": (Axis.TENSOR, Axis.CONTEXT),
+    "dp_cp": (Axis.CONTEXT, Axis.DATA),
+    "tp_dp_cp": (Axis.TENSOR, Axis.CONTEXT, Axis.DATA),
+}
+_EXPERT_GROUPS: Mapping[str, tuple[Axis, ...]] = {
+    **{str(axis): (axis,) for axis in (Axis.EXPERT, Axis.EXPERT_TENSOR, Axis.EXPERT_DATA)},
+    "tp_ep": (Axis.EXPERT_TENSOR, Axis.EXPERT),
+    "tp_ep_pp": (Axis.EXPERT_TENSOR, Axis.EXPERT, Axis.PIPELINE),
+}
+"""Field of Megatron's `ProcessGroupCollection` -> the axes that its groups span."""
 
 
 def _grid_of(ranks: RankGrid) -> HyperCommGrid:
@@ -41,16 +38,16 @@ def _grid_of(ranks: RankGrid) -> HyperCommGrid:
 def create_grid(rank_map: RankMap) -> HyperCommGrid:
     """Create the grid of a module with the groups of all its dimensions. Collective."""
     grid = _grid_of(rank_map)
-    for _, dimensions in _GROUPS:
-        grid.create_pg(dimensions, timeout=group_timeout())
+    for dimensions in _GROUPS.values():
+        grid.create_pg(list(dimensions), timeout=group_timeout())
     return grid
 
 
 def create_expert_grid(rank_map: RankMap) -> HyperCommGrid:
     """Create the expert view over the same ranks: expert TP 1, EP, what is left is expert DP."""
     grid = _grid_of(rank_map.expert_view())
-    for _, dimensions in _EXPERT_GROUPS:
-        grid.create_pg(dimensions, timeout=group_timeout())
+    for dimensions in _EXPERT_GROUPS.values():
+        grid.create_pg(list(dimensions), timeout=group_timeout())
     return grid
 
 
@@ -78,8 +75,11 @@ def process_groups(
             a module that embeds no tokens or is one stage.
     """
     collection = ProcessGroupCollection(
-        **{name: grid.get_pg(dimensions) for name, dimensions in _GROUPS},
-        **{name: expert_grid.get_pg(dimensions) for name, dimensions in _EXPERT_GROUPS},
+        **{name: grid.get_pg(list(dimensions)) for name, dimensions in _GROUPS.items()},
+        **{
+            name: expert_grid.get_pg(list(dimensions))
+            for name, dimensions in _EXPERT_GROUPS.items()
+        },
         embd=embedding,
         pos_embd=None,
     )

@@ -8,6 +8,7 @@ from typing import Literal, cast
 import torch
 import torch.distributed as dist
 
+from mimokit.axes import Axis
 from mimokit.config.rules.message_tags import too_many
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
@@ -61,7 +62,9 @@ class MultiModulePipelineCommunicator:
         self.stage_index = stage.index
         # A group of its own: what a model leaves under way never reaches the next one.
         self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
-        self._group = module_to_grid_map[stage.module].get_pg(["tp", "cp", "dp"])
+        self._group = module_to_grid_map[stage.module].get_pg(
+            [Axis.TENSOR, Axis.CONTEXT, Axis.DATA]
+        )
         self._routes = self._all_routes()
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.axes import Axis
 from mimokit.planning.bridges.routes import (
     FORMS,
     LEAST_SHARD_BYTES,
@@ -133,7 +134,7 @@ def _check_sizes(
     source: tuple[str, RankGrid], destination: tuple[str, RankGrid], samples_per_microbatch: int
 ) -> None:
     names = f"from '{source[0]}' to '{destination[0]}'"
-    fewer, more = sorted((_size(source[1], "dp"), _size(destination[1], "dp")))
+    fewer, more = sorted((_size(source[1], Axis.DATA), _size(destination[1], Axis.DATA)))
     if more % fewer:
         raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
     if samples_per_microbatch % more:
@@ -154,14 +155,14 @@ def _replicas(
 
     At the last stage the last rank of a group is its leader, at the first stage the first.
     """
-    within = [name for name in grid.dimensions if name not in ("dp", "pp")]
+    within = [name for name in grid.dimensions if name not in (Axis.DATA, Axis.PIPELINE)]
     single = np.array(grid.ranks, dtype=np.int64)[:, None]
     groups = grid.group_array(*within) if within else single
     firsts = groups[:, 0] - grid.rank_offset
-    stage = _size(grid, "pp") - 1 if last_stage else 0
-    groups = groups[_coordinate(grid, firsts, "pp") == stage]
+    stage = _size(grid, Axis.PIPELINE) - 1 if last_stage else 0
+    groups = groups[_coordinate(grid, firsts, Axis.PIPELINE) == stage]
     firsts = groups[:, 0] - grid.rank_offset
-    groups = groups[np.argsort(_coordinate(grid, firsts, "dp"))]
+    groups = groups[np.argsort(_coordinate(grid, firsts, Axis.DATA))]
     width = samples_per_microbatch // len(groups)
     return tuple(
         Replica(tuple(ranks), ranks[-1 if last_stage else 0], (r * width, (r + 1) * width))

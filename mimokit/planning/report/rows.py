@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
 
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
 """One per module, in order; after Okabe and Ito, apart also for colour-blind eyes."""
 
-MODULE_HEADINGS = ("module", "ranks", "TP", "CP", "PP", "DP", "EP", "samples each", "reads data")
+MODULE_HEADINGS = (
+    "module",
+    "ranks",
+    *(one.label for one in SHOWN_AXES),
+    "samples each",
+    "reads data",
+)
 COLOCATED_HEADINGS = ("bridge", "direction", "gather groups", "forward", "backward")
 DISJOINT_HEADINGS = ("bridge", "direction", "who sends to whom", "forward", "backward")
 
@@ -56,13 +63,7 @@ def module_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
     rows = []
     for name, ranks in plan.modules.items():
         batch = plan.batch.modules[name]
-        sizes = (
-            ranks.tensor_parallel,
-            ranks.context_parallel,
-            ranks.pipeline_parallel,
-            ranks.data_parallel,
-            ranks.expert_parallel,
-        )
+        sizes = (getattr(ranks, CONFIG_FIELDS[axis]) for axis in SHOWN_AXES)
         loads = span_text(batch.loads)
         rows.append(
             (

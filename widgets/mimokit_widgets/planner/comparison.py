@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES, Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan
@@ -54,15 +55,11 @@ def _merged(ours: list[str], theirs: list[str]) -> list[str]:
 def _facts(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[tuple[str, str]]:
     yield "deployment mode", plan.deployment_mode
     for name, ranks in plan.modules.items():
-        sizes = {
-            "TP": ranks.tensor_parallel,
-            "CP": ranks.context_parallel,
-            "PP": ranks.pipeline_parallel,
-            "DP": ranks.data_parallel,
-            "EP": ranks.expert_parallel,
-        }
+        sizes = {axis: getattr(ranks, CONFIG_FIELDS[axis]) for axis in SHOWN_AXES}
         shown = [
-            f"{size} {count}" for size, count in sizes.items() if count > 1 or size in ("TP", "DP")
+            f"{axis.label} {size}"
+            for axis, size in sizes.items()
+            if size > 1 or axis in (Axis.TENSOR, Axis.DATA)
         ]
         beyond = sizes_beyond_inputs(config.model.module_parallelisms[name].model_dump())
         yield f"{name}: sizes", " · ".join([*shown, *([beyond] if beyond else [])])

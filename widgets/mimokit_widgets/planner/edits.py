@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from mimokit.axes import CONFIG_FIELDS, GRID_AXES, Axis
 from mimokit.config import Fix
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.networks import network_fields
@@ -137,8 +138,9 @@ def _first_sizes(
         return dict(mapping_at(modules, (str(language),)))
     if mode == "heterogeneous":
         ends = [_begin(own) + _ranks(own) for own in modules.values() if isinstance(own, dict)]
-        return {"tensor_parallel": 1, "data_parallel": 1, "rank_offset": max(ends, default=0)}
-    return {"tensor_parallel": 1}
+        one_rank = {CONFIG_FIELDS[axis]: 1 for axis in (Axis.TENSOR, Axis.DATA)}
+        return {**one_rank, "rank_offset": max(ends, default=0)}
+    return {CONFIG_FIELDS[Axis.TENSOR]: 1}
 
 
 def _free_token(content: Mapping[str, Any]) -> int:
@@ -284,8 +286,8 @@ def _begin(sizes: Mapping[str, Any]) -> int:
 def _ranks(sizes: Mapping[str, Any]) -> int:
     """Return the ranks of a module; what cannot be read, or is left to be worked out, counts 1."""
     product = 1
-    for field in ("tensor", "context", "pipeline", "data"):
-        value = sizes.get(f"{field}_parallel")
+    for axis in GRID_AXES:
+        value = sizes.get(CONFIG_FIELDS[axis])
         product *= value if isinstance(value, int) and value > 0 else 1
     return product
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from mimokit.axes import GRID_AXES, SHOWN_AXES
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.ranks import RankMap
@@ -86,10 +87,8 @@ def _batch(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Figure]:
 
 
 def _module_ranks(ranks: RankMap) -> Figure:
-    sizes = (
-        f"TP {ranks.tensor_parallel:,} × CP {ranks.context_parallel:,} × PP "
-        f"{ranks.pipeline_parallel:,} × DP {ranks.data_parallel:,}"
-    )
+    shown = [axis for axis in SHOWN_AXES if axis in GRID_AXES]
+    sizes = " × ".join(f"{axis.label} {ranks.size_of(axis):,}" for axis in shown)
     return Figure(
         f"ranks.{ranks.module}", f"ranks of {ranks.module}", f"{ranks.size:,}",
         f"{sizes} = {ranks.size:,}",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from mimokit.axes import CONFIG_FIELDS, GRID_AXES
 from mimokit.config import Problem
 from mimokit.config.rules.message_tags import ROOM
 from mimokit_widgets.planner.draft import Draft
@@ -19,7 +20,7 @@ MOST_SAMPLES = 10**9
 MOST_CHARACTERS = 100_000
 MOST_RANKS_PER_NODE = 1_024
 
-CUTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+CUTS = tuple(CONFIG_FIELDS[axis] for axis in GRID_AXES)
 """The sizes whose product is a module's ranks."""
 
 

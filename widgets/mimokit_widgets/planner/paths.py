@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SPELLINGS, Axis, Choice
 from mimokit.config import (
     DataConfig,
     ModuleArchitecture,
@@ -28,14 +29,7 @@ OF_DATA: tuple[Path, ...] = (
 """What the data section, and the one for predictions, say per encoder."""
 
 SIZE_FIELDS = tuple(ModuleParallelismConfig.model_fields)
-SIZE_INPUTS = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "data_parallel",
-    "rank_offset",
-)
+SIZE_INPUTS = (*(CONFIG_FIELDS[axis] for axis in RANK_AXES), "rank_offset")
 """The sizes that the planner has an input for; the others it keeps and shows as they stand."""
 NETWORK_FIELDS = tuple(ModuleArchitecture.model_fields)
 DATA_FIELDS = tuple(DataConfig.model_fields)
@@ -43,16 +37,15 @@ PREDICTION_FIELDS = tuple(PredictionConfig.model_fields)
 WORLD_FIELDS = ("world_size", "ranks_per_node")
 """What is asked for beside the sections of a config."""
 
+_SHORTENED = (
+    *RANK_AXES,
+    Axis.VIRTUAL_PIPELINE,
+    Choice.RECOMPUTE,
+    Choice.OPTIMIZER_INSTANCES,
+)
 _SHORT = {
-    "tensor_parallel": "TP",
-    "pipeline_parallel": "PP",
-    "context_parallel": "CP",
-    "expert_parallel": "EP",
-    "data_parallel": "DP",
+    **{CONFIG_FIELDS[one]: SPELLINGS[one].label for one in _SHORTENED},
     "rank_offset": "offset",
-    "virtual_pipeline_model_parallel_size": "VPP",
-    "recompute_granularity": "recompute",
-    "num_distributed_optimizer_instances": "optimizer instances",
     "base_batch_size": "batch size",
     "num_microbatches": "micro-batches",
     "gpu": "GPU",

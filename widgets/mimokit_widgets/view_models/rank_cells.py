@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from mimokit.axes import GRID_AXES
 from mimokit.charts._palette import module_colors
-from mimokit.planning.ranks import DIMENSIONS, RankMap
+from mimokit.planning.ranks import RankMap
 from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan
 
 MOST_CELLS = 16_384
 """Ranks that are drawn; the first of them where there are more."""
-
-LONG_NAMES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline", "ep": "expert"}
 
 
 def rank_cells(plan: LayoutPlan, ranks_per_node: int) -> tuple[dict[str, Any], bytes]:
@@ -43,7 +42,7 @@ def rank_cells(plan: LayoutPlan, ranks_per_node: int) -> tuple[dict[str, Any], b
         "world": plan.world_size,
         "shown": shown,
         "per_node": ranks_per_node,
-        "dimensions": list(DIMENSIONS),
+        "dimensions": list(map(str, GRID_AXES)),
         "modules": modules,
         "words": in_words(plan, ranks_per_node),
     }
@@ -58,8 +57,8 @@ def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
         f"{ranks_per_node:,}, {plan.deployment_mode}."
     ]
     for name, ranks in plan.modules.items():
-        grid = zip(DIMENSIONS, ranks.shape, strict=True)
-        sizes = ", ".join(f"{dimension.upper()} {size:,}" for dimension, size in grid)
+        grid = zip(GRID_AXES, ranks.shape, strict=True)
+        sizes = ", ".join(f"{axis.label} {size:,}" for axis, size in grid)
         parts.append(f"{name} on ranks {span_text(ranks.ranks)}: {sizes}.")
     if plan.world_size > MOST_CELLS:
         parts.append(f"The first {MOST_CELLS:,} ranks are drawn.")
@@ -68,7 +67,7 @@ def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
 
 def _coordinates(ranks: RankMap, count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
     places = np.arange(count)
-    found = np.empty((len(DIMENSIONS), count), dtype=np.uint16)
+    found = np.empty((len(GRID_AXES), count), dtype=np.uint16)
     for index, size in enumerate(ranks.shape):
         places, found[index] = np.divmod(places, size)
     return found

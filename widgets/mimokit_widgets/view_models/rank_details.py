@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.report.rows import place_text, samples_text, span_text
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
-from mimokit_widgets.view_models.rank_cells import LONG_NAMES
 
 MOST_PEERS = 6
 MOST_NAMED = 8
@@ -82,18 +82,17 @@ def _module(
 
 def _groups(ranks: RankMap, rank: int) -> Iterator[dict[str, Any]]:
     """Yield the rank's group in every dimension that the module is cut in."""
-    sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))
-    for dimension, size in sizes.items():
-        if size > 1:
-            yield _group(dimension, ranks.group_of(rank, dimension))
+    for axis in GRID_AXES:
+        if ranks.size_of(axis) > 1:
+            yield _group(axis, ranks.group_of(rank, axis))
     if ranks.expert_parallel > 1:
-        yield _group("ep", ranks.expert_view().group_of(rank, "ep"))
+        yield _group(Axis.EXPERT, ranks.expert_view().group_of(rank, Axis.EXPERT))
 
 
-def _group(dimension: str, members: tuple[int, ...]) -> dict[str, Any]:
+def _group(axis: Axis, members: tuple[int, ...]) -> dict[str, Any]:
     return {
-        "dimension": dimension,
-        "label": f"{dimension.upper()} ({LONG_NAMES[dimension]})",
+        "dimension": str(axis),
+        "label": f"{axis.label} ({SIZE_FIELDS[axis]})",
         "members": _progressions(members),
         "text": _members_text(members),
     }
