@@ -19,6 +19,9 @@ Step = tuple[ComputeKind, int]
 
 Order = Callable[[int, int, int], Sequence[Step]]
 
+Message = tuple[bool, int, int, str, int]
+"""Forward or not, edge, micro-batch, modality, chunk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -45,6 +48,18 @@ class Action:
     peer: int | None = None
     modality: str | None = None
     chunk: int = 0
+
+    @property
+    def message(self) -> Message:
+        """What a send and its receive have in common.
+
+        Raises:
+            ValueError: the action is neither.
+        """
+        if self.edge is None or self.microbatch is None or self.modality is None:
+            raise ValueError(f"{self} sends and receives nothing")
+        forward = self.kind in (StepKind.SEND_FORWARD, StepKind.RECEIVE_FORWARD)
+        return forward, self.edge, self.microbatch, self.modality, self.chunk
 
     def __str__(self) -> str:
         text = self.kind if self.microbatch is None else f"{self.kind} of {self.microbatch}"

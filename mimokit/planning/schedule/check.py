@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from mimokit.planning.schedule.actions import Action
+from mimokit.planning.schedule.actions import Action, Message
 from mimokit.step_kinds import RECEIVES, SENDS, StepKind
-
-Message = tuple[bool, int, int, str, int]
-"""Forward or not, edge, micro-batch, modality, chunk."""
 
 Pair = tuple[int, int]
 """Index of the stage that sends, index of the stage that receives."""
@@ -47,7 +44,7 @@ def _traffic(
     for own in actions:
         for action in own:
             if action.kind in kinds:
-                found.setdefault(_pair(action), []).append(_message(action))
+                found.setdefault(_pair(action), []).append(action.message)
     return found
 
 
@@ -56,14 +53,6 @@ def _pair(action: Action) -> Pair:
     if action.kind in SENDS:
         return action.stage, action.peer
     return action.peer, action.stage
-
-
-def _message(action: Action) -> Message:
-    assert action.edge is not None, "a message crosses an edge"
-    assert action.microbatch is not None, "a message belongs to a micro-batch"
-    assert action.modality is not None, "a message is of a modality"
-    forward = action.kind.endswith("forward")
-    return forward, action.edge, action.microbatch, action.modality, action.chunk
 
 
 def _check_pair(pair: Pair, sent: list[Message], received: list[Message]) -> None:
@@ -131,11 +120,11 @@ class _Run:
             if kind in SENDS:
                 if self.blocking and not self._meets(action):
                     return
-                self.under_way.add(_message(action))
+                self.under_way.add(action.message)
                 assert action.peer is not None, "a send has a peer"
                 yield action.peer
             elif kind in RECEIVES:
-                if _message(action) not in self.under_way:
+                if action.message not in self.under_way:
                     if self.blocking:
                         assert action.peer is not None, "a receive has a peer"
                         yield from self._waiting_sender(action)
@@ -153,14 +142,14 @@ class _Run:
         """Yield the sender of a receive that has been reached, if it stands at the send."""
         assert receive.peer is not None, "a receive has a peer"
         head = self._head(receive.peer)
-        if head is not None and head.kind in SENDS and _message(head) == _message(receive):
+        if head is not None and head.kind in SENDS and head.message == receive.message:
             yield receive.peer
 
     def _meets(self, send: Action) -> bool:
         """Return whether the peer of a send stands at its receive."""
         assert send.peer is not None, "a send has a peer"
         head = self._head(send.peer)
-        return head is not None and head.kind in RECEIVES and _message(head) == _message(send)
+        return head is not None and head.kind in RECEIVES and head.message == send.message
 
     def _head(self, stage: int) -> Action | None:
         own = self.actions[stage]

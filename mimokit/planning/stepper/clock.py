@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action, Interval
+from mimokit.planning.schedule.actions import Message
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import RECEIVES, SENDS, UPDATE, StepKind
 
@@ -126,17 +127,17 @@ def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
     waiting = {
         stage.index: _timed(timeline.intervals(stage.index)) for stage in pipeline.graph.stages
     }
-    sent: set[tuple[str, int | None, int | None]] = set()
+    sent: set[Message] = set()
     now = 0.0
     while any(waiting.values()):
         due = {stage: queue[0][1] for stage, queue in waiting.items() if queue}
         times = {stage: waiting[stage][0][0] for stage in due}
         due = {stage: action for stage, action in due.items() if times[stage] <= now}
-        sent |= {_message(action) for action in due.values() if action.kind in SENDS}
+        sent |= {action.message for action in due.values() if action.kind in SENDS}
         wave = {
             stage: action
             for stage, action in due.items()
-            if action.kind not in RECEIVES or _message(action) in sent
+            if action.kind not in RECEIVES or action.message in sent
         }
         if wave:
             yield now, wave
@@ -144,11 +145,6 @@ def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
             now = min(time for time in times.values() if time > now)
         for stage in wave:
             waiting[stage].pop(0)
-
-
-def _message(action: Action) -> tuple[str, int | None, int | None]:
-    """Return what a send and its receive have in common."""
-    return action.kind.partition("-")[2], action.edge, action.microbatch
 
 
 def _timed(intervals: tuple[Interval, ...]) -> list[tuple[float, Action]]:
