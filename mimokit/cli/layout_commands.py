@@ -109,14 +109,14 @@ def search(
         rules = Constraints(modes=tuple(mode or MODES), memory_share=memory_share)  # type: ignore[arg-type]
         with _progress() as show:
             result = find(
-                asked.model,
+                asked.source,
                 gpus=gpus,
-                hardware=asked.gpu,
+                gpu=asked.prediction.gpu,
                 objective=objective,  # type: ignore[arg-type]
                 constraints=rules,
                 workload=asked.workload,
-                software=asked.software,
-                price_per_gpu_hour=asked.price,
+                software=asked.prediction.software,
+                price_per_gpu_hour=asked.prediction.price_per_gpu_hour,
                 finalists=max(top, 32),
                 progress=show,
             )
@@ -141,7 +141,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict step time and memory of a layout."""
-    from mimokit.cli.layout_files import GPU, SOFTWARE, read_layout_file, with_samples
+    from mimokit.cli.layout_files import read_layout_file, with_samples
     from mimokit.config import ConfigError, Problem
     from mimokit.prediction import predict as predict_layout
 
@@ -157,8 +157,8 @@ def predict(
             read.model,
             found.layout,
             found.workload,
-            gpu or supposed.gpu or GPU,
-            software=supposed.software or SOFTWARE,
+            gpu=gpu or supposed.chosen_gpu,
+            software=supposed.chosen_software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,
         )
     if as_json:
@@ -228,7 +228,7 @@ def _export_best(result: SearchResult, asked: Searched, form: Any) -> str:
         form,
         model=result.task.model,
         experiment=asked.experiment,
-        supposed=asked.supposed,
+        supposed=asked.prediction,
     )
 
 

@@ -28,15 +28,11 @@ from mimokit.interop import (
     to_yaml,
     workload_of_config,
 )
-from mimokit.layout_search import resolve_source
+from mimokit.layout_search.source import load_source
 from mimokit.prediction import Layout, Workload
+from mimokit.prediction.task import section_of
 
 Format = Literal["yaml", "bridge", "megatron", "torchrun", "slurm"]
-
-GPU = "h100"
-"""What is predicted for where nobody says."""
-SOFTWARE = "megatron-bridge"
-"""The training stack where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -95,29 +91,19 @@ class Searched:
     """What a search is asked about.
 
     Attributes:
-        model: what is laid out.
+        source: the model, or the experiment.
         workload: what one step computes.
-        gpu: a name, or a hardware file.
-        software: the training stack.
-        price: dollars per GPU-hour, or None.
-        experiment: the file itself, where it is an experiment.
+        prediction: GPU, software and price; a file of the search's result repeats them.
     """
 
-    model: Model
-    workload: Workload
-    gpu: str
-    software: str
-    price: float | None
-    experiment: ExperimentConfig | None = None
+    source: Model | ExperimentConfig
+    workload: Workload | None
+    prediction: PredictionConfig
 
     @property
-    def supposed(self) -> PredictionConfig:
-        """What a file of its result says, so that it predicts the same."""
-        return PredictionConfig(
-            gpu=self.gpu,
-            price_per_gpu_hour=self.price,
-            software=None if self.software == SOFTWARE else self.software,
-        )
+    def experiment(self) -> ExperimentConfig | None:
+        """The experiment, None if the source is a model."""
+        return self.source if isinstance(self.source, ExperimentConfig) else None
 
 
 def searched(
@@ -140,22 +126,15 @@ def searched(
     Raises:
         ConfigError: it cannot be read, or nothing says the samples of a step.
     """
-    PredictionConfig(price_per_gpu_hour=price)  # refuses a price that is none
-    if not is_experiment(source):
-        model, workload = resolve_source(source, step_of(None, seq_length, global_batch_size))
-        return Searched(model, workload, gpu or GPU, SOFTWARE, price)
-    config = load_experiment_config(source)
-    known = config.prediction or PredictionConfig()
-    step = step_of(workload_of_config(config), seq_length, global_batch_size)
-    model, workload = resolve_source(config, step)
-    return Searched(
-        model,
-        workload,
-        gpu or known.gpu or GPU,
-        known.software or SOFTWARE,
-        known.price_per_gpu_hour if price is None else price,
-        config,
+    found = load_source(source)
+    known = section_of(found)
+    prediction = PredictionConfig(
+        gpu=gpu or known.chosen_gpu,
+        price_per_gpu_hour=known.price_per_gpu_hour if price is None else price,
+        software=known.software,
     )
+    own = workload_of_config(found) if isinstance(found, ExperimentConfig) else None
+    return Searched(found, step_of(own, seq_length, global_batch_size), prediction)
 
 
 def written(

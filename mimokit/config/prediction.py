@@ -38,3 +38,13 @@ class PredictionConfig(ConfigModel):
 
     inputs: dict[Name, PredictedInput] | None = None
     """Encoder -> what it sees. Absent: images and windows of full size."""
+
+    @property
+    def chosen_gpu(self) -> str:
+        """The GPU, or the default where the field is None."""
+        return self.gpu or "h100"
+
+    @property
+    def chosen_software(self) -> str:
+        """The training stack, or the default where the field is None."""
+        return self.software or "megatron-bridge"

@@ -59,7 +59,7 @@ def from_bridge(source: str) -> Imported:
     values = {name: _values(name, call, names) for name, call in calls.items()}
     modules = {name: _sizes(name, fields) for name, fields in values.items()}
     overridden, aside = _with_overrides(modules, names)
-    layout = Layout(_mode(values, modules), overridden)
+    layout = Layout(_mode(values, modules), overridden, LANGUAGE)
     layout, workload, more = _with_samples(layout, names)
     if workload is not None:
         workload = _with_step(workload, names)

@@ -133,7 +133,7 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
         workload = Workload(number(given, "seq-length"), samples, _precision(given))
     else:
         notes += ("Without --seq-length and --global-batch-size the samples are not known.",)
-    return Imported(Layout("homogeneous", {LANGUAGE: own}), workload, model, notes)
+    return Imported(Layout("homogeneous", {LANGUAGE: own}, LANGUAGE), workload, model, notes)
 
 
 def _chunks(given: Options, stages: int) -> int:

@@ -104,9 +104,9 @@ def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidat
 def _costs(
     task: SearchTask, encoders: Mapping[str, ParallelSizes], language: ParallelSizes
 ) -> tuple[LanguageCost, list[EncoderCost]]:
-    layout = Layout("colocated", {**encoders, task.language.name: language})
+    layout = Layout("colocated", {**encoders, task.language.name: language}, task.language.name)
     with np.errstate(divide="ignore", invalid="ignore"):  # ends of a range nobody will choose
-        return costs_of(task.model, layout, task.workload, task.hardware, task.software)
+        return costs_of(task.model, layout, task.workload, task.system)
 
 
 def _beside(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelSizes:

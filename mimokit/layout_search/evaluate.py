@@ -158,7 +158,7 @@ class Scan:
                 tables.languages(which),
                 encoders,
                 self.task.workload,
-                self.task.hardware,
+                self.task.system,
             )
         shape = (which.stop - which.start,)
         return (np.broadcast_to(outcome.seconds, shape), np.broadcast_to(outcome.memory, shape))

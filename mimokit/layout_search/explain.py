@@ -134,4 +134,4 @@ def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout | None:
             return None
         else:
             modules[name] = replace(encoder, micro_batch=samples // encoder.data)
-    return Layout(layout.mode, modules)
+    return replace(layout, modules=modules)

@@ -91,7 +91,8 @@ def make_layout(scan: Scan, mode: str, candidate: int, encoders: tuple[int, ...]
         sizes = encoder.at(chosen)
         samples = language.micro_batch * language.data
         modules[encoder.facts.name] = replace(sizes, micro_batch=samples // sizes.data)
-    return Layout(mode, {**modules, tables.language.facts.name: language})  # type: ignore[arg-type]
+    name = tables.language.facts.name
+    return Layout(mode, {**modules, name: language}, name)  # type: ignore[arg-type]
 
 
 def _front(found: list[Prediction]) -> tuple[Prediction, ...]:

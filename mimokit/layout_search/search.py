@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mimokit.config.errors import Problem, refuse_if_any, unknown_name
+from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.layout_search.constraints import (
     EVERY_MODULE,
     LANGUAGE,
@@ -26,11 +25,18 @@ from mimokit.layout_search.finalists import Finalists, choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits
 from mimokit.layout_search.progress import CancelCheck, ProgressCallback, SearchProgress
 from mimokit.layout_search.result import SearchResult
-from mimokit.layout_search.source import ModelSource, resolve_source
+from mimokit.layout_search.source import ModelSource, load_source, resolve_source
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Prediction, Workload
-from mimokit.prediction.hardware import Hardware, load_hardware
-from mimokit.prediction.step_time import Software, load_software
+from mimokit.prediction.step_time import Software
+from mimokit.prediction.task import (
+    HardwareSource,
+    chosen_hardware,
+    chosen_price,
+    chosen_software,
+    section_of,
+)
+from mimokit.prediction.validity import check_precision
 
 FINALISTS = 32
 """Layouts whose pipelines are simulated, of those that the closed forms put first."""
@@ -42,11 +48,12 @@ def search(
     model: ModelSource,
     *,
     gpus: int,
-    hardware: str | os.PathLike[str] | Hardware = "h100",
+    gpu: HardwareSource | None = None,
+    hardware: HardwareSource | None = None,
     objective: Objective = "step_time",
     constraints: Constraints | None = None,
     workload: Workload | None = None,
-    software: str | Software = "megatron-bridge",
+    software: str | Software | None = None,
     price_per_gpu_hour: float | None = None,
     finalists: int = FINALISTS,
     progress: ProgressCallback | None = None,
@@ -60,12 +67,14 @@ def search(
     Args:
         model: a model, a shipped model's name, a Hugging Face directory, or an experiment.
         gpus: how many there are; layouts may take fewer.
-        hardware: a name, a hardware file, or hardware.
+        gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
+            prediction section, or else the default of `PredictionConfig`.
+        hardware: the same as `gpu`.
         objective: what is to be small: `step_time`, `cost` (GPU-seconds of a step) or `memory`.
         constraints: modes, memory, and values to try.
         workload: what one step computes; an experiment knows it.
-        software: the training stack.
-        price_per_gpu_hour: in dollars, for the cost per million tokens.
+        software: the training stack; None likewise.
+        price_per_gpu_hour: in dollars, for the cost per million tokens; None likewise.
         finalists: layouts to simulate.
         progress: called with a `SearchProgress`, at most twenty times a second.
         cancelled: asked between batches; when it says True the search ends with what it has, as
@@ -75,15 +84,22 @@ def search(
         ConfigError: unknown names, no GPUs, or no layout fits (the sentence says what would).
     """
     began = time.perf_counter()
-    known, work = resolve_source(model, workload)
+    source = load_source(model)
+    known, work = resolve_source(source, workload)
+    section = section_of(source)
     check_objective(objective)
     _check_numbers(gpus, finalists)
-    gpu = load_hardware(hardware)
-    if work.precision not in gpu.precisions:
-        raise unknown_name("Precision", work.precision, gpu.precisions)
-    rules = constraints or Constraints()
+    chosen = chosen_hardware(hardware, gpu, section)
+    check_precision(chosen, work)
     task = SearchTask(
-        known, work, gpus, gpu, load_software(software), objective, rules, price_per_gpu_hour
+        model=known,
+        workload=work,
+        gpus=gpus,
+        hardware=chosen,
+        software=chosen_software(software, section),
+        objective=objective,
+        constraints=constraints or Constraints(),
+        price_per_gpu_hour=chosen_price(price_per_gpu_hour, section),
     )
     _check_names(task)
     language, encoders, cut = enumerate_modules(task)
@@ -94,8 +110,8 @@ def search(
     dropped = all_dropped(scan)
     if not scan.fitting:
         raise nothing_fits(scan, dropped, complete)
-    chosen = choose_finalists(scan, finalists)
-    return _result(scan, chosen, dropped, cut, complete, time.perf_counter() - began)
+    best = choose_finalists(scan, finalists)
+    return _result(scan, best, dropped, cut, complete, time.perf_counter() - began)
 
 
 def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck | None) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mimokit.architecture import (
     Model,
@@ -12,40 +14,53 @@ from mimokit.architecture import (
     model_names,
 )
 from mimokit.architecture.from_config import model_of_config
-from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config import ExperimentConfig, config_from_mapping, load_experiment_config
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.files.inheritance import PRESET_PREFIX
 from mimokit.prediction import Workload
 from mimokit.prediction.from_config import workload_of_config
 
-ModelSource = Model | ExperimentConfig | str | os.PathLike[str]
+ModelSource = Model | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
+
+
+def load_source(source: ModelSource) -> Model | ExperimentConfig:
+    """Return the model or the experiment that a source names.
+
+    Args:
+        source: a model; the name of a shipped one; a Hugging Face directory or config.json; an
+            experiment (config, mapping in the form of a YAML file, YAML file or `preset:NAME`).
+
+    Raises:
+        ConfigError: there is no such model, or the experiment is wrong.
+    """
+    if isinstance(source, Model | ExperimentConfig):
+        return source
+    if isinstance(source, Mapping):
+        return config_from_mapping(source)
+    name = os.fspath(source)
+    if name.startswith(PRESET_PREFIX) or Path(name).suffix in (".yaml", ".yml"):
+        return load_experiment_config(name)
+    if name in model_names():
+        return load_model(name)
+    if os.sep not in name and not Path(name).exists():
+        raise unknown_name("Model", name, model_names())
+    return from_hf(name)
 
 
 def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Model, Workload]:
     """Return a model and what one step computes.
 
     Args:
-        source: a model; the name of a shipped one; a Hugging Face directory or config.json; an
-            experiment (YAML file, `preset:NAME` or config).
+        source: as `load_source` takes it.
         workload: None takes that of the experiment.
 
     Raises:
         ConfigError: there is no such model, or nothing says what a step computes.
     """
-    if isinstance(source, Model):
-        return source, _given(source, workload)
-    if isinstance(source, ExperimentConfig):
-        return model_of_config(source.model, source.name), workload or workload_of_config(source)
-    name = os.fspath(source)
-    if name.startswith(PRESET_PREFIX) or Path(name).suffix in (".yaml", ".yml"):
-        return resolve_source(load_experiment_config(name), workload)
-    if name in model_names():
-        model = load_model(name)
-        return model, _given(model, workload)
-    if os.sep not in name and not Path(name).exists():
-        raise unknown_name("Model", name, model_names())
-    model = from_hf(name)
-    return model, _given(model, workload)
+    found = load_source(source)
+    if isinstance(found, ExperimentConfig):
+        return model_of_config(found.model, found.name), workload or workload_of_config(found)
+    return found, _given(found, workload)
 
 
 def _given(model: Model, workload: Workload | None) -> Workload:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mimokit.architecture import Model
 from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.layout_search.constraints import Constraints, Objective
-from mimokit.prediction import Layout, Prediction, Workload, predict
+from mimokit.prediction import Layout, Prediction, Workload
 from mimokit.prediction.hardware import Hardware
-from mimokit.prediction.step_time import Software
+from mimokit.prediction.prediction import predict_task
+from mimokit.prediction.step_time import Software, System
+from mimokit.prediction.task import PredictionTask
 from mimokit.prediction.workload import branches_of, language_of
 
 
@@ -37,6 +40,11 @@ class SearchTask:
     constraints: Constraints = field(default_factory=Constraints)
     price_per_gpu_hour: float | None = None
 
+    @cached_property
+    def system(self) -> System:
+        """Hardware, software and precision of matrix products."""
+        return System(self.hardware, self.software, self.workload.precision)
+
     @property
     def language(self) -> LanguageModel:
         """The language model."""
@@ -54,11 +62,6 @@ class SearchTask:
 
     def predict(self, layout: Layout) -> Prediction:
         """Predict one layout, pipelines event by event."""
-        return predict(
-            self.model,
-            layout,
-            self.workload,
-            self.hardware,
-            software=self.software,
-            price_per_gpu_hour=self.price_per_gpu_hour,
+        return predict_task(
+            PredictionTask(self.model, layout, self.workload, self.system, self.price_per_gpu_hour)
         )

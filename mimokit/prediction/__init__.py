@@ -2,7 +2,8 @@
 
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.prediction import Prediction, costs_of, layout_cost, predict
+from mimokit.prediction.prediction import costs_of, layout_cost, predict
+from mimokit.prediction.result import Prediction
 from mimokit.prediction.timeline import Block, PredictedTimeline, predict_timeline
 from mimokit.prediction.workload import EncoderInput, Workload, step_flops
 

@@ -9,9 +9,9 @@ from functools import reduce
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers
-from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.memory import micro_batches_through, total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
+from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.collectives import send
 from mimokit.prediction.step_time.pipeline import slowest_and_once
 from mimokit.prediction.workload import Workload
@@ -102,7 +102,7 @@ def colocated(
     language: LanguageCost,
     encoders: Sequence[EncoderCost],
     workload: Workload,
-    hardware: Hardware,
+    system: System,
 ) -> LayoutCost:
     """Return the outcome of three phases in turn on the same ranks.
 
@@ -110,7 +110,7 @@ def colocated(
     model runs, then encoders run backward; nothing overlaps (arXiv 2605.27678).
     """
     bridge = sum(
-        (2 * bridge_seconds(one, language.sizes, workload, hardware) for one in encoders),
+        (2 * bridge_seconds(one, language.sizes, workload, system) for one in encoders),
         np.float64(0),
     )
     seconds = sum((one.seconds for one in encoders), np.float64(0))
@@ -126,14 +126,15 @@ def colocated(
 
 
 def heterogeneous(
-    language: LanguageCost, encoders: Sequence[EncoderCost], hardware: Hardware
+    language: LanguageCost, encoders: Sequence[EncoderCost], system: System
 ) -> LayoutCost:
     """Return the outcome of encoders on ranks of their own, before the language model.
 
     Parallel branches join at the language model's first stage: per micro-batch the slowest of all
     stages counts, and the longest branch is passed once.
     """
-    sizes, count, step = language.sizes, language.micro_batches, language.step
+    hardware, sizes = system.hardware, language.sizes
+    count, step = language.micro_batches, language.step
     first, middle, last = (stage.total for stage in step.stages)
     slowest, once = slowest_and_once(first, middle, last, sizes.pipeline)
     stage: Numbers = np.float64(0)

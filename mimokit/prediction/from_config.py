@@ -6,28 +6,34 @@ from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.config.world_size import resolve
-from mimokit.prediction import EncoderInput, Layout, Workload
+from mimokit.config.world_size import ResolvedWorld, resolve
+from mimokit.prediction.layout import Layout
 from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.workload import EncoderInput, Workload
 
 PRECISION = "bf16"
 """Of matrix products, where an experiment does not say."""
 
 
-def layout_of_config(config: ExperimentConfig) -> Layout:
+def layout_of_config(config: ExperimentConfig, world_size: int | None = None) -> Layout:
     """Return the layout of an experiment, the language module last.
+
+    Args:
+        config: the experiment; it is not changed.
+        world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
         ConfigError: a data_parallel is left open, or a module comes behind the language module,
             which predictions do not know.
     """
-    model = config.model
+    model, world = config.model, resolve(config.model, world_size)
     refuse_if_any(_behind(name) for name in model.decoder_module_names)
-    sizes = {name: _sizes(config, name) for name in model.encoder_module_names}
-    language = _sizes(config, model.llm_module_name)
+    sizes = {name: _sizes(config, world, name) for name in model.encoder_module_names}
+    language = _sizes(config, world, model.llm_module_name)
     if model.deployment_mode == "homogeneous":
         sizes = dict.fromkeys(sizes, in_first_stage(language))
-    return Layout(model.deployment_mode, {**sizes, model.llm_module_name: language})
+    modules = {**sizes, model.llm_module_name: language}
+    return Layout(model.deployment_mode, modules, model.llm_module_name)
 
 
 def _behind(name: str) -> Problem:
@@ -38,14 +44,19 @@ def _behind(name: str) -> Problem:
     return Problem(name, "topology", None, sentence)
 
 
-def workload_of_config(config: ExperimentConfig) -> Workload:
+def workload_of_config(config: ExperimentConfig, world_size: int | None = None) -> Workload:
     """Return what one step of an experiment computes.
+
+    Args:
+        config: the experiment; it is not changed.
+        world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
         ConfigError: a data_parallel is left open, so the samples of a step are not known, or a
             module comes behind the language module.
     """
     data, model = config.data, config.model
+    world = resolve(model, world_size)
     refuse_if_any(_behind(name) for name in model.decoder_module_names)
     inputs = {
         name: _input(config, name, model.get_architecture(name))
@@ -54,7 +65,7 @@ def workload_of_config(config: ExperimentConfig) -> Workload:
     }
     return Workload(
         seq_length=data.seq_length,
-        global_batch_size=_micro_batch_samples(config) * data.num_microbatches,
+        global_batch_size=_micro_batch_samples(config, world) * data.num_microbatches,
         precision=config.runtime.precision or PRECISION,
         inputs=inputs,
         frozen=model.frozen_modules,
@@ -74,19 +85,18 @@ def _input(config: ExperimentConfig, name: str, network: ModuleArchitecture) -> 
     return EncoderInput(said.length, count, said.imbalance or 1.0)
 
 
-def _micro_batch_samples(config: ExperimentConfig) -> int:
-    return config.data.base_batch_size * int(_replicas(config, config.model.llm_module_name))
+def _micro_batch_samples(config: ExperimentConfig, world: ResolvedWorld) -> int:
+    return config.data.base_batch_size * _replicas(world, config.model.llm_module_name)
 
 
-def _sizes(config: ExperimentConfig, name: str) -> ParallelSizes:
-    replicas = _replicas(config, name)
-    samples = _micro_batch_samples(config)
+def _sizes(config: ExperimentConfig, world: ResolvedWorld, name: str) -> ParallelSizes:
+    replicas = _replicas(world, name)
+    samples = _micro_batch_samples(config, world)
     each = samples // replicas if samples % replicas == 0 else samples / replicas
     return sizes_of(config.model.get_parallelism(name), replicas, each)
 
 
-def _replicas(config: ExperimentConfig, name: str) -> int:
-    world = resolve(config.model, None)
+def _replicas(world: ResolvedWorld, name: str) -> int:
     replicas = world.sizes[name].data_parallel
     if replicas is None:
         sentence = (

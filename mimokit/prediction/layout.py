@@ -23,20 +23,26 @@ class Layout:
 
     Attributes:
         mode: homogeneous, colocated or heterogeneous.
-        modules: module -> its sizes, the language module last. In homogeneous mode encoders have
-            the language model's sizes save for stages, chunks and expert parallelism, of which they
-            have 1 each: they lie whole in its first stage. That is what searches try and what
-            experiments hold; predictions also take encoders of as many stages as the language
-            model has, which are spread over all of them.
+        modules: module -> its sizes. In homogeneous mode encoders have the language model's sizes
+            except for stages, chunks and expert parallelism, of which they have 1 each: they lie
+            whole in its first stage. That is what searches try and what experiments hold;
+            predictions also take encoders of as many stages as the language model has, which are
+            spread over all of them.
+        language: name of the language module; by default the last of `modules`.
     """
 
     mode: DeploymentMode
     modules: Mapping[str, ParallelSizes]
+    language: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.language and self.modules:
+            object.__setattr__(self, "language", list(self.modules)[-1])
 
     @property
-    def language(self) -> str:
-        """Name of the language module."""
-        return list(self.modules)[-1]
+    def encoders(self) -> tuple[str, ...]:
+        """Names of all other modules."""
+        return tuple(name for name in self.modules if name != self.language)
 
     @property
     def gpus(self) -> int:

@@ -10,9 +10,8 @@ import numpy as np
 from mimokit.architecture import LanguageModel
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.memory import stage_memory, total_bytes
-from mimokit.prediction.step_time import ModuleInput, ModuleStep, Software, System, module_step
+from mimokit.prediction.step_time import ModuleInput, ModuleStep, System, module_step
 from mimokit.prediction.step_time.collectives import gather
 from mimokit.prediction.workload import Workload
 
@@ -51,6 +50,7 @@ class EncoderCost:
     """One encoder with its projector.
 
     Attributes:
+        name: of its branch.
         sizes: its layouts.
         forward: seconds of the forward passes of one replica's share of a step.
         backward: the same of the backward passes.
@@ -63,6 +63,7 @@ class EncoderCost:
             where that is the same.
     """
 
+    name: str
     sizes: ParallelSizes
     forward: Numbers
     backward: Numbers
@@ -87,8 +88,7 @@ def language_cost(
     model: LanguageModel,
     sizes: ParallelSizes,
     workload: Workload,
-    hardware: Hardware,
-    software: Software,
+    system: System,
     *,
     encoders_trained: bool = False,
 ) -> LanguageCost:
@@ -96,7 +96,6 @@ def language_cost(
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     frozen = model.name in workload.frozen
     given = ModuleInput(workload.seq_length, sizes.micro_batch, not frozen, encoders_trained)
-    system = System(hardware, software, workload.precision)
     step = module_step(model, sizes, given, system, micro_batches)
 
     def memory(stage: Numbers) -> Mapping[str, Numbers]:
@@ -118,12 +117,10 @@ def encoder_cost(
     branch: EncoderBranch,
     sizes: ParallelSizes,
     workload: Workload,
-    hardware: Hardware,
-    software: Software,
+    system: System,
     language_hidden: int,
 ) -> EncoderCost:
     """Return the cost of an encoder; its projector is frozen with it."""
-    system = System(hardware, software, workload.precision)
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     cost = _encoder_cost(branch, sizes, workload, system, micro_batches, language_hidden)
     if not np.any(np.greater(sizes.context, 1)):
@@ -154,6 +151,7 @@ def _encoder_cost(
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
     merge = getattr(branch.encoder, "merge", 1) ** 2
     return EncoderCost(
+        name=branch.name,
         sizes=sizes,
         forward=step.passes * share,
         backward=step.passes * (1 - share),
@@ -166,7 +164,7 @@ def _encoder_cost(
 
 
 def bridge_seconds(
-    encoder: EncoderCost, language: ParallelSizes, workload: Workload, hardware: Hardware
+    encoder: EncoderCost, language: ParallelSizes, workload: Workload, system: System
 ) -> Numbers:
     """Return the seconds in which encoder outputs of a step reach language ranks on shared ranks.
 
@@ -177,5 +175,7 @@ def bridge_seconds(
     fewer = np.minimum(encoder.sizes.data, language.data)
     volume = encoder.sample_bytes * workload.global_batch_size / fewer
     return np.where(
-        np.greater(more, fewer), gather(hardware, volume, np.maximum(1, more / fewer), 1), 0.0
+        np.greater(more, fewer),
+        gather(system.hardware, volume, np.maximum(1, more / fewer), 1),
+        0.0,
     )

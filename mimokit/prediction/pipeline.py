@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.planning.schedule import Schedule, makespan, plan_schedule, stage_graph
-from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost
+from mimokit.prediction.step_time import System
 from mimokit.prediction.step_time.collectives import send
 
 Times = NDArray[np.float64]
@@ -18,7 +18,7 @@ MOST_EVENTS = 200_000
 
 
 def simulated_passes(
-    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
 ) -> float | None:
     """Return the seconds of all forward and backward passes of a step, bridges included.
 
@@ -32,12 +32,12 @@ def simulated_passes(
         return None
     if layout.mode == "colocated" or stages * count > MOST_EVENTS:
         return None
-    pipeline = timed_pipeline(layout, language, encoders, hardware)
+    pipeline = timed_pipeline(layout, language, encoders, system)
     return float(makespan(*pipeline))
 
 
 def timed_pipeline(
-    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
 ) -> tuple[Schedule, Times, Times, Times]:
     """Return the 1F1B schedule of a layout, with the seconds that `simulate` takes.
 
@@ -49,14 +49,15 @@ def timed_pipeline(
         encoders = []
     several = layout.mode == "heterogeneous" and bool(encoders)
     forward, backward = _stage_times(layout, language, encoders, count)
-    names = list(layout.modules) if several else [layout.language]
+    branches = [encoder.name for encoder in encoders] if several else []
+    names = [*branches, layout.language]
     topology = {name: (() if name == layout.language else (layout.language,)) for name in names}
     pipelines = {name: int(layout.modules[name].pipeline) for name in names}
     graph = stage_graph(topology, pipelines)
     schedule = plan_schedule(graph, count)
     hop = float(language.step.pipeline) / (2 * (count + stages - 1)) if stages > 1 else 0.0
     crossing = [
-        hop if edge.modality == layout.language else _crossing(language, encoders, hardware)
+        hop if edge.modality == layout.language else _crossing(language, encoders, system)
         for edge in graph.edges
     ]
     return schedule, _column(forward), _column(backward), _column(crossing)
@@ -90,10 +91,10 @@ def _stage_times(
     return ahead + forward, behind + backward
 
 
-def _crossing(language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware) -> float:
+def _crossing(language: LanguageCost, encoders: list[EncoderCost], system: System) -> float:
     samples = float(language.sizes.micro_batch * language.sizes.data)
     each = [
         encoder.sample_bytes * samples / max(float(encoder.sizes.data), float(language.sizes.data))
         for encoder in encoders
     ]
-    return float(send(hardware, max(each), hardware.domain_ranks))
+    return float(send(system.hardware, max(each), system.hardware.domain_ranks))

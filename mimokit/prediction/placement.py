@@ -9,7 +9,8 @@ from dataclasses import replace
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.axes import COUNT_FIELDS
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.prediction import Layout, Workload
+from mimokit.prediction.layout import Layout
+from mimokit.prediction.workload import Workload
 
 LANGUAGE = "language"
 """What the language module is called where its own name is no plain one, and in Megatron-Bridge."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import overload
 
 import numpy as np
 
 from mimokit.architecture.modules import Model
 from mimokit.config.errors import refuse_if_any
-from mimokit.prediction.deployment_modes import LayoutCost, colocated, heterogeneous, homogeneous
-from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.planning.layout import ConfigSource
+from mimokit.prediction.deployment_modes import (
+    LayoutCost,
+    colocated,
+    encoder_alive,
+    heterogeneous,
+    homogeneous,
+)
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.memory import MemoryLine
-from mimokit.prediction.memory_table import memory_table
+from mimokit.prediction.memory import MemoryLine, memory_lines, total_bytes
 from mimokit.prediction.module_costs import (
     EncoderCost,
     LanguageCost,
@@ -23,14 +26,11 @@ from mimokit.prediction.module_costs import (
     language_cost,
 )
 from mimokit.prediction.pipeline import simulated_passes
-from mimokit.prediction.step_time import Software, System, load_software
-from mimokit.prediction.validity import check_layout, check_precision, check_price, misplaced
-from mimokit.prediction.workload import (
-    Workload,
-    branches_of,
-    language_of,
-    step_flops,
-)
+from mimokit.prediction.result import Prediction
+from mimokit.prediction.step_time import Software, System
+from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
+from mimokit.prediction.validity import check_layout, check_precision, misplaced
+from mimokit.prediction.workload import Workload, branches_of, language_of, step_flops
 
 BAND, BAND_OF_MIXTURES = 0.08, 0.14
 """Shares of the step time by which four of five measured steps of models that were not fitted were
@@ -38,162 +38,126 @@ missed at most: `python -m tests.benchmarks.prediction` measures 0.06 and 0.113.
 for which effects count was decided by looking at those steps, though no constant was."""
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What a layout comes to.
-
-    Attributes:
-        layout: what was predicted.
-        seconds: of one step.
-        low: seconds that four of five measured layouts would not fall below.
-        high: seconds that four of five measured layouts would not exceed.
-        parts: what goes into `seconds`: encoder, bridge, bubble, update, and the language model's
-            matrix, attention, memory, tensor, context, expert and host parts.
-        lines: module -> what fills its fullest rank, each number with its formula.
-        peak_memory: bytes of the fullest rank of all.
-        capacity: bytes that a GPU has.
-        tokens_per_second: of the language model, all GPUs together.
-        tflops_per_gpu: model TFLOP/s per GPU.
-        utilisation: of the peak of the precision (MFU).
-        dollars_per_million_tokens: None without a price.
-    """
-
-    layout: Layout
-    seconds: float
-    low: float
-    high: float
-    parts: Mapping[str, float]
-    lines: Mapping[str, tuple[MemoryLine, ...]]
-    peak_memory: float
-    capacity: float
-    tokens_per_second: float
-    tflops_per_gpu: float
-    utilisation: float
-    dollars_per_million_tokens: float | None
-
-    @property
-    def fits(self) -> bool:
-        """The fullest rank has room."""
-        return self.peak_memory <= self.capacity
-
-    def __str__(self) -> str:
-        peak, room = self.peak_memory / 2**30, self.capacity / 2**30
-        text = (
-            f"{self.layout}\n"
-            f"step {self.seconds:.3g} s ({self.low:.3g} to {self.high:.3g}), "
-            f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_gpu:.0f} TFLOP/s per GPU, "
-            f"{self.utilisation:.0%} of its peak\n"
-            f"memory {peak:.1f} of {room:.1f} GiB: {'fits' if self.fits else 'does not fit'}"
-        )
-        if self.dollars_per_million_tokens is None:
-            return text
-        return f"{text}\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
-
-    @property
-    def memory(self) -> Mapping[str, Mapping[str, float]]:
-        """Module -> part -> bytes on its fullest rank."""
-        return {
-            name: {line.part: line.bytes for line in lines} for name, lines in self.lines.items()
-        }
-
-    def memory_rows(self) -> list[dict[str, Any]]:
-        """Return the memory as rows of a table: module, part, GiB, formula, numbers, source."""
-        return [
-            {
-                "module": name,
-                "part": line.part,
-                "gib": line.bytes / 2**30,
-                "formula": line.formula,
-                "numbers": line.numbers,
-                "source": line.source,
-            }
-            for name, lines in self.lines.items()
-            for line in lines
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            **{name: value for name, value in vars(self).items() if name != "lines"},
-            "parts": dict(self.parts),
-            "memory": {name: dict(parts) for name, parts in self.memory.items()},
-            "memory_rows": self.memory_rows(),
-            "layout": self.layout.to_json(),
-            "fits": self.fits,
-        }
-
-
+@overload
 def predict(
     model: Model,
     layout: Layout,
     workload: Workload,
-    hardware: str | os.PathLike[str] | Hardware = "h100",
+    hardware: HardwareSource | None = None,
     *,
-    software: str | Software = "megatron-bridge",
+    gpu: HardwareSource | None = None,
+    software: str | Software | None = None,
     price_per_gpu_hour: float | None = None,
+) -> Prediction: ...
+
+
+@overload
+def predict(
+    model: ConfigSource,
+    *,
+    hardware: HardwareSource | None = None,
+    gpu: HardwareSource | None = None,
+    software: str | Software | None = None,
+    price_per_gpu_hour: float | None = None,
+    world_size: int | None = None,
+) -> Prediction: ...
+
+
+def predict(
+    model: Model | ConfigSource,
+    layout: Layout | None = None,
+    workload: Workload | None = None,
+    hardware: HardwareSource | None = None,
+    *,
+    gpu: HardwareSource | None = None,
+    software: str | Software | None = None,
+    price_per_gpu_hour: float | None = None,
+    world_size: int | None = None,
 ) -> Prediction:
-    """Predict one layout; pipelines of plain 1F1B are simulated event by event.
+    """Predict the step time and the memory of one layout.
+
+    Plain 1F1B pipelines are simulated event by event. Interleaved and colocated pipelines are
+    predicted with a closed form.
 
     Args:
-        model: from `load_model` or `from_hf`.
-        layout: how it lies on GPUs.
-        workload: what one step computes.
-        hardware: a name, a hardware file, or hardware.
-        software: the training stack.
-        price_per_gpu_hour: in dollars, for the cost per million tokens.
+        model: an experiment: a config, a mapping in the form of a YAML file, the path of one, or
+            `preset:NAME`. It has a layout and a workload. Or a model from `load_model` or
+            `from_hf`, with `layout` and `workload`.
+        layout: how the model lies on GPUs; for models only.
+        workload: what one step computes; for models only.
+        hardware: the same as `gpu`.
+        gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
+            prediction section, or else the default of `PredictionConfig`.
+        software: the training stack; None likewise.
+        price_per_gpu_hour: in dollars, for the cost per million tokens; None likewise.
+        world_size: ranks of the world, for an experiment that leaves a data_parallel open.
 
     Raises:
-        ConfigError: unknown hardware, software or precision, a layout that cannot be built, or a
-            negative price.
+        ConfigError: the experiment is wrong, the layout cannot be built, the price is negative, or
+            the hardware, software or precision is unknown.
     """
-    gpu, stack = load_hardware(hardware), load_software(software)
-    check_precision(gpu, workload)
+    return predict_task(
+        task_of(
+            model,
+            layout,
+            workload,
+            hardware,
+            gpu=gpu,
+            software=software,
+            price_per_gpu_hour=price_per_gpu_hour,
+            world_size=world_size,
+        )
+    )
+
+
+def predict_task(task: PredictionTask) -> Prediction:
+    """Predict the step time and the memory of one layout; raises what `predict` raises."""
+    model, layout, workload, system = task.model, task.layout, task.workload, task.system
+    check_precision(system.hardware, workload)
     check_layout(model, layout, workload)
-    check_price(price_per_gpu_hour)
-    system = System(gpu, stack, workload.precision)
-    language, encoders = costs_of(model, layout, workload, gpu, stack)
-    outcome = layout_cost(layout.mode, language, encoders, workload, gpu)
-    seconds = float(outcome.seconds)
-    exact = simulated_passes(layout, language, encoders, gpu)
+    language, encoders = costs_of(model, layout, workload, system)
+    cost = layout_cost(layout.mode, language, encoders, workload, system)
+    seconds = float(cost.seconds)
+    exact = simulated_passes(layout, language, encoders, system)
     if exact is not None:
-        seconds += exact - float(outcome.seconds - outcome.update)
-    flops = step_flops(model, workload)
+        seconds += exact - float(cost.seconds - cost.update)
     band = BAND if language_of(model).net.moe is None else BAND_OF_MIXTURES
-    tflops = flops / seconds / layout.gpus
-    hours = seconds * layout.gpus / 3600
+    tflops = step_flops(model, workload) / seconds / layout.gpus
     return Prediction(
         layout=layout,
         seconds=seconds,
         low=seconds * (1 - band),
         high=seconds * (1 + band),
-        parts=_parts(language, outcome, seconds),
-        lines=memory_table(model, layout, workload, system, language, encoders),
-        peak_memory=float(outcome.memory),
-        capacity=gpu.memory_bytes,
+        parts=_parts(language, cost, seconds),
+        lines=_memory_table(task, language, encoders),
+        peak_memory=float(cost.memory),
+        capacity=system.hardware.memory_bytes,
         tokens_per_second=workload.tokens / seconds,
         tflops_per_gpu=tflops / 1e12,
-        utilisation=tflops / gpu.peak_flops[workload.precision],
-        dollars_per_million_tokens=(
-            None
-            if price_per_gpu_hour is None
-            else hours * price_per_gpu_hour / (workload.tokens / 1e6)
-        ),
+        utilisation=tflops / system.hardware.peak_flops[workload.precision],
+        dollars_per_million_tokens=_dollars(task, seconds),
     )
 
 
+def _dollars(task: PredictionTask, seconds: float) -> float | None:
+    """Return the price of a million tokens, None without a price."""
+    if task.price_per_gpu_hour is None:
+        return None
+    hours = seconds * task.layout.gpus / 3600
+    return hours * task.price_per_gpu_hour / (task.workload.tokens / 1e6)
+
+
 def costs_of(
-    model: Model, layout: Layout, workload: Workload, hardware: Hardware, software: Software
+    model: Model, layout: Layout, workload: Workload, system: System
 ) -> tuple[LanguageCost, list[EncoderCost]]:
     """Return the cost of all modules in a layout."""
     language, branches = language_of(model), branches_of(model)
     refuse_if_any(misplaced([branch.name for branch in branches], layout))
     trained = any(branch.name not in workload.frozen for branch in branches)
     own = layout.modules[layout.language]
-    cost = language_cost(language, own, workload, hardware, software, encoders_trained=trained)
+    cost = language_cost(language, own, workload, system, encoders_trained=trained)
     encoders = [
-        encoder_cost(
-            branch, layout.modules[branch.name], workload, hardware, software, language.net.hidden
-        )
+        encoder_cost(branch, layout.modules[branch.name], workload, system, language.net.hidden)
         for branch in branches
     ]
     return cost, encoders
@@ -204,20 +168,65 @@ def layout_cost(
     language: LanguageCost,
     encoders: list[EncoderCost],
     workload: Workload,
-    hardware: Hardware,
+    system: System,
 ) -> LayoutCost:
     """Return the outcome of a mode."""
     if mode == "homogeneous":
         return homogeneous(language, encoders)
     if mode == "colocated":
-        return colocated(language, encoders, workload, hardware)
-    return heterogeneous(language, encoders, hardware)
+        return colocated(language, encoders, workload, system)
+    return heterogeneous(language, encoders, system)
 
 
-def _parts(language: LanguageCost, outcome: LayoutCost, seconds: float) -> dict[str, float]:
+def _parts(language: LanguageCost, cost: LayoutCost, seconds: float) -> dict[str, float]:
     parts = {name: float(value) for name, value in vars(language.step.work).items()}
     parts["pipeline"] = float(language.step.pipeline)
     for name in ("encoder", "bridge", "update"):
-        parts[name] = float(np.asarray(getattr(outcome, name)))
+        parts[name] = float(np.asarray(getattr(cost, name)))
     parts["bubble"] = max(0.0, seconds - sum(parts.values()))
     return parts
+
+
+def _memory_table(
+    task: PredictionTask, language: LanguageCost, encoders: list[EncoderCost]
+) -> Mapping[str, tuple[MemoryLine, ...]]:
+    """Return module -> lines of its fullest rank, encoders first."""
+    layout, workload, storage = task.layout, task.workload, task.system.storage
+    found: dict[str, tuple[MemoryLine, ...]] = {}
+    encoder_bytes = 0.0
+    for branch, cost in zip(branches_of(task.model), encoders, strict=True):
+        seen = workload.input_of(branch)
+        inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
+        alive = float(encoder_alive(layout.mode, language, inside, encoders))
+        encoder_bytes += float(inside.memory(alive))
+        found[branch.name] = memory_lines(
+            branch,
+            inside.sizes,
+            seen.length,
+            float(inside.micro_batches),
+            0,
+            samples=float(seen.count * inside.sizes.micro_batch * seen.imbalance),
+            frozen=branch.name in workload.frozen,
+            held_for=alive,
+            storage=storage,
+        )
+    module = language_of(task.model)
+    trained = any(name not in workload.frozen for name in found)
+    found[layout.language] = memory_lines(
+        module,
+        language.sizes,
+        workload.seq_length,
+        float(language.micro_batches),
+        _fullest_stage(layout, language, encoder_bytes),
+        frozen=module.name in workload.frozen,
+        passes_gradient=trained,
+        storage=storage,
+    )
+    return found
+
+
+def _fullest_stage(layout: Layout, language: LanguageCost, encoder_bytes: float) -> int:
+    """Return the fullest stage of the language model; encoders may share its first."""
+    shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
+    first = float(total_bytes(language.first)) + shared
+    return 0 if first >= float(total_bytes(language.last)) else int(language.sizes.pipeline) - 1

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, overload
 
 from mimokit.architecture.modules import Model
+from mimokit.planning.layout import ConfigSource
 from mimokit.planning.schedule import Schedule, Timeline, simulate
 from mimokit.planning.schedule.interleaved import Branch, Interleaved, on_the_clock
-from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.pipeline import timed_pipeline
-from mimokit.prediction.prediction import costs_of, predict
-from mimokit.prediction.step_time import Software, load_software
+from mimokit.prediction.prediction import costs_of, predict_task
+from mimokit.prediction.step_time import Software, System
+from mimokit.prediction.task import HardwareSource, PredictionTask, task_of
 from mimokit.prediction.workload import Workload
 
 BlockKind = Literal["forward", "backward", "bridge", "update"]
 
 MOST_BLOCKS = 10_000
-"""Stages times micro-batches above which nobody could tell one block from another."""
+"""Stages times micro-batches above which single blocks are too small to see."""
 MOST_CHUNKS = 2_000
 """Stages of the language model times chunks times micro-batches, which are put on the clock one by
 one: about 0.1 s."""
@@ -66,30 +66,65 @@ class PredictedTimeline:
     seconds: float
 
 
+@overload
 def predict_timeline(
     model: Model,
     layout: Layout,
     workload: Workload,
-    hardware: str | os.PathLike[str] | Hardware = "h100",
+    hardware: HardwareSource | None = None,
     *,
-    software: str | Software = "megatron-bridge",
-) -> PredictedTimeline | None:
-    """Return when the stages of a layout work on what; arguments are those of `predict`.
+    gpu: HardwareSource | None = None,
+    software: str | Software | None = None,
+) -> PredictedTimeline | None: ...
 
-    A pipeline is that of the event simulation, stretched to what is predicted of all passes, which
-    for colocated layouts and for interleaved chunks comes from a closed form. Work of an encoder in
-    an interleaved first stage is not told apart from the chunks around it.
+
+@overload
+def predict_timeline(
+    model: ConfigSource,
+    *,
+    hardware: HardwareSource | None = None,
+    gpu: HardwareSource | None = None,
+    software: str | Software | None = None,
+    world_size: int | None = None,
+) -> PredictedTimeline | None: ...
+
+
+def predict_timeline(
+    model: Model | ConfigSource,
+    layout: Layout | None = None,
+    workload: Workload | None = None,
+    hardware: HardwareSource | None = None,
+    *,
+    gpu: HardwareSource | None = None,
+    software: str | Software | None = None,
+    world_size: int | None = None,
+) -> PredictedTimeline | None:
+    """Return what each stage of a layout works on, and when; arguments are those of `predict`.
+
+    The pipeline is that of the event simulation, stretched to the predicted seconds of all passes,
+    which for colocated layouts and for interleaved chunks come from a closed form. The timeline
+    does not separate the work of an encoder in an interleaved first stage from the chunks around
+    it.
 
     Returns:
-        The step, or None where none can be drawn: a share of a micro-batch, or more blocks than
-        anybody could look at.
+        The step. None if it cannot be drawn: a micro-batch is a fraction, or there are too many
+        blocks.
 
     Raises:
         ConfigError: as `predict` does.
     """
-    gpu, stack = load_hardware(hardware), load_software(software)
-    found = predict(model, layout, workload, gpu, software=stack)
-    language, encoders = costs_of(model, layout, workload, gpu, stack)
+    return task_timeline(
+        task_of(
+            model, layout, workload, hardware, gpu=gpu, software=software, world_size=world_size
+        )
+    )
+
+
+def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
+    """Return what `predict_timeline` returns."""
+    layout, workload, system = task.layout, task.workload, task.system
+    found = predict_task(task)
+    language, encoders = costs_of(task.model, layout, workload, system)
     own = language.sizes
     count = float(language.micro_batches)
     stages = sum(int(sizes.pipeline) for sizes in layout.modules.values())
@@ -97,8 +132,8 @@ def predict_timeline(
     if count != int(count) or stages * count > MOST_BLOCKS or chunks * count > MOST_CHUNKS:
         return None
     phases = layout.mode == "colocated"
-    before, after = _phases(layout, encoders, language, workload, gpu) if phases else ((), ())
-    passes = _passes(layout, language, encoders, gpu)
+    before, after = _phases(encoders, language, workload, system) if phases else ((), ())
+    passes = _passes(layout, language, encoders, system)
     begin = sum(seconds for *_, seconds in before)
     end = found.seconds - found.parts["update"] - sum(seconds for *_, seconds in after)
     stretch = (end - begin) / max(one.stop for one in passes.blocks)
@@ -123,10 +158,10 @@ class _Passes:
 
 
 def _passes(
-    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], hardware: Hardware
+    layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
 ) -> _Passes:
     """Return all forward and backward passes of a pipeline, from 0 on."""
-    schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, hardware)
+    schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, system)
     if int(language.sizes.virtual) > 1:
         return _chunks(layout, language, schedule, forward[:, 0].tolist(), backward[:, 0].tolist())
     timeline = simulate(schedule, forward, backward, crossing)
@@ -180,19 +215,18 @@ Phase = tuple[str | None, BlockKind, float]
 
 
 def _phases(
-    layout: Layout,
     encoders: list[EncoderCost],
     language: LanguageCost,
     workload: Workload,
-    hardware: Hardware,
+    system: System,
 ) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
     """Return what encoders on shared ranks do before the language model's passes, and after."""
     before: list[Phase] = []
     after: list[Phase] = []
-    for name, cost in zip(layout.modules, encoders, strict=False):
-        bridge = float(bridge_seconds(cost, language.sizes, workload, hardware))
-        before += [(name, "forward", float(cost.forward)), (name, "bridge", bridge)]
-        after += [(name, "bridge", bridge), (name, "backward", float(cost.backward))]
+    for cost in encoders:
+        bridge = float(bridge_seconds(cost, language.sizes, workload, system))
+        before += [(cost.name, "forward", float(cost.forward)), (cost.name, "bridge", bridge)]
+        after += [(cost.name, "bridge", bridge), (cost.name, "backward", float(cost.backward))]
     return tuple(before), tuple(after)
 
 
@@ -239,12 +273,12 @@ def _inside(
     busy = _busy(timeline)
     for (stage, backward), seconds in busy.items():
         shares = []
-        for name, cost in zip(layout.modules, encoders, strict=False):
+        for cost in encoders:
             own = cost.repeated or cost
             if stage and int(own.sizes.pipeline) == 1:
                 continue
             spent = float(own.backward if backward else own.forward) / count
-            shares.append((name, spent / seconds if seconds else 0.0))
+            shares.append((cost.name, spent / seconds if seconds else 0.0))
         found[stage, backward] = tuple(shares)
     return found
 

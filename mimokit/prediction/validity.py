@@ -66,7 +66,9 @@ def misplaced(encoders: list[str], layout: Layout) -> Iterator[Problem]:
     for name in encoders:
         if name not in layout.modules or name == layout.language:
             yield _layout_problem(name, "the layout has no sizes for it")
-    for name in list(layout.modules)[:-1]:
+    if layout.language not in layout.modules:
+        yield _layout_problem(layout.language, "it is the language module, but it has no sizes")
+    for name in layout.encoders:
         if name not in encoders:
             known = ", ".join(encoders) or "none"
             yield _layout_problem(name, f"the model has no such encoder; it has {known}")

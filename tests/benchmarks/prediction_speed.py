@@ -18,7 +18,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.runtime import DeploymentMode
 from mimokit.prediction import Layout, Workload, costs_of, layout_cost, predict
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.step_time import load_software
+from mimokit.prediction.step_time import System, load_software
 from tests.benchmarks.table import show
 
 LAYOUTS = 20_000
@@ -30,16 +30,13 @@ MOST_SECONDS = LAYOUTS / 100_000
 
 def rows() -> list[dict[str, Any]]:
     """Measure arrays of layouts from their sizes to memory and step time, on one core."""
-    model, hardware, software = (
-        load_model("qwen2.5-vl-7b"),
-        load_hardware("h100"),
-        load_software("megatron-bridge"),
-    )
+    model = load_model("qwen2.5-vl-7b")
+    system = System(load_hardware("h100"), load_software("megatron-bridge"), WORKLOAD.precision)
 
     def closed_form(mode: DeploymentMode) -> None:
         layout = Layout(mode, {"images": sizes(1), "language": sizes(0)})
-        language, encoders = costs_of(model, layout, WORKLOAD, hardware, software)
-        outcome = layout_cost(mode, language, encoders, WORKLOAD, hardware)
+        language, encoders = costs_of(model, layout, WORKLOAD, system)
+        outcome = layout_cost(mode, language, encoders, WORKLOAD, system)
         assert np.size(outcome.seconds) == LAYOUTS
 
     found = [

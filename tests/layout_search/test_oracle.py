@@ -185,8 +185,8 @@ def test_arrays_give_what_single_layouts_give(experts: int, encoders: int) -> No
     chosen = np.random.default_rng(0).choice(len(kept.seconds), 60)
     for row in chosen:
         layout = layout_of(scan, kept, int(row))
-        costs = costs_of(task.model, layout, task.workload, task.hardware, task.software)
-        alone = layout_cost(layout.mode, *costs, task.workload, task.hardware)
+        costs = costs_of(task.model, layout, task.workload, task.system)
+        alone = layout_cost(layout.mode, *costs, task.workload, task.system)
         assert kept.seconds[row] == pytest.approx(float(alone.seconds), rel=1e-9)
         assert kept.memory[row] == pytest.approx(float(alone.memory), rel=1e-9)
         assert kept.gpus[row] == layout.gpus <= 8

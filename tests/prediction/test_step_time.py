@@ -44,9 +44,13 @@ def layout(mode: DeploymentMode, encoder: ParallelSizes, own: ParallelSizes) -> 
     return Layout(mode, {"images": encoder, llava().language.name: own})
 
 
+def system_of(workload: Workload) -> System:
+    return System(H100, BRIDGE, workload.precision)
+
+
 def closed_form(chosen: Layout, workload: Workload = WORKLOAD) -> float:
-    own, encoders = costs_of(llava(), chosen, workload, H100, BRIDGE)
-    return float(layout_cost(chosen.mode, own, encoders, workload, H100).seconds)
+    own, encoders = costs_of(llava(), chosen, workload, system_of(workload))
+    return float(layout_cost(chosen.mode, own, encoders, workload, system_of(workload)).seconds)
 
 
 def test_flops_of_a_step_are_six_per_parameter_and_the_causal_half_of_attention() -> None:
@@ -130,8 +134,8 @@ def test_the_closed_form_is_close_to_the_simulation(chosen: Layout) -> None:
 
 def test_a_colocated_step_is_three_phases_in_turn() -> None:
     chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
-    own, (encoder,) = costs_of(llava(), chosen, WORKLOAD, H100, BRIDGE)
-    found = layout_cost("colocated", own, [encoder], WORKLOAD, H100)
+    own, (encoder,) = costs_of(llava(), chosen, WORKLOAD, system_of(WORKLOAD))
+    found = layout_cost("colocated", own, [encoder], WORKLOAD, system_of(WORKLOAD))
     phases = encoder.seconds + float(found.bridge) + own.step.passes + float(found.update)
     assert float(found.seconds) == pytest.approx(float(phases))
     assert float(found.encoder) == pytest.approx(float(encoder.forward + encoder.backward))
@@ -142,7 +146,7 @@ def test_uneven_frames_make_the_encoder_phase_longer() -> None:
     even = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0)})
     uneven = replace(WORKLOAD, inputs={"images": EncoderInput(577, 256.0, imbalance=1.5)})
     (first,), (second,) = (
-        costs_of(llava(), chosen, one, H100, BRIDGE)[1] for one in (even, uneven)
+        costs_of(llava(), chosen, one, system_of(one))[1] for one in (even, uneven)
     )
     longer = float(second.seconds / first.seconds)
     assert 1.3 < longer < 1.5  # starting kernels takes as long as before
@@ -153,8 +157,8 @@ def test_context_ranks_repeat_an_encoder_that_shares_their_pipeline() -> None:
     """Cutting the sequence does not cut its images: a rank encodes as much as without."""
     whole = layout("homogeneous", ParallelSizes(2, data=2), ParallelSizes(2, data=2))
     cut = ParallelSizes(2, context=4, data=2)
-    _, (plain,) = costs_of(llava(), whole, WORKLOAD, H100, BRIDGE)
-    _, (apart,) = costs_of(llava(), layout("homogeneous", cut, cut), WORKLOAD, H100, BRIDGE)
+    _, (plain,) = costs_of(llava(), whole, WORKLOAD, system_of(WORKLOAD))
+    _, (apart,) = costs_of(llava(), layout("homogeneous", cut, cut), WORKLOAD, system_of(WORKLOAD))
     assert apart.repeated is not None
     assert float(apart.repeated.seconds) == pytest.approx(float(plain.seconds))
     assert float(apart.repeated.activations) == 4 * float(apart.activations)
@@ -170,7 +174,7 @@ def test_an_encoder_on_all_stages_unbalances_none() -> None:
 def test_a_frozen_encoder_has_no_backward() -> None:
     chosen = layout("colocated", ParallelSizes(data=8), ParallelSizes(2, 2, data=2))
     frozen = replace(WORKLOAD, frozen=frozenset({"images"}))
-    _, (encoder,) = costs_of(llava(), chosen, frozen, H100, BRIDGE)
+    _, (encoder,) = costs_of(llava(), chosen, frozen, system_of(frozen))
     assert float(encoder.backward) == pytest.approx(0, abs=1e-4)
     assert float(encoder.forward) > 0
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 import mimokit
-from mimokit.config import load_preset
+from mimokit.config import PredictionConfig, load_preset
 from mimokit.interop import layout_of_config
 from mimokit.layout_search import SearchProgress, SearchResult
 from mimokit_widgets import LayoutPlanner, ParetoView
 from mimokit_widgets.planner import background_search, paths
-from mimokit_widgets.planner.supposed import Supposed
 from mimokit_widgets.resolved import resolved_config
 from mimokit_widgets.view_models.found_layouts import ROWS, found_layouts, layouts_shown
 from tests.widgets.planner_sessions import LANGUAGE, Driver
@@ -180,7 +179,7 @@ def test_a_search_is_cancelled_and_keeps_what_it_has(monkeypatch: pytest.MonkeyP
 def test_a_real_search_that_is_cancelled_at_once_says_so() -> None:
     search = background_search.BackgroundSearch()
     search._cancelled.set()
-    search._run(resolved_config(*_planned()), 8, Supposed())
+    search._run(resolved_config(*_planned()), 8, PredictionConfig())
     assert search.state.status == "failed"
     assert search.state.sentence.endswith(
         "the search was stopped before it found a layout that fits."

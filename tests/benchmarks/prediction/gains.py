@@ -26,7 +26,7 @@ from mimokit.prediction import EncoderInput, Workload, costs_of, layout_cost
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.layout import Layout
-from mimokit.prediction.step_time import load_software
+from mimokit.prediction.step_time import System, load_software
 from tests.benchmarks.prediction.tables import Row, names, number, table, whole
 
 FILE = "heterogeneous-parallelism-2605.27678.csv"
@@ -132,9 +132,10 @@ def _with_micro_batch(row: Row, micro_batch: float) -> LayoutCost:
         {model.branches[0].name: EncoderInput(PATCHES, images)},
     )
     layout = Layout(MODES[row["mode"]], _sizes(row, model, micro_batch))
-    hardware, software = load_hardware(row["gpu"].split("-")[0]), load_software(SOFTWARE)
-    language, encoders = costs_of(model, layout, workload, hardware, software)
-    return layout_cost(layout.mode, language, encoders, workload, hardware)
+    hardware = load_hardware(row["gpu"].split("-")[0])
+    system = System(hardware, load_software(SOFTWARE), workload.precision)
+    language, encoders = costs_of(model, layout, workload, system)
+    return layout_cost(layout.mode, language, encoders, workload, system)
 
 
 def _sizes(row: Row, model: MultimodalModel, micro_batch: float) -> dict[str, ParallelSizes]:

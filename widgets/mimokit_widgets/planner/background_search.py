@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit_widgets.planner.limits import MOST_RANKS
-from mimokit_widgets.planner.supposed import Supposed
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchProgress, SearchResult
@@ -68,7 +67,7 @@ class BackgroundSearch:
         self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def start(self, config: ExperimentConfig, gpus: int, supposed: Supposed) -> None:
+    def start(self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig) -> None:
         """Begin to search the layouts of a config's model, unless a search goes on.
 
         Args:
@@ -108,7 +107,7 @@ class BackgroundSearch:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _run(self, config: ExperimentConfig, gpus: int, supposed: Supposed) -> None:
+    def _run(self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig) -> None:
         try:
             result = self._search(config, gpus, supposed)
         except ConfigError as error:
@@ -119,7 +118,9 @@ class BackgroundSearch:
         else:
             self._become(SearchState("done", 1.0, result.evaluated, "", result, config))
 
-    def _search(self, config: ExperimentConfig, gpus: int, supposed: Supposed) -> SearchResult:
+    def _search(
+        self, config: ExperimentConfig, gpus: int, supposed: PredictionConfig
+    ) -> SearchResult:
         # Nobody should wait for the search to be imported before it is asked for.
         from mimokit.layout_search import search
 
@@ -128,9 +129,9 @@ class BackgroundSearch:
         return search(
             config,
             gpus=gpus,
-            hardware=supposed.gpu,
-            software=supposed.software,
-            price_per_gpu_hour=supposed.price,
+            gpu=supposed.chosen_gpu,
+            software=supposed.chosen_software,
+            price_per_gpu_hour=supposed.price_per_gpu_hour,
             progress=self._progress,
             cancelled=self._cancelled.is_set,
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config import ConfigError, ExperimentConfig, config_from_mapping
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, config_from_mapping
 from mimokit.config.files.inheritance import read_with_parents, resolve_path
+from mimokit_widgets.planner.paths import PREDICTION, mapping_at
 
 RANKS_PER_NODE = 8
 
@@ -76,3 +78,13 @@ def canonical(content: Mapping[str, Any], name: str = "experiment") -> dict[str,
         given.pop("extends", None)
         given.setdefault("name", name)
         return given
+
+
+def supposed_of(draft: Draft) -> PredictionConfig:
+    """Return GPU, software and price that a draft supposes; a missing or wrong field is None."""
+    section = mapping_at(draft.content, PREDICTION)
+    found = PredictionConfig()
+    for name in ("gpu", "software", "price_per_gpu_hour"):
+        with suppress(ConfigError):
+            setattr(found, name, section.get(name))
+    return found

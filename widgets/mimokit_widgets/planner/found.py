@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mimokit.config import ConfigError, ExperimentConfig
-from mimokit_widgets.planner.supposed import Supposed
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchTask
@@ -27,7 +26,7 @@ def same_task(config: ExperimentConfig, task: SearchTask) -> bool:
 
 
 def config_with(
-    layout: Layout, task: SearchTask, supposed: Supposed, *configs: ExperimentConfig | None
+    layout: Layout, task: SearchTask, supposed: PredictionConfig, *configs: ExperimentConfig | None
 ) -> ExperimentConfig:
     """Return a config with a layout that a search found.
 
@@ -55,20 +54,20 @@ def config_with(
     )
 
 
-def _otherwise_supposed(task: SearchTask, supposed: Supposed) -> dict[str, object]:
+def _otherwise_supposed(task: SearchTask, supposed: PredictionConfig) -> dict[str, object]:
     """Return what a search supposed and a planner does not; what has no name is left out."""
     from mimokit.prediction.hardware import hardware_names, load_hardware
     from mimokit.prediction.step_time import load_software, software_names
 
     other: dict[str, object] = {}
-    if not _is(supposed.gpu, task.hardware, load_hardware):
+    if not _is(supposed.chosen_gpu, task.hardware, load_hardware):
         other["gpu"] = next(
             (n for n in hardware_names() if load_hardware(n) == task.hardware), None
         )
-    if not _is(supposed.software, task.software, load_software):
+    if not _is(supposed.chosen_software, task.software, load_software):
         names = software_names()
         other["software"] = next((n for n in names if load_software(n) == task.software), None)
-    if task.price_per_gpu_hour != supposed.price:
+    if task.price_per_gpu_hour != supposed.price_per_gpu_hour:
         other["price_per_gpu_hour"] = task.price_per_gpu_hour
     return other
 

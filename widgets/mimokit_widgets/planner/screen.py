@@ -238,7 +238,7 @@ def _fields(session: Session) -> dict[str, Any]:
         "world_size": _text(draft.world_size),
         "world": "" if plan is None else f"{plan.world_size:,}",
         "ranks_per_node": _text(draft.ranks_per_node),
-        "gpu": session.supposed.gpu,
+        "gpu": session.supposed.chosen_gpu,
         "gpu_names": session.gpu_names,
         "price": _text(value_at(content, (*PREDICTION, "price_per_gpu_hour"))),
         "data": {name: _text(value_at(content, ("data", name))) for name in DATA_FIELDS},

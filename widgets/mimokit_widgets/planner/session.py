@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem, load_preset
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem, load_preset
 from mimokit.config.errors import Fix
 from mimokit.config.files.yaml_file import parse_yaml
 from mimokit.prediction.hardware import hardware_names
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.code import as_python, as_torchrun
-from mimokit_widgets.planner.draft import Draft, canonical, same_layout
+from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import Complaint, complaints_of
 from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.history import History
@@ -27,7 +27,6 @@ from mimokit_widgets.planner.paths import (
     module_names,
     value_at,
 )
-from mimokit_widgets.planner.supposed import Supposed, supposed_of
 from mimokit_widgets.resolved import resolved_config
 from mimokit_widgets.view_models.found_layouts import layouts_shown
 
@@ -98,14 +97,14 @@ class Session:
         return int(str(self.valid_draft.ranks_per_node)) if self.valid_draft else 8
 
     @property
-    def supposed(self) -> Supposed:
+    def supposed(self) -> PredictionConfig:
         """What memory and time are predicted for: it stands in the draft, as the layout does."""
         return supposed_of(self.draft)
 
     @property
     def gpu_names(self) -> list[str]:
         """The GPUs to choose from; a hardware file that the draft names is one of them."""
-        return list(dict.fromkeys((*hardware_names(), self.supposed.gpu)))
+        return list(dict.fromkeys((*hardware_names(), self.supposed.chosen_gpu)))
 
     def take(self, draft: Draft, field: object = None) -> None:
         """Let a draft follow the one that is shown; edits of the same field are one step."""
@@ -336,7 +335,7 @@ class Session:
 
     def _gpu(self, message: Message) -> None:
         name, path = str(message["name"]), (*PREDICTION, "gpu")
-        if name in self.gpu_names and name != self.supposed.gpu:
+        if name in self.gpu_names and name != self.supposed.chosen_gpu:
             self.take(edits.with_value(self.draft, path, name), path)
 
     def _search(self, message: Message) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
-from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
-from mimokit_widgets.planner.supposed import Supposed
 from mimokit_widgets.resolved import resolved_config
 from mimokit_widgets.view_models.step_timeline import step_timeline
 
@@ -16,7 +15,7 @@ GIB = 2**30
 
 
 def prediction_bars(
-    config: ExperimentConfig, plan: LayoutPlan, supposed: Supposed
+    config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionConfig
 ) -> dict[str, Any]:
     """Return the predicted step of a layout, or why it cannot be predicted.
 
@@ -32,7 +31,7 @@ def prediction_bars(
 
     picture: dict[str, Any] = {"step": [], "memory": [], "timeline": None}
     resolved = resolved_config(config, plan)
-    gpu, software = supposed.gpu, supposed.software
+    gpu, software = supposed.chosen_gpu, supposed.chosen_software
     try:
         asked = (
             model_of_config(resolved.model),
@@ -40,7 +39,7 @@ def prediction_bars(
             workload_of_config(resolved),
             gpu,
         )
-        found = predict(*asked, software=software, price_per_gpu_hour=supposed.price)
+        found = predict(*asked, software=software, price_per_gpu_hour=supposed.price_per_gpu_hour)
         timeline = predict_timeline(*asked, software=software)
     except ConfigError as error:
         return {**picture, "sentence": str(error), "fits": True}

@@ -1,0 +1,95 @@
+"""What a layout comes to: time, memory and price of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mimokit.prediction.layout import Layout
+from mimokit.prediction.memory import MemoryLine
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a layout comes to.
+
+    Attributes:
+        layout: what was predicted.
+        seconds: of one step.
+        low: seconds that four of five measured layouts would not fall below.
+        high: seconds that four of five measured layouts would not exceed.
+        parts: what goes into `seconds`: encoder, bridge, bubble, update, and the language model's
+            matrix, attention, memory, tensor, context, expert and host parts.
+        lines: module -> what fills its fullest rank, each number with its formula.
+        peak_memory: bytes of the fullest rank of all.
+        capacity: bytes that a GPU has.
+        tokens_per_second: of the language model, all GPUs together.
+        tflops_per_gpu: model TFLOP/s per GPU.
+        utilisation: of the peak of the precision (MFU).
+        dollars_per_million_tokens: None without a price.
+    """
+
+    layout: Layout
+    seconds: float
+    low: float
+    high: float
+    parts: Mapping[str, float]
+    lines: Mapping[str, tuple[MemoryLine, ...]]
+    peak_memory: float
+    capacity: float
+    tokens_per_second: float
+    tflops_per_gpu: float
+    utilisation: float
+    dollars_per_million_tokens: float | None
+
+    @property
+    def fits(self) -> bool:
+        """The fullest rank has room."""
+        return self.peak_memory <= self.capacity
+
+    def __str__(self) -> str:
+        peak, room = self.peak_memory / 2**30, self.capacity / 2**30
+        text = (
+            f"{self.layout}\n"
+            f"step {self.seconds:.3g} s ({self.low:.3g} to {self.high:.3g}), "
+            f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_gpu:.0f} TFLOP/s per GPU, "
+            f"{self.utilisation:.0%} of its peak\n"
+            f"memory {peak:.1f} of {room:.1f} GiB: {'fits' if self.fits else 'does not fit'}"
+        )
+        if self.dollars_per_million_tokens is None:
+            return text
+        return f"{text}\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
+
+    @property
+    def memory(self) -> Mapping[str, Mapping[str, float]]:
+        """Module -> part -> bytes on its fullest rank."""
+        return {
+            name: {line.part: line.bytes for line in lines} for name, lines in self.lines.items()
+        }
+
+    def memory_rows(self) -> list[dict[str, Any]]:
+        """Return the memory as rows of a table: module, part, GiB, formula, numbers, source."""
+        return [
+            {
+                "module": name,
+                "part": line.part,
+                "gib": line.bytes / 2**30,
+                "formula": line.formula,
+                "numbers": line.numbers,
+                "source": line.source,
+            }
+            for name, lines in self.lines.items()
+            for line in lines
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            **{name: value for name, value in vars(self).items() if name != "lines"},
+            "parts": dict(self.parts),
+            "memory": {name: dict(parts) for name, parts in self.memory.items()},
+            "memory_rows": self.memory_rows(),
+            "layout": self.layout.to_json(),
+            "fits": self.fits,
+        }
