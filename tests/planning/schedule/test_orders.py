@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import doctest
 import pickle
 
 import pytest
 
+import mimokit.planning.schedule
 from mimokit.config.graph import find_cycle, topological_order
 from mimokit.planning.schedule import (
     Action,
@@ -180,3 +182,9 @@ def test_options_that_are_wrong(options, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         plan_schedule(TWO_ENCODERS, **options)
     assert one_forward_one_backward(0, 1, 1)
+
+
+def test_the_example_of_the_documentation_is_computed() -> None:
+    found = doctest.testmod(mimokit.planning.schedule)
+    assert found.attempted == 6
+    assert found.failed == 0
