@@ -17,6 +17,7 @@ FACES = (
     "mimokit",
     "mimokit.charts",
     "mimokit.cluster",
+    "mimokit.engine",
     "mimokit.experiment",
     "mimokit_widgets",
 )

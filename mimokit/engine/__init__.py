@@ -1,4 +1,70 @@
 """What runs inside a rank: grids, models, data, bridges, schedules, monitor.
 
-Importing the package alone stays light; torch and Megatron-Core come with the submodules.
+The names are those that the source documents import, so that a training loop written after them
+runs; `docs/names.md` says what differs. Each loads when it is first used: importing the package
+alone loads neither torch nor Megatron-Core.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mimokit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mimokit.engine.colocated.bridge import (
+        ColocatedBridgeCommunicator as ColocatedBridgeCommunicator,
+    )
+    from mimokit.engine.data.batch import slice_modality as slice_modality
+    from mimokit.engine.data.batch import slice_text as slice_text
+    from mimokit.engine.data.sources import TrainingData as TrainingData
+    from mimokit.engine.data.sources import default_data as default_data
+    from mimokit.engine.megatron import GPTModel as GPTModel
+    from mimokit.engine.megatron import HyperCommGrid as HyperCommGrid
+    from mimokit.engine.megatron import MimoModel as MimoModel
+    from mimokit.engine.megatron import ModuleSpec as ModuleSpec
+    from mimokit.engine.megatron import MultimodalProjector as MultimodalProjector
+    from mimokit.engine.megatron import ProcessGroupCollection as ProcessGroupCollection
+    from mimokit.engine.megatron import TransformerBlock as TransformerBlock
+    from mimokit.engine.megatron import VisionModalitySubmodules as VisionModalitySubmodules
+    from mimokit.engine.models.provider import MimoModelProvider as MimoModelProvider
+    from mimokit.engine.models.provider import MimoModelProviderResult as MimoModelProviderResult
+    from mimokit.engine.parallel.gradients import finalize_model_grads as finalize_model_grads
+    from mimokit.engine.parallel.gradients import (
+        get_module_to_grid_tuple as get_module_to_grid_tuple,
+    )
+    from mimokit.engine.parallel.gradients import multimodule_no_sync as multimodule_no_sync
+    from mimokit.engine.parallel.gradients import (
+        zero_grad_buffer_for_multimodule as zero_grad_buffer_for_multimodule,
+    )
+    from mimokit.engine.parallel.grids import is_current_rank_in_grid as is_current_rank_in_grid
+    from mimokit.engine.parallel.optimizer import MainGradAdamW as MainGradAdamW
+    from mimokit.engine.pipeline.communicator import (
+        MultiModulePipelineCommunicator as MultiModulePipelineCommunicator,
+    )
+    from mimokit.engine.pipeline.microbatches import (
+        PipelineStageMultimodality as PipelineStageMultimodality,
+    )
+    from mimokit.engine.training.monitor import (
+        create_performance_monitor as create_performance_monitor,
+    )
+    from mimokit.engine.user_loop.data import get_batch as get_batch
+    from mimokit.engine.user_loop.data import get_data_iterator as get_data_iterator
+    from mimokit.engine.user_loop.data import (
+        get_data_iterator_colocated as get_data_iterator_colocated,
+    )
+    from mimokit.engine.user_loop.models import get_vlm_mimo_model as get_vlm_mimo_model
+    from mimokit.engine.user_loop.models import (
+        get_vlm_mimo_model_colocated as get_vlm_mimo_model_colocated,
+    )
+    from mimokit.engine.user_loop.models import (
+        get_vlm_mimo_model_homogeneous as get_vlm_mimo_model_homogeneous,
+    )
+    from mimokit.engine.user_loop.schedules import (
+        forward_backward_1f1b_with_multimodule_communicator as forward_backward_1f1b_with_multimodule_communicator,  # noqa: E501
+    )
+    from mimokit.engine.user_loop.schedules import (
+        forward_backward_no_pipelining as forward_backward_no_pipelining,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -6,8 +6,9 @@ what is timed, stepped through and shown per module is what runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -25,9 +26,13 @@ from mimokit.engine.data.batch import (
 from mimokit.engine.data.check import check_words
 from mimokit.engine.device import rank_device
 from mimokit.engine.models.rng import random_state_of
-from mimokit.engine.parallel.gradients import get_module_to_grid_tuple, multimodule_no_sync
+from mimokit.engine.parallel.gradients import (
+    ModuleToGridTuple,
+    get_module_to_grid_tuple,
+    multimodule_no_sync,
+)
 from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.steps import Observer, Step, StepGenerator, exhaust
+from mimokit.engine.steps import Step, StepGenerator
 from mimokit.step_kinds import StepKind
 
 
@@ -56,55 +61,42 @@ class _Boundary:
     language_input: torch.Tensor
 
 
-def forward_backward_no_pipelining(
-    data_iterator: Iterator[Batch],
-    model: ColocatedModel,
-    num_microbatches: int,
-    forward_only: bool = False,
-    observe: Observer | None = None,
-) -> list[MicrobatchLoss]:
-    """Run all micro-batches and leave summed, unreduced gradients in the buffers.
+def forward_backward_steps(
+    data_iterator: Iterator[Batch], model: ColocatedModel, num_microbatches: int
+) -> StepGenerator[list[MicrobatchLoss]]:
+    """Yield the steps of all micro-batches; summed, unreduced gradients are in the buffers then.
 
     Args:
         data_iterator: gives the batches this rank reads.
         model: the model on this rank.
         num_microbatches: micro-batches to run.
-        forward_only: leave out the backward half.
-        observe: sees every step as it begins.
 
     Raises:
         ValueError: if a batch's placeholders do not match its images.
         ReplicaMismatchError: if an encoder's tensor-parallel ranks disagree.
     """
-    run = forward_steps if forward_only else forward_backward_steps
-    return exhaust(run(data_iterator, model, num_microbatches), observe)
+    modules = get_module_to_grid_tuple(model.model, model.module_to_grid_map)
+    run = partial(_microbatch, data_iterator, model)
+    return accumulate_gradients(run, modules, num_microbatches)
 
 
-def forward_backward_steps(
-    data_iterator: Iterator[Batch], model: ColocatedModel, num_microbatches: int
+def accumulate_gradients(
+    run: Callable[[int], StepGenerator[MicrobatchLoss]],
+    modules: ModuleToGridTuple,
+    num_microbatches: int,
 ) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of `forward_backward_no_pipelining`; DDP is told of the last micro-batch."""
-    modules = get_module_to_grid_tuple(
-        model.model, model.module_to_grid_map, model.language_module_name
-    )
+    """Yield the steps of all micro-batches; DDP sees which one is the last.
+
+    Args:
+        run: micro-batch -> the steps of its forward and backward.
+        modules: all modules on this rank.
+        num_microbatches: micro-batches to run.
+    """
     losses = []
     with multimodule_no_sync(modules):
         for microbatch in range(num_microbatches - 1):
-            losses.append((yield from _microbatch(data_iterator, model, microbatch)))
-    losses.append((yield from _microbatch(data_iterator, model, num_microbatches - 1)))
-    return losses
-
-
-def forward_steps(
-    data_iterator: Iterator[Batch], model: ColocatedModel, num_microbatches: int
-) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of the forward half alone."""
-    losses = []
-    for microbatch in range(num_microbatches):
-        with torch.no_grad():
-            batch, _, logits = yield from forward_microbatch(data_iterator, model, microbatch)
-            loss, tokens = yield from _loss(batch, logits, model, microbatch)
-        losses.append(MicrobatchLoss(float(loss), tokens, {}))
+            losses.append((yield from run(microbatch)))
+    losses.append((yield from run(num_microbatches - 1)))
     return losses
 
 
@@ -157,7 +149,7 @@ def forward_microbatch(
             boundaries[name] = boundary
     yield Step(StepKind.FORWARD, model.language_module_name, microbatch)
     embeddings = {name: boundary.language_input for name, boundary in boundaries.items()}
-    return text, boundaries, _language_forward(model, text, embeddings)
+    return text, boundaries, language_forward(model, text, embeddings)
 
 
 def _within_loaded(model: ColocatedModel, *modules: str) -> tuple[int, int]:
@@ -184,7 +176,7 @@ def _encode(
     rows = counts[together].tolist()
     if not sum(rows):
         return None
-    output = yield from _encoder_rows(
+    output = yield from encoder_rows(
         model, name, slice_modality(inputs, *_within_loaded(model, name)), microbatch
     )
     yield Step(StepKind.GATHER, name, microbatch)
@@ -197,10 +189,13 @@ def _encode(
     return _Boundary(output, bridge_input, bridge_output, language_input)
 
 
-def _encoder_rows(
+def encoder_rows(
     model: ColocatedModel, name: str, inputs: Batch, microbatch: int
 ) -> StepGenerator[torch.Tensor]:
-    """Yield the forward of an encoder over this rank's items: [rows, width], none for no items."""
+    """Yield the forward of an encoder over this rank's items; its result is [rows, hidden].
+
+    Without items the result has 0 rows.
+    """
     if not int(inputs[ITEMS].sum()):
         width = model.model.language_model.config.hidden_size
         return torch.zeros(0, width, device=rank_device())
@@ -212,9 +207,16 @@ def _encoder_rows(
     return output if trained else output.detach()
 
 
-def _language_forward(
+def language_forward(
     model: ColocatedModel, text: Batch, embeddings: dict[str, torch.Tensor]
 ) -> torch.Tensor:
+    """Return the logits [samples, tokens, vocabulary / TP] of samples.
+
+    Args:
+        model: the model on this rank.
+        text: input_ids and position_ids of the samples.
+        embeddings: encoder -> the rows [rows, hidden] of the same samples, in order.
+    """
     mimo = model.model
     check_words(
         text["input_ids"],

@@ -153,6 +153,7 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         decoder_specs: the modules behind the language model on this rank.
 
     Attributes:
+        language_module_name: its name.
         language_model: None on a rank that does not take part in it.
         text_decoders: the modules behind the language model on this rank.
     """
@@ -168,7 +169,7 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         decoder_specs: Mapping[str, ModuleSpec] | None = None,
     ) -> None:
         self._seed = seed
-        self._language_module_name = language_module_name
+        self.language_module_name = language_module_name
         self._has_language_model = has_language_model
         super().__init__(config)
         self.text_decoders = torch.nn.ModuleDict()
@@ -180,7 +181,7 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         """Yield the modules on this rank with their names."""
         yield from self.modality_submodules.items()
         if self.language_model is not None:
-            yield self._language_module_name, self.language_model
+            yield self.language_module_name, self.language_model
         yield from self.text_decoders.items()
 
     def forward(
@@ -210,7 +211,7 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
         if not self._has_language_model:
             self.language_model = None
             return
-        torch.manual_seed(module_seed(self._seed, self._language_module_name))
+        torch.manual_seed(module_seed(self._seed, self.language_module_name))
         super()._initialize_language_model()
 
 

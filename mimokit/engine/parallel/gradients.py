@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import HyperCommGrid, MimoModel
+from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 
 
+class ModulesOnRank(Protocol):
+    """The modules that a rank holds; see `SeededMimoModel` and `MimoModelOnRank`."""
+
+    @property
+    def modality_submodules(self) -> Any:
+        """Encoder -> module."""
+
+    @property
+    def language_model(self) -> Any:
+        """None on a rank that holds no part of it."""
+
+    @property
+    def language_module_name(self) -> str:
+        """Its name in the layout."""
+
+    @property
+    def text_decoders(self) -> Any:
+        """Module behind the language model -> module."""
+
+
 def get_module_to_grid_tuple(
-    mimo_model: MimoModel,
-    module_to_grid_map: Mapping[str, HyperCommGrid],
-    language_module_name: str = "language_module",
+    mimo_model: ModulesOnRank, module_to_grid_map: Mapping[str, HyperCommGrid]
 ) -> ModuleToGridTuple:
     """Pair every module on this rank with its grid: encoders, language model, text decoders."""
     pairs = [
@@ -27,9 +46,11 @@ def get_module_to_grid_tuple(
         if module is not None
     ]
     if mimo_model.language_model is not None:
-        pairs.append((mimo_model.language_model, module_to_grid_map[language_module_name]))
-    decoders = getattr(mimo_model, "text_decoders", {})  # Megatron's own class has none
-    pairs += [(module, module_to_grid_map[name]) for name, module in decoders.items()]
+        grid = module_to_grid_map[mimo_model.language_module_name]
+        pairs.append((mimo_model.language_model, grid))
+    pairs += [
+        (module, module_to_grid_map[name]) for name, module in mimo_model.text_decoders.items()
+    ]
     return tuple(pairs)
 
 

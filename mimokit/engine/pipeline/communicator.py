@@ -34,6 +34,7 @@ class MultiModulePipelineCommunicator:
         topology: module -> the modules that it feeds, as in the plan.
         plan: the layout.
         mailbox: of this rank; None makes one, with a group of its own.
+        module_to_model_map: the modules on this rank, if their names are to be checked.
 
     Attributes:
         mailbox: of this rank.
@@ -46,12 +47,13 @@ class MultiModulePipelineCommunicator:
         topology: Mapping[str, Sequence[str]],
         plan: LayoutPlan,
         mailbox: Mailbox | None = None,
+        module_to_model_map: Mapping[str, torch.nn.Module] | None = None,
     ) -> None:
         """Create the groups of all bridges. Collective over the world.
 
         Raises:
-            ValueError: the topology is not the plan's, or there are more edges, micro-batches or
-                slots than a tag holds.
+            ValueError: the topology is not the plan's, this rank is to hold another module, or
+                there are more edges, micro-batches or slots than a tag holds.
         """
         if {name: tuple(fed) for name, fed in topology.items()} != dict(plan.topology):
             raise ValueError(f"The topology is {dict(topology)}, but the plan's {plan.topology}.")

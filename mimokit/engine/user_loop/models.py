@@ -1,0 +1,260 @@
+"""The model that a training loop of the user's own calls.
+
+A loop calls `model(**batch)`, on every layout, and gets an output and the loss mask of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from mimokit.config import MimoParallelismConfig
+from mimokit.engine.colocated.model import ColocatedModel, build_colocated_model
+from mimokit.engine.colocated.schedule import encoder_rows, language_forward
+from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
+from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
+from mimokit.engine.models.provider import SeededMimoModel
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
+from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model
+from mimokit.engine.pipeline.stages import StageInput, StageOutput
+from mimokit.engine.steps import exhaust
+from mimokit.planning.types import LayoutPlan
+
+Output = tuple[torch.Tensor, torch.Tensor | None]
+"""Loss of every token [samples, tokens], or what the next stage takes; and the loss mask."""
+
+
+class ModulesByName(torch.nn.ModuleDict):
+    """A `torch.nn.ModuleDict` with the `get` of a dictionary."""
+
+    def get(self, name: str, default: torch.nn.Module | None = None) -> torch.nn.Module | None:
+        """Return a module by its name, or the default."""
+        return dict(self.items()).get(name, default)
+
+
+class MimoModelOnRank(torch.nn.Module):
+    """The modules that a rank holds, wrapped with data parallel.
+
+    Args:
+        model: with the modules of this rank.
+
+    Attributes:
+        modality_submodules: encoder -> module.
+        language_model: None on a rank that holds no part of it.
+        language_module_name: of the layout.
+        text_decoders: module behind the language model -> module.
+    """
+
+    def __init__(self, model: SeededMimoModel) -> None:
+        super().__init__()
+        self.modality_submodules = ModulesByName(dict(model.modality_submodules.items()))
+        self.language_model: ModuleDataParallel | None = model.language_model
+        self.language_module_name = model.language_module_name
+        self.text_decoders = model.text_decoders
+
+    def release(self) -> None:
+        """Let go of the gradient hooks when a loop has ended; see `ModuleDataParallel.release`."""
+        for module in self.modules():
+            if isinstance(module, ModuleDataParallel):
+                module.release()
+
+
+class SharedRanksModel(MimoModelOnRank):
+    """A model whose modules share all ranks: homogeneous or colocated."""
+
+    def __init__(self, laid_out: ColocatedModel) -> None:
+        super().__init__(laid_out.model)
+        self.laid_out = laid_out
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        modality_inputs: Mapping[str, Batch] | None = None,
+        labels: torch.Tensor | None = None,
+        loss_mask: torch.Tensor | None = None,
+        **_: Any,
+    ) -> Output:
+        """Run encoders, bridges and the language model. Collective over the gather groups.
+
+        Args:
+            input_ids: [samples, tokens], the samples that the language model has on this rank.
+            position_ids: of the same samples, see `mimokit.engine.data.batch`.
+            modality_inputs: the samples that each encoder has on this rank.
+            labels: of the samples of the language model.
+            loss_mask: of the same samples.
+
+        Returns:
+            Loss of every token [samples, tokens], or without labels the logits
+            [samples, tokens, vocabulary / TP]; and the loss mask.
+
+        Raises:
+            ValueError: an encoder and the language model have samples that do not fit each other.
+        """
+        embeddings = {}
+        for name, inputs in (modality_inputs or {}).items():
+            rows = self._rows_per_sample(name, inputs, input_ids)
+            if sum(rows):
+                embeddings[name] = self.laid_out.bridges[name](self._encode(name, inputs), rows)
+        text = {"input_ids": input_ids, "position_ids": position_ids}
+        logits = language_forward(self.laid_out, text, embeddings)
+        if labels is None:
+            return logits, loss_mask
+        group = self.laid_out.pg_collections[self.language_module_name].tp
+        return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
+
+    def _rows_per_sample(self, name: str, inputs: Batch, input_ids: torch.Tensor) -> list[int]:
+        """Return the rows of every sample of the module with fewer replicas."""
+        if self.laid_out.bridges[name].plan.direction == "fan_out":
+            count = self.laid_out.tokens_per_item[name]
+            return rows_per_sample(inputs, len(inputs[ITEMS]), count).tolist()
+        placeholder = self.laid_out.special_token_ids[name]
+        return (input_ids == placeholder).sum(dim=1).tolist()
+
+    def _encode(self, name: str, inputs: Batch) -> torch.Tensor:
+        output = exhaust(encoder_rows(self.laid_out, name, inputs, 0))
+        # Also without items of its own: the ranks of a gather group reduce together on the way
+        # back.
+        trained = name not in self.laid_out.frozen and torch.is_grad_enabled()
+        return output if output.requires_grad or not trained else output.requires_grad_()
+
+
+class StageModel(MimoModelOnRank):
+    """A pipeline stage of one module, of a heterogeneous model.
+
+    A schedule gives it what the stages before it sent, then the user's forward step calls it.
+
+    Attributes:
+        laid_out: the stage and what it needs to send and receive.
+        received: what the stages before it sent, of the current micro-batch.
+        computed: what the last call gave.
+    """
+
+    def __init__(self, laid_out: HeterogeneousModel) -> None:
+        super().__init__(laid_out.model)
+        self.laid_out = laid_out
+        self.received = StageInput(None, {}, {})
+        self.computed: StageOutput | None = None
+
+    def forward(self, **batch: Any) -> Output:
+        """Run this stage.
+
+        Args:
+            batch: what this rank has read of the micro-batch; nothing on a stage that reads none.
+
+        Returns:
+            At the end of the language model the loss of every token [samples, tokens] and the
+            loss mask; on all other stages what the next stage takes, and None.
+        """
+        self.computed = self.laid_out.stage.forward(replace(self.received, batch=batch or None))
+        if not self.laid_out.stage.ends or self.computed.logits is None:
+            return self.computed.tensor, None
+        group = self.laid_out.pg_collections[self.language_module_name].tp
+        losses = vocab_parallel_cross_entropy(self.computed.logits, batch["labels"], group)
+        return losses, batch["loss_mask"]
+
+
+class HomogeneousParts(NamedTuple):
+    """A model of which all modules share one grid.
+
+    Attributes:
+        mimo_model: what this rank holds.
+        shared_grid: of all modules.
+        shared_pg_collection: process groups of this rank.
+        topology: module -> the modules that it feeds.
+    """
+
+    mimo_model: SharedRanksModel
+    shared_grid: HyperCommGrid
+    shared_pg_collection: ProcessGroupCollection
+    topology: dict[str, list[str]]
+
+
+class ColocatedParts(NamedTuple):
+    """A model of which the modules share all ranks, with separate grids.
+
+    Attributes:
+        mimo_model: what this rank holds.
+        module_to_grid_map: the grid of every module.
+        topology: module -> the modules that it feeds.
+    """
+
+    mimo_model: SharedRanksModel
+    module_to_grid_map: dict[str, HyperCommGrid]
+    topology: dict[str, list[str]]
+
+
+class HeterogeneousParts(NamedTuple):
+    """A model of which the modules have separate ranks.
+
+    Attributes:
+        mimo_model: what this rank holds: one stage of one module.
+        module_to_grid_map: the grid of every module.
+        topology: module -> the modules that it feeds.
+    """
+
+    mimo_model: StageModel
+    module_to_grid_map: dict[str, HyperCommGrid]
+    topology: dict[str, list[str]]
+
+
+def get_vlm_mimo_model_homogeneous(
+    model_config: MimoParallelismConfig, seq_len: int, *, plan: LayoutPlan, seed: int = 1234
+) -> HomogeneousParts:
+    """Build a model whose modules all have the same sizes. Collective.
+
+    Args:
+        model_config: modules and their sizes.
+        seq_len: tokens of a sample, as in the architecture of the language model.
+        plan: of the same config, from `mimokit.plan`.
+        seed: of the weights; `RuntimeConfig.seed` has the same default.
+
+    Raises:
+        ValueError: the plan is for another mode or another world, or the config has another
+            sequence length.
+    """
+    _check(model_config, seq_len, plan, "homogeneous")
+    model = build_colocated_model(model_config, plan, seed)
+    language = model.language_module_name
+    grid, groups = model.module_to_grid_map[language], model.pg_collections[language]
+    return HomogeneousParts(SharedRanksModel(model), grid, groups, model.topology)
+
+
+def get_vlm_mimo_model_colocated(
+    model_config: MimoParallelismConfig, seq_len: int, *, plan: LayoutPlan, seed: int = 1234
+) -> ColocatedParts:
+    """Build a model whose modules share all ranks with separate sizes. Collective.
+
+    Arguments and errors are those of `get_vlm_mimo_model_homogeneous`.
+    """
+    _check(model_config, seq_len, plan, "colocated")
+    model = build_colocated_model(model_config, plan, seed)
+    return ColocatedParts(SharedRanksModel(model), model.module_to_grid_map, model.topology)
+
+
+def get_vlm_mimo_model(
+    model_config: MimoParallelismConfig, seq_len: int, *, plan: LayoutPlan, seed: int = 1234
+) -> HeterogeneousParts:
+    """Build this rank's stage of a model whose modules have separate ranks. Collective.
+
+    Arguments and errors are those of `get_vlm_mimo_model_homogeneous`; it raises as well where two
+    stages do not agree on what crosses between them.
+    """
+    _check(model_config, seq_len, plan, "heterogeneous")
+    model = build_heterogeneous_model(model_config, plan, seed)
+    return HeterogeneousParts(StageModel(model), model.module_to_grid_map, model.topology)
+
+
+def _check(config: MimoParallelismConfig, seq_len: int, plan: LayoutPlan, mode: str) -> None:
+    if plan.deployment_mode != mode:
+        raise ValueError(f"The plan is {plan.deployment_mode}, not {mode}.")
+    name = config.llm_module_name
+    planned = config.get_architecture(name).seq_length
+    if seq_len != planned:
+        raise ValueError(
+            f"seq_len is {seq_len}, but the architecture of {name!r} has seq_length {planned}."
+        )

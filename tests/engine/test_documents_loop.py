@@ -1,0 +1,274 @@
+"""The training loop of the first source document, in each mode, trains what mimokit trains.
+
+Names, order of calls and signatures are the document's, except where it is wrong: it updates
+before it reduces gradients, its optimizer does not see gradients in `main_grad`, and it cuts
+samples by the layout of one kind of batch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import mimokit
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+
+ITERATIONS = 3
+CONSTANT = {"clip_grad": 0.0, "learning_rate_warmup": 0, "learning_rate_decay": 0}
+
+
+def loss_func(loss_mask, output_tensor):
+    return (output_tensor * loss_mask).sum(), loss_mask.sum(), {}
+
+
+def cut_for_replicas(batch, encoder_dp, llm_dp):
+    """Keep the samples of this rank's replica of the module with more replicas."""
+    from mimokit.engine import slice_modality, slice_text
+
+    more, fewer = max(encoder_dp.size(), llm_dp.size()), min(encoder_dp.size(), llm_dp.size())
+    size = len(batch["input_ids"]) * fewer // more
+    if encoder_dp.size() > llm_dp.size():
+        start = encoder_dp.rank() % (more // fewer) * size
+        inputs = {
+            name: slice_modality(given, start, start + size)
+            for name, given in batch["modality_inputs"].items()
+        }
+        return {**batch, "modality_inputs": inputs}
+    start = llm_dp.rank() % (more // fewer) * size
+    return {**slice_text(batch, start, start + size), "modality_inputs": batch["modality_inputs"]}
+
+
+def forward_step(data_iterator, model, encoder_grid=None, llm_grid=None):
+    from mimokit.engine import get_batch
+
+    data_batch = get_batch(data_iterator)
+    if data_batch is None:
+        return None, None
+    if encoder_grid is not None:
+        data_batch = cut_for_replicas(data_batch, encoder_grid.get_pg("dp"), llm_grid.get_pg("dp"))
+    output_tensor, loss_mask = model(**data_batch)
+    return output_tensor, partial(loss_func, loss_mask)
+
+
+def homogeneous(plan, config, data, batches_per_step):
+    """Return model, grids and a function that runs all micro-batches of a step."""
+    from mimokit import engine
+
+    mimo_model, shared_grid, shared_pg_collection, topology = engine.get_vlm_mimo_model_homogeneous(
+        config.model, config.data.seq_length, plan=plan, seed=config.runtime.seed
+    )
+    assert shared_pg_collection.dp.size() == shared_grid.get_pg("dp").size()
+    assert topology["images"] == ["language_module"]
+    module_to_grid_map = {"images": shared_grid, "language_module": shared_grid}
+    data_iterator = engine.get_data_iterator(
+        model_config=config.model,
+        data_config=config.data,
+        module_to_grid_map=module_to_grid_map,
+        plan=plan,
+        data=data,
+        seed=config.runtime.seed,
+    )
+    run = partial(
+        engine.forward_backward_no_pipelining,
+        forward_step_func=forward_step,
+        data_iterator=data_iterator,
+        model=mimo_model,
+        num_microbatches=batches_per_step,
+        seq_length=config.data.seq_length,
+    )
+    return mimo_model, module_to_grid_map, run
+
+
+def colocated(plan, config, data, batches_per_step):
+    from mimokit import engine
+
+    mimo_model, module_to_grid_map, topology = engine.get_vlm_mimo_model_colocated(
+        config.model, config.data.seq_length, plan=plan, seed=config.runtime.seed
+    )
+    assert topology["images"] == ["language_module"]
+    data_iterator = engine.get_data_iterator_colocated(
+        model_config=config.model,
+        data_config=config.data,
+        module_to_grid_map=module_to_grid_map,
+        plan=plan,
+        data=data,
+        seed=config.runtime.seed,
+    )
+    forward_step_with_slicing = partial(
+        forward_step,
+        encoder_grid=module_to_grid_map["images"],
+        llm_grid=module_to_grid_map["language_module"],
+    )
+    run = partial(
+        engine.forward_backward_no_pipelining,
+        forward_step_func=forward_step_with_slicing,
+        data_iterator=data_iterator,
+        model=mimo_model,
+        num_microbatches=batches_per_step,
+        seq_length=config.data.seq_length,
+    )
+    return mimo_model, module_to_grid_map, run
+
+
+def heterogeneous(plan, config, data, batches_per_step):
+    from mimokit import engine
+
+    mimo_model, module_to_grid_map, topology = engine.get_vlm_mimo_model(
+        config.model, config.data.seq_length, plan=plan, seed=config.runtime.seed
+    )
+    data_iterator = engine.get_data_iterator(
+        model_config=config.model,
+        data_config=config.data,
+        module_to_grid_map=module_to_grid_map,
+        plan=plan,
+        data=data,
+        seed=config.runtime.seed,
+    )
+    module_to_model_map = {}
+    if mimo_model.modality_submodules.get("images"):
+        module_to_model_map["images"] = mimo_model.modality_submodules["images"]
+    if mimo_model.language_model:
+        module_to_model_map["language_module"] = mimo_model.language_model
+    communicator = engine.MultiModulePipelineCommunicator(
+        topology=topology,
+        module_to_grid_map=module_to_grid_map,
+        module_to_model_map=module_to_model_map,
+        plan=plan,
+    )
+    run = partial(
+        engine.forward_backward_1f1b_with_multimodule_communicator,
+        forward_step_func=forward_step,
+        data_iterator=data_iterator,
+        model=mimo_model,
+        communicator=communicator,
+        num_microbatches=batches_per_step,
+        seq_length=config.data.seq_length,
+    )
+    return mimo_model, module_to_grid_map, run
+
+
+PREPARE = {"homogeneous": homogeneous, "colocated": colocated, "heterogeneous": heterogeneous}
+
+
+def _mended(tuple_, iteration, count, optimizer):
+    from mimokit import engine
+
+    engine.finalize_model_grads(tuple_, iteration, count)
+    with engine.multimodule_no_sync(tuple_, iteration, count):
+        optimizer.step()
+
+
+def _as_written(tuple_, iteration, count, optimizer):
+    from mimokit import engine
+
+    with engine.multimodule_no_sync(tuple_, iteration, count):
+        optimizer.step()
+    engine.finalize_model_grads(tuple_, iteration, count)
+
+
+def _loop(plan, config, update):
+    """Train as the document does; return (loss sum, tokens) per iteration, weights and metrics."""
+    import torch
+
+    from mimokit import engine
+    from mimokit.engine.device import close_groups_since, open_groups
+
+    before, runtime, count = open_groups(), config.runtime, config.data.num_microbatches
+    prepare = PREPARE[plan.deployment_mode]
+    mimo_model, grids, run = prepare(plan, config, engine.default_data(config), count)
+    optimizer = engine.MainGradAdamW(
+        mimo_model.parameters(),
+        lr=runtime.learning_rate,
+        weight_decay=runtime.weight_decay,
+        eps=runtime.adam_epsilon,
+        fused=True,
+    )
+    module_to_grid_tuple = engine.get_module_to_grid_tuple(mimo_model, grids)
+    perf_monitor = engine.create_performance_monitor(
+        model_config=config.model, runtime_config=runtime, module_to_grid_map=grids
+    )
+    found = []
+    for iteration in range(ITERATIONS):
+        perf_monitor.start_step()
+        perf_monitor.start_phase("forward_backward")
+        losses = run(forward_only=False)
+        perf_monitor.end_phase("forward_backward")
+        perf_monitor.start_phase("optimizer")
+        update(module_to_grid_tuple, iteration, count, optimizer)
+        engine.zero_grad_buffer_for_multimodule(module_to_grid_tuple)
+        optimizer.zero_grad()
+        perf_monitor.end_phase("optimizer")
+        perf_monitor.end_step(iteration)
+        counts = all(grid.get_pg("tp").rank() == 0 for _, grid in module_to_grid_tuple[-1:])
+        found.append(
+            (
+                sum(one.loss_sum for one in losses) * counts,
+                sum(one.num_tokens for one in losses) * counts,
+            )
+        )
+    weights = [p.detach().clone() for p in mimo_model.parameters()]
+    metrics = perf_monitor.log_metrics(ITERATIONS - 1)
+    mimo_model.release()
+    close_groups_since(before)
+    torch.distributed.barrier()
+    return found, weights, metrics
+
+
+def _both(plan, config, update):
+    """Run the document's loop, then mimokit's own; return both losses and what differs."""
+    import torch
+
+    from mimokit.engine import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    found, weights, metrics = _loop(plan, config, update)
+    with prepared(plan, config, default_data) as state:
+        own = [exhaust(training_step(state)).loss for _ in range(ITERATIONS)]
+        mine = [p.detach() for module, _ in state.modules for p in module.parameters()]
+        differ = [not torch.equal(a, b) for a, b in zip(weights, mine, strict=True)]
+    return found, own, differ, metrics
+
+
+def _losses(ranks):
+    """Return the mean loss per token of every iteration, over all ranks."""
+    found = [found for found, *_ in ranks]
+    return [
+        sum(rank[i][0] for rank in found) / sum(rank[i][1] for rank in found)
+        for i in range(ITERATIONS)
+    ]
+
+
+LAYOUTS = {
+    "homogeneous": digits_config((2, 2), (2, 2), 2, **CONSTANT),
+    "colocated, fan-in": digits_config((1, 4), (2, 2), 2, **CONSTANT),
+    "colocated, fan-out": digits_config((4, 1), (1, 4), 2, **CONSTANT),
+    "heterogeneous, two stages each": apart_config((1, 2, 1), (1, 2, 1), 3, **CONSTANT),
+    "heterogeneous, fan-in": apart_config((1, 1, 2), (2, 1, 1), 2, **CONSTANT),
+}
+
+
+@pytest.mark.parametrize("config", LAYOUTS.values(), ids=list(LAYOUTS))
+def test_the_documents_loop_trains_what_mimokit_trains(cluster, config):
+    plan = mimokit.plan(config)
+    ranks = cluster.run(_both, plan, config, _mended, world_size=plan.world_size)
+    own = ranks[0][1]
+    assert len(set(own)) == ITERATIONS
+    assert _losses(ranks) == pytest.approx(own, rel=1e-6)
+    for _, _, differ, metrics in ranks:
+        assert differ
+        assert not any(differ)
+        assert metrics["forward_backward_time"] > 0
+        assert metrics["optimizer_time"] > 0
+
+
+def test_an_update_before_the_reduction_trains_something_else(cluster):
+    """The order of the document."""
+    config = LAYOUTS["homogeneous"]
+    plan = mimokit.plan(config)
+    ranks = cluster.run(_both, plan, config, _as_written, world_size=plan.world_size)
+    assert all(any(differ) for _, _, differ, _ in ranks)
+    assert _losses(ranks)[0] == pytest.approx(ranks[0][1][0], rel=1e-6)
+    assert _losses(ranks)[1:] != pytest.approx(ranks[0][1][1:], rel=1e-6)
