@@ -197,7 +197,7 @@ def test_gpu_and_price_are_loaded_saved_and_undone(notebook: NotebookPage) -> No
     gpu.select_option("h200")
     planner.type("Price per GPU-hour", "much")
     expect(price).to_have_attribute("aria-invalid", "true")
-    expect(planner.root.locator(".complaint")).to_contain_text("is the text 'much'")
+    expect(planner.root.locator(".field-error")).to_contain_text("is the text 'much'")
     planner.screenshot("price refused")
     planner.type("Price per GPU-hour", "3.5")
     planner.expect_valid()
@@ -235,7 +235,7 @@ def test_a_yaml_with_unknown_keys_is_dropped_on_it(notebook: NotebookPage) -> No
     planner.drop(
         "mine.yaml", text.replace("  base_batch_size:", "  batchsize: 3\n  base_batch_size:")
     )
-    expect(planner.root.locator(".complaint")).to_contain_text("unknown key batchsize")
+    expect(planner.root.locator(".field-error")).to_contain_text("unknown key batchsize")
     planner.expect_map("8 ranks on 1 node")
     planner.button("Remove batchsize").click()
     planner.expect_map("24 ranks on 3 nodes")

@@ -41,7 +41,7 @@ def test_clicking_through_steps(open_notebook: OpenNotebook) -> None:
     view.locator("b", has_text="Step 5").wait_for()
 
 
-def test_a_difference_is_red_and_a_complaint_is_told(open_notebook: OpenNotebook) -> None:
+def test_a_difference_is_red_and_a_error_is_told(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook(CELL.format(plant="other_values"))
     notebook.choose_theme(LIGHT)
     notebook.run_all()

@@ -27,9 +27,9 @@ class Driver:
         self.send("edit", path=path.split("."), text=text)
 
     def click_fix(self, label: str) -> None:
-        labels = [complaint.label for complaint in self.session.complaints]
+        labels = [error.label for error in self.session.field_errors]
         index = labels.index(label)
-        self.send("fix", fix=self.session.complaints[index].fix)
+        self.send("fix", fix=self.session.field_errors[index].fix)
 
     @property
     def screen(self) -> Screen:
@@ -37,11 +37,11 @@ class Driver:
 
     @property
     def sentences(self) -> list[str]:
-        return [complaint.sentence for complaint in self.session.complaints]
+        return [error.sentence for error in self.session.field_errors]
 
     @property
     def labels(self) -> list[str]:
-        return [complaint.label for complaint in self.session.complaints]
+        return [error.label for error in self.session.field_errors]
 
     @property
     def plan(self) -> Any:

@@ -16,8 +16,8 @@ import pytest
 import traitlets
 
 from mimokit_widgets import LiveMonitor
-from mimokit_widgets.live_rows import STEP_COLUMNS, RowQueue, thinned, to_row
-from mimokit_widgets.live_saved import MOST_ROWS, remembered
+from mimokit_widgets.live.rows import STEP_COLUMNS, RowQueue, thinned, to_row
+from mimokit_widgets.live.saved import MOST_ROWS, remembered
 from mimokit_widgets.notebooks.page import external_references
 from tests.charts.fakes import samples
 from tests.widgets.fake_run import FakeRun

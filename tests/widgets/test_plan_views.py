@@ -198,7 +198,7 @@ def test_the_browser_never_sees_a_view_without_its_picture(
         assert state.get("_picture") or state["_state"]["tabs"]
 
     monkeypatch.setattr(AnyWidget, "open", opens)
-    monkeypatch.setattr("mimokit_widgets.staying_widget.let_the_browser_choose_the_shell", bool)
+    monkeypatch.setattr("mimokit_widgets._widget.defer_shell_choice", bool)
     for view in (RankMap, BatchSplit, TrafficMap, LayoutPlanner):
         view(COLOCATED)
     assert opened == ["RankMap", "BatchSplit", "TrafficMap", "LayoutPlanner"]

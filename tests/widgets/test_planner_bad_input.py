@@ -29,15 +29,15 @@ def test_a_wrong_number_is_marked_and_the_last_plan_stays(text: str, said: str) 
     before = driver.plan
     driver.type(LANGUAGE + "tensor_parallel", text)
     assert driver.plan is before
-    (complaint,) = driver.session.complaints
-    assert said in complaint.sentence
-    assert len(complaint.sentence) < 200
-    assert ".".join(complaint.path) == LANGUAGE + "tensor_parallel"
+    (error,) = driver.session.field_errors
+    assert said in error.sentence
+    assert len(error.sentence) < 200
+    assert ".".join(error.path) == LANGUAGE + "tensor_parallel"
     state = driver.screen.state
     assert not state["valid"]
     assert state["headline"].startswith("colocated on 8 ranks")
     assert state["ranks"]["world"] == 8
-    driver.click_fix(complaint.label)
+    driver.click_fix(error.label)
     assert driver.session.problems == ()
     assert driver.plan.modules["language_module"].tensor_parallel == 8
 
@@ -199,7 +199,7 @@ def test_a_name_that_is_none_or_taken_is_refused(name: str) -> None:
 def test_more_ranks_than_can_be_drawn_are_refused_beside_the_field() -> None:
     driver = Driver()
     driver.type(IMAGES + "data_parallel", str(MOST_RANKS * 2))
-    assert driver.session.complaints[0].path[-1] == "data_parallel"
+    assert driver.session.field_errors[0].path[-1] == "data_parallel"
     assert "the planner takes at most 131,072 ranks" in driver.sentences[0]
 
 

@@ -314,7 +314,7 @@ def test_what_the_data_section_says_of_a_module_follows_its_name() -> None:
     assert driver.sentences == []
     assert driver.session.valid.config.data.modality_seq_lengths == {"eyes": 288}
     driver.type("data.modality_seq_lengths.eyes", "0")
-    assert driver.session.complaints[0].path == ("data", "modality_seq_lengths", "eyes")
+    assert driver.session.field_errors[0].path == ("data", "modality_seq_lengths", "eyes")
     driver.send("undo")
     driver.send("remove", name="eyes")
     assert "eyes" not in str(driver.session.draft.content)

@@ -96,9 +96,9 @@ def test_a_section_that_says_nothing_is_left_out() -> None:
 def test_a_price_that_is_none_is_refused_beside_its_field(text: str, said: str) -> None:
     driver = Driver(priced(price_per_gpu_hour=3.0))
     driver.type(PRICE, text)
-    (complaint,) = driver.session.complaints
-    assert said in complaint.sentence
-    assert complaint.path == tuple(PRICE.split("."))
+    (error,) = driver.session.field_errors
+    assert said in error.sentence
+    assert error.path == tuple(PRICE.split("."))
     assert shown(driver) == ("h100", text)
     driver.type(PRICE, "$ 1,000.5")
     assert driver.session.valid.config.prediction.price_per_gpu_hour == 1000.5

@@ -128,10 +128,10 @@ def test_the_view_follows_what_cells_do():
 def test_what_goes_wrong_is_a_sentence_in_the_view():
     view = StepperView(Stepper(FakeCluster(fails_at=2), LAYOUTS["fan_in"]))
     view._on_message(view, {"type": "back"}, [])
-    assert view._shown["complaint"].endswith("going 1 back is not possible.")
+    assert view._shown["error"].endswith("going 1 back is not possible.")
     for _ in range(3):
         view._on_message(view, {"type": "next"}, [])
-    assert view._shown["complaint"] == "rank 1 raised ValueError: planted <b>fault</b>"
+    assert view._shown["error"] == "rank 1 raised ValueError: planted <b>fault</b>"
     view._on_message(view, {"type": "next"}, [])
-    assert view._shown["complaint"].startswith("This stepper has ended: rank 1 raised ValueError")
+    assert view._shown["error"].startswith("This stepper has ended: rank 1 raised ValueError")
     assert view._shown["taken"] == 2

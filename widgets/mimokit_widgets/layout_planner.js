@@ -2,7 +2,7 @@
 
 import { button, choices, element, setAttribute, setText } from "./views/dom.js";
 import { Outbox } from "./views/outbox.js";
-import { Complaints } from "./views/planner_complaints.js";
+import { FieldErrors } from "./views/planner_field_errors.js";
 import { Field } from "./views/planner_field.js";
 import { drawGraph } from "./views/planner_graph.js";
 import { ModuleRow, SIZES } from "./views/planner_module.js";
@@ -56,7 +56,7 @@ class Planner {
     this.headline = element("p", { class: "headline" });
     this.late = element("span", { class: "late", role: "status" });
     this.notice = element("p", { class: "notice", role: "status" });
-    this.general = new Complaints(this);
+    this.general = new FieldErrors(this);
     this.numbers = new Numbers();
     this.pictures = new Pictures(this);
     this.dimmed = element("div", { class: "follows" }, this.numbers.node, this.pictures.node);
@@ -85,10 +85,10 @@ class Planner {
     this.gapsLabel = element("label", { class: "check" }, this.gaps, "allow ranks without a module");
     this.inLine = button("Lay end to end", () => this.send({ type: "end_to_end" }),
       { title: "Let the modules' ranks follow each other in this order" });
-    this.worldComplaints = new Complaints(this);
+    this.worldErrors = new FieldErrors(this);
     return element("section", { "aria-label": "World" }, this.mode.node,
       element("div", { class: "fields" }, this.worldSize.node, this.perNode.node, this.gapsLabel),
-      this.worldComplaints.node);
+      this.worldErrors.node);
   }
 
   modules() {
@@ -108,10 +108,10 @@ class Planner {
   batch() {
     this.data = DATA.map(([key, label, hint]) => new Field(this, { label, hint, name: label,
       path: ["data", key] }));
-    this.dataComplaints = new Complaints(this);
+    this.dataErrors = new FieldErrors(this);
     return element("section", { "aria-label": "Batch and sequences" },
       element("div", { class: "fields" }, ...this.data.map((field) => field.node)),
-      this.dataComplaints.node);
+      this.dataErrors.node);
   }
 
   // ------------------------------------------------------------ what Python says
@@ -166,8 +166,8 @@ class Planner {
       row.mark(those((path) => path.length > 2 && path[2] === row.name));
     }
     const ofWorld = (path) => path.length === 1 && ["world_size", "ranks_per_node"].includes(path[0]);
-    this.markWith(this.worldComplaints, those(ofWorld), [this.worldSize, this.perNode]);
-    this.markWith(this.dataComplaints, those((path) => path[0] === "data"), this.data);
+    this.markWith(this.worldErrors, those(ofWorld), [this.worldSize, this.perNode]);
+    this.markWith(this.dataErrors, those((path) => path[0] === "data"), this.data);
     const rest = all.filter((each) => !taken.has(each));
     const more = state.more_problems;
     if (more) rest.push({ path: [], sentence: `And ${more} problems more.`, label: "" });
@@ -175,8 +175,8 @@ class Planner {
     this.markWith(this.general, rest, [this.toolbar.name, ...(price ? [price] : [])]);
   }
 
-  markWith(complaints, found, fields) {
-    const ids = complaints.show(found);
+  markWith(errors, found, fields) {
+    const ids = errors.show(found);
     for (const field of fields) field.mark(ids.get(field.path.join(".")));
   }
 

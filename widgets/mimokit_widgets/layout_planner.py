@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from mimokit.config import ConfigError, ExperimentConfig
-from mimokit_widgets.by_identity import ByIdentity
+from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.code import as_python, as_torchrun
-from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of
+from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
-from mimokit_widgets.planner.starts import start
-from mimokit_widgets.staying_widget import StayingWidget
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
-class LayoutPlanner(StayingWidget):
+class LayoutPlanner(PersistentWidget):
     """A layout in fields, and all that follows from it in pictures.
 
     Every edit is planned at once. While an edit is refused, `problems` says why and everything

@@ -13,12 +13,10 @@ from IPython.display import DisplayHandle, display
 
 from mimokit.axes import Axis
 from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
-from mimokit_widgets.end_of_cell import EndOfCell
-from mimokit_widgets.final_picture import final_picture
-from mimokit_widgets.live_rows import RowQueue, further_columns, phase_names
-from mimokit_widgets.live_saved import STYLES, remembered
+from mimokit_widgets._kernel import EndOfCell, defer_shell_choice
+from mimokit_widgets.live.rows import RowQueue, further_columns, phase_names
+from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles
-from mimokit_widgets.shell_choice import let_the_browser_choose_the_shell
 
 SECONDS_FOR_COMPANY = 0.02
 """How long a row waits for others to travel with; ranks send theirs every 0.1 s."""
@@ -135,7 +133,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def open(self) -> None:
         """Connect to the browser."""
         super().open()
-        let_the_browser_choose_the_shell(self.comm)
+        defer_shell_choice(self.comm)
 
     def mark(self, iteration: int) -> None:
         """Mark an iteration in all charts, as a click on one does.

@@ -8,14 +8,13 @@ from typing import Any
 import traitlets
 
 from mimokit.layout_search import SearchResult
-from mimokit_widgets.by_identity import ByIdentity
+from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.layout_planner import LayoutPlanner
 from mimokit_widgets.modules import joined_modules, joined_styles
-from mimokit_widgets.staying_widget import StayingWidget
 from mimokit_widgets.view_models.found_layouts import found_layouts, layouts_shown, place_of
 
 
-class ParetoView(StayingWidget):
+class ParetoView(PersistentWidget):
     """The Pareto front of a search and its best layouts, each a click away from a planner.
 
         planner = LayoutPlanner()

@@ -12,15 +12,14 @@ from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.config.files.loading import config_from_mapping
 from mimokit.planning.layout import plan as plan_of
 from mimokit.planning.types import LayoutPlan
-from mimokit_widgets.by_identity import ByIdentity
+from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE
-from mimokit_widgets.staying_widget import StayingWidget
 
 Shown = LayoutPlan | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
-class PlanView(StayingWidget):
+class PlanView(PersistentWidget):
     """A picture of a plan; setting `plan` draws another.
 
     Attributes:

@@ -20,11 +20,11 @@ export default {
     const place = element("span", { class: "muted" });
     const tools = element("div", { class: "tools" }, back, next, crossing, iteration, slider, place);
     const told = element("div", { class: "told", "aria-live": "polite" });
-    const complaint = element("p", { class: "complaint", role: "alert" });
+    const error = element("p", { class: "error", role: "alert" });
     const parts = Object.fromEntries(["clock", "picture", "crossings", "tensors", "code"]
       .map((name) => [name, element("div", { class: name === "code" ? "codes" : name })]));
     const side = element("div", { class: "side" }, parts.crossings, parts.tensors, parts.code);
-    root.append(tools, told, complaint, parts.clock,
+    root.append(tools, told, error, parts.clock,
       element("div", { class: "body" }, parts.picture, side));
     el.append(root);
 
@@ -32,8 +32,8 @@ export default {
       const shown = model.get("_shown");
       theme(); // a new theme's colours may have arrived after its name
       told.innerHTML = shown.heading;
-      setText(complaint, shown.complaint);
-      complaint.hidden = !shown.complaint;
+      setText(error, shown.error);
+      error.hidden = !shown.error;
       for (const [name, node] of Object.entries(parts)) node.innerHTML = shown[name];
       parts.picture.querySelectorAll(".rank").forEach((node) =>
         node.classList.toggle("chosen", Number(node.dataset.rank) === shown.selected));

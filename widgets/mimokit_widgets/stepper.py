@@ -9,8 +9,8 @@ import traitlets
 from IPython.display import HTML
 
 from mimokit.experiment import Stepper, StepperError
+from mimokit_widgets._widget import PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
-from mimokit_widgets.staying_widget import StayingWidget
 from mimokit_widgets.view_models.step_clock import clock_svg
 from mimokit_widgets.view_models.step_picture import step_svg
 from mimokit_widgets.view_models.step_words import (
@@ -23,7 +23,7 @@ from mimokit_widgets.view_models.step_words import (
 STYLES = ("shared.css", "stepper.css")
 
 
-class StepperView(StayingWidget):
+class StepperView(PersistentWidget):
     """A stepper to click through; follows what cells do with the stepper as well.
 
     Attributes:
@@ -39,7 +39,7 @@ class StepperView(StayingWidget):
 
     def __init__(self, stepper: Stepper, **options: Any) -> None:
         self.stepper = stepper
-        self._complaint = ""
+        self._error = ""
         super().__init__(**options)
         self.on_msg(self._on_message)
         self.observe(self._draw, ["selected"])
@@ -62,7 +62,7 @@ class StepperView(StayingWidget):
             "selected": self.selected,
             "number": -1 if snapshot is None else snapshot.number,
             "taken": len(stepper.snapshots),
-            "complaint": self._complaint or self._ended(),
+            "error": self._error or self._ended(),
         }
         self._saved.follow()
 
@@ -73,11 +73,11 @@ class StepperView(StayingWidget):
 
     def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
         """Do what a button asks for; what goes wrong becomes a sentence in the view."""
-        self._complaint = ""
+        self._error = ""
         try:
             self._do(content)
         except Exception as error:
-            self._complaint = str(error).strip().splitlines()[0]
+            self._error = str(error).strip().splitlines()[0]
         self._draw()
         self.send({"type": "done"})
 

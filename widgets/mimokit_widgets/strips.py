@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Protocol
+
+import numpy as np
 
 PIXELS = 6
 """Screen pixels of one pixel of a scan."""
@@ -67,27 +68,17 @@ def show_strips(
 
 def _picture(images: list[list[list[float]]], text: str) -> str:
     """Return the images side by side as an HTML image, dark ink on white."""
-    lines = []
-    for row in range(len(images[0])):
-        ink = [value for image in images for value in [*image[row], 0.0]][:-1]
-        lines.append(bytes(round(255 * (1 - min(1.0, max(0.0, value)))) for value in ink))
-    address = base64.b64encode(_png(lines)).decode()
-    size = f"width: {len(lines[0]) * PIXELS}px; height: {len(lines) * PIXELS}px"
+    from PIL import Image
+
+    gap = np.zeros((len(images[0]), 1))
+    columns = [part for image in images for part in (np.asarray(image), gap)][:-1]
+    ink = np.clip(np.concatenate(columns, axis=1), 0.0, 1.0)
+    strip = Image.fromarray(np.round(255 * (1 - ink)).astype(np.uint8))
+    file = io.BytesIO()
+    strip.save(file, format="PNG")
+    address = base64.b64encode(file.getvalue()).decode()
+    size = f"width: {strip.width * PIXELS}px; height: {strip.height * PIXELS}px"
     return (
         f'<img alt="scans of {escape(text)}" src="data:image/png;base64,{address}" '
         f'style="{size}; max-width: none; image-rendering: pixelated; border: 1px solid #ccc">'
-    )
-
-
-def _png(lines: list[bytes]) -> bytes:
-    """Return 8-bit grey lines as a PNG file."""
-    header = struct.pack(">IIBBBBB", len(lines[0]), len(lines), 8, 0, 0, 0, 0)
-    data = zlib.compress(b"".join(b"\0" + line for line in lines))
-    chunks = ((b"IHDR", header), (b"IDAT", data), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(content))
-        + name
-        + content
-        + struct.pack(">I", zlib.crc32(name + content))
-        for name, content in chunks
     )

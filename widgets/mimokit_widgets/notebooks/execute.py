@@ -15,9 +15,7 @@ from pathlib import Path
 
 from mimokit_widgets.notebooks.terminal import Terminal
 
-FAILED = 1
 BAD_ARGUMENT = 2
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +38,7 @@ def execute(file: Path, output: Path, terminal: Terminal) -> int:
     # These take a second to import; the first line is on the screen before.
     import nbformat
 
-    from mimokit_widgets.notebooks.headless import HeadlessNotebook
+    from mimokit_widgets.notebooks.headless import FAILED, INTERRUPTED, HeadlessNotebook
     from mimokit_widgets.notebooks.page import to_page
 
     try:

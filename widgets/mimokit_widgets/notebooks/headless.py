@@ -12,8 +12,10 @@ from typing import Any
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
-from mimokit_widgets.notebooks.execute import FAILED, INTERRUPTED
 from mimokit_widgets.notebooks.terminal import Terminal, TrainingProgress
+
+FAILED, INTERRUPTED = 1, 130
+"""Exit codes of a notebook that failed, and of one that Ctrl-C ended."""
 
 COLOR_CODES = re.compile(r"\x1b\[[0-9;]*m")
 FAILING_LINE = re.compile(r"^-+>\s*(\d+)\s?(.*)$", re.MULTILINE)

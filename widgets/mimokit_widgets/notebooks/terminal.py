@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from mimokit_widgets.live_rows import EVALUATION, EVALUATION_COLUMNS, STEP, STEP_COLUMNS
+from mimokit_widgets.live.rows import EVALUATION, EVALUATION_COLUMNS, STEP, STEP_COLUMNS
 
 SECONDS_BETWEEN_LINES = 5.0
 INDENT = "        "

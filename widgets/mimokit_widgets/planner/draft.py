@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, config_from_mapping
+from mimokit.config import (
+    ConfigError,
+    ExperimentConfig,
+    PredictionConfig,
+    config_from_mapping,
+    load_preset,
+)
 from mimokit.config.files.inheritance import read_with_parents, resolve_path
 from mimokit_widgets.planner.paths import PREDICTION, mapping_at
 
@@ -88,3 +94,11 @@ def supposed_of(draft: Draft) -> PredictionConfig:
         with suppress(ConfigError):
             setattr(found, name, section.get(name))
     return found
+
+
+START = "llava_7b_colocated"
+
+
+def start() -> dict[str, Any]:
+    """Return the sections of a sensible start: a vision-language model on eight ranks."""
+    return load_preset(START).to_mapping()

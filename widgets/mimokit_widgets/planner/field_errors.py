@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mimokit.config import Fix, Problem, RuntimeConfig
+from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig, config_from_mapping
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
 from mimokit_widgets.planner.draft import Draft
+from mimokit_widgets.planner.edits import with_value
+from mimokit_widgets.planner.limits import limit_problems
 from mimokit_widgets.planner.paths import (
     DATA_FIELDS,
     NETWORK_FIELDS,
@@ -27,7 +29,40 @@ from mimokit_widgets.planner.paths import (
     short_name,
     value_at,
 )
-from mimokit_widgets.planner.suggestions import nearest_number
+
+FARTHEST = 16
+"""Every number so near is tried; beyond, powers of two."""
+MOST = 2**20
+
+
+def nearest_number(draft: Draft, path: Path) -> int | None:
+    """Return the nearest number for the field at a path with which every check passes, or None."""
+    given = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= MOST:
+        return None
+    return next((each for each in _around(given) if _accepted(draft, path, each)), None)
+
+
+def _around(given: int) -> Iterator[int]:
+    near = {given + step for step in range(-FARTHEST, FARTHEST + 1)}
+    numbers = near | {2**power for power in range(MOST.bit_length())}
+    yield from sorted(
+        (each for each in numbers if each > 0 and each != given),
+        key=lambda each: (abs(each - given), -each),
+    )
+
+
+def _accepted(draft: Draft, path: Path, number: int) -> bool:
+    changed = with_value(draft, path, number)
+    if any(limit_problems(changed)):
+        return False
+    world: Any = changed.world_size
+    try:
+        config_from_mapping(changed.content, world_size=world)
+    except ConfigError:
+        return False
+    return True
+
 
 MOST_SHOWN = 24
 MOST_LETTERS = 14
@@ -42,7 +77,7 @@ _KNOWN: Mapping[Path, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Complaint:
+class FieldError:
     """One problem on the screen.
 
     Attributes:
@@ -63,10 +98,10 @@ class Complaint:
         return {**shown, "fix": self.fix}
 
 
-def complaints_of(
+def field_errors_of(
     problems: Iterable[Problem], draft: Draft, valid: Draft | None = None, edited: Path = ()
-) -> tuple[Complaint, ...]:
-    """Return one complaint per problem, and one about the edit that brought them all.
+) -> tuple[FieldError, ...]:
+    """Return one error per problem, and one about the edit that brought them all.
 
     Args:
         problems: what is wrong with the draft.
@@ -75,7 +110,7 @@ def complaints_of(
             itself knows no fix.
         edited: the field whose edit made the draft, empty for any other cause.
     """
-    found = tuple(_complaint(problem, draft, valid) for problem in problems)
+    found = tuple(_field_error(problem, draft, valid) for problem in problems)
     if not found or not edited or any(each.path == edited for each in found):
         return found
     cause = _cause(draft, edited)
@@ -84,8 +119,8 @@ def complaints_of(
     return (cause, *(_explaining(each) for each in found))
 
 
-def _cause(draft: Draft, edited: Path) -> Complaint | None:
-    """Return a complaint about the edited number itself, where another one would do."""
+def _cause(draft: Draft, edited: Path) -> FieldError | None:
+    """Return an error about the edited number itself, where another one would do."""
     better = nearest_number(draft, edited)
     if better is None:
         return None
@@ -93,26 +128,26 @@ def _cause(draft: Draft, edited: Path) -> Complaint | None:
     whose = f"Module '{edited[2]}'" if edited[:2] in (SIZES, NETWORKS) else "Layout"
     sentence = f"{whose}: {edited[-1]} {given} does not go with the rest; {better} does."
     fix: Fix = {"path": ".".join(edited), "value": better}
-    return Complaint(edited, sentence, fix, f"{short_name(edited[-1])} {given:,} → {better:,}")
+    return FieldError(edited, sentence, fix, f"{short_name(edited[-1])} {given:,} → {better:,}")
 
 
-def _explaining(complaint: Complaint) -> Complaint:
-    """Return a complaint that only explains another: no network is bent to suit a size."""
-    if complaint.fix is None or not complaint.fix["path"].startswith(".".join(NETWORKS)):
-        return complaint
-    return replace(complaint, fix=None, label="")
+def _explaining(error: FieldError) -> FieldError:
+    """Return an error that only explains another: no network is bent to suit a size."""
+    if error.fix is None or not error.fix["path"].startswith(".".join(NETWORKS)):
+        return error
+    return replace(error, fix=None, label="")
 
 
-def _complaint(problem: Problem, draft: Draft, valid: Draft | None) -> Complaint:
+def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldError:
     path = _path(problem, draft.content)
     fix = problem.fix
     if fix is not None:
-        return Complaint(path, problem.sentence, fix, _label(fix, problem, draft))
+        return FieldError(path, problem.sentence, fix, _label(fix, problem, draft))
     if path and _unknown(path) and value_at(draft.content, path[:-1]) is not None:
         removal: Fix = {"path": ".".join(path), "value": None}
-        return Complaint(path, problem.sentence, removal, f"Remove {problem.field}")
+        return FieldError(path, problem.sentence, removal, f"Remove {problem.field}")
     back = _back(path, draft, valid)
-    return Complaint(path, problem.sentence, back, _label(back, problem, draft) if back else "")
+    return FieldError(path, problem.sentence, back, _label(back, problem, draft) if back else "")
 
 
 def _back(path: Path, draft: Draft, valid: Draft | None) -> Fix | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from mimokit.charts._palette import module_colors
@@ -24,7 +27,6 @@ from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
 from mimokit_widgets.planner.figures import figures_of
 from mimokit_widgets.planner.found import same_task
-from mimokit_widgets.planner.graph import layers_of
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
 from mimokit_widgets.planner.paths import (
@@ -97,8 +99,8 @@ def screen_of(session: Session) -> Screen:
         "edited": session.edited,
         "fields": _fields(session),
         "valid": not session.problems,
-        "problems": [each.to_json() for each in session.complaints[:MOST_SHOWN]],
-        "more_problems": max(0, len(session.complaints) - MOST_SHOWN),
+        "problems": [each.to_json() for each in session.field_errors[:MOST_SHOWN]],
+        "more_problems": max(0, len(session.field_errors) - MOST_SHOWN),
         "notice": session.notice,
         "again": session.again,
         "can_undo": session.history.can_undo,
@@ -281,3 +283,25 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def layers_of(feeds: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Return the modules so that each stands right of all that feed it.
+
+    Modules in a cycle, which a config refuses, stand in the last layer.
+    """
+    feeding: dict[str, list[str]] = {name: [] for name in feeds}
+    for name, targets in feeds.items():
+        for target in targets:
+            feeding.setdefault(target, []).append(name)
+    order = TopologicalSorter(feeding)
+    with contextlib.suppress(CycleError):
+        order.prepare()
+    layers: list[list[str]] = []
+    left = dict.fromkeys(feeds)
+    while ready := set(order.get_ready()):
+        order.done(*ready)
+        if layer := [name for name in left if name in ready]:
+            layers.append(layer)
+        left = dict.fromkeys(name for name in left if name not in ready)
+    return [*layers, list(left)] if left else layers

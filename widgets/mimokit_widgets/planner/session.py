@@ -15,7 +15,7 @@ from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
-from mimokit_widgets.planner.field_errors import Complaint, complaints_of
+from mimokit_widgets.planner.field_errors import FieldError, field_errors_of
 from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
@@ -48,7 +48,7 @@ class Session:
         valid: the outcome of the last draft that was accepted, or None if none ever was.
         valid_draft: that draft.
         problems: what is wrong with the draft that is shown; empty if it was accepted.
-        complaints: the same, with places and buttons.
+        field_errors: the same, with places and buttons.
         pinned: the layout to compare with, or None.
         notice: a sentence about what was asked for and not done; empty otherwise.
         again: the message that does it anyway, or None.
@@ -69,7 +69,7 @@ class Session:
         self.valid: Outcome | None = None
         self.valid_draft: Draft | None = None
         self.problems: tuple[Problem, ...] = ()
-        self.complaints: tuple[Complaint, ...] = ()
+        self.field_errors: tuple[FieldError, ...] = ()
         self.pinned: Outcome | None = None
         self.notice = ""
         self.again: dict[str, Any] | None = None
@@ -222,7 +222,7 @@ class Session:
     def _evaluate(self) -> None:
         outcome = evaluate(self.draft)
         self.problems = outcome.problems
-        self.complaints = complaints_of(
+        self.field_errors = field_errors_of(
             outcome.problems, self.draft, self.valid_draft, tuple(self.edited)
         )
         if outcome.plan is not None:
@@ -283,7 +283,7 @@ class Session:
 
     def _fix(self, message: Message) -> None:
         fix: Fix | None = message["fix"]
-        offered = any(complaint.fix == fix for complaint in self.complaints)
+        offered = any(error.fix == fix for error in self.field_errors)
         if fix is not None and offered:  # else the button was of an older state
             self.take(edits.apply_fix(self.draft, fix))
 

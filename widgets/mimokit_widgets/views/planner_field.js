@@ -49,9 +49,9 @@ export class Field {
     if (!typing && this.input.value !== text) this.input.value = text;
   }
 
-  mark(complaintId) {
-    setAttribute(this.input, "aria-invalid", complaintId ? "true" : null);
-    setAttribute(this.input, "aria-describedby", complaintId);
+  mark(errorId) {
+    setAttribute(this.input, "aria-invalid", errorId ? "true" : null);
+    setAttribute(this.input, "aria-describedby", errorId);
   }
 
   remove() {

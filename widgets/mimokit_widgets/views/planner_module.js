@@ -1,7 +1,7 @@
 // One module of the planner: its sizes in a row, its network and its links below.
 
 import { button, element, setAttribute, setText } from "./dom.js";
-import { Complaints } from "./planner_complaints.js";
+import { FieldErrors } from "./planner_field_errors.js";
 import { Field } from "./planner_field.js";
 
 export const SIZES = [
@@ -51,7 +51,7 @@ export class ModuleRow {
       "aria-label": `Network and links of ${name}` });
     const act = (text, label, message) =>
       button(text, () => planner.send(message), { class: "plain", "aria-label": label, title: label });
-    this.complaints = new Complaints(planner);
+    this.errors = new FieldErrors(planner);
     this.below = this.details(name, field);
     this.below.hidden = true;
     this.node = element("div", { class: "module", role: "group", "aria-label": `Module ${name}` },
@@ -61,7 +61,7 @@ export class ModuleRow {
         act("↑", `Move ${name} up`, { type: "move", name, by: -1 }),
         act("↓", `Move ${name} down`, { type: "move", name, by: 1 }),
         act("×", `Remove ${name}`, { type: "remove", name })),
-      this.complaints.node, this.below);
+      this.errors.node, this.below);
   }
 
   details(name, field) {
@@ -157,11 +157,11 @@ export class ModuleRow {
       }));
   }
 
-  /** Mark the fields that complaints are about; open the network where one is hidden in it. */
-  mark(complaints) {
-    const ids = this.complaints.show(complaints);
+  /** Mark the fields that errors are about; open the network where one is hidden in it. */
+  mark(errors) {
+    const ids = this.errors.show(errors);
     for (const field of this.all) field.mark(ids.get(field.path.join(".")));
-    const hidden = complaints.some(({ path }) => path[1] !== "module_parallelisms");
+    const hidden = errors.some(({ path }) => path[1] !== "module_parallelisms");
     setAttribute(this.more, "data-invalid", hidden ? "true" : null);
   }
 

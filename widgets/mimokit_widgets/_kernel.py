@@ -1,4 +1,4 @@
-"""Something to be done after every cell."""
+"""How views deal with the kernel while a cell runs, and after it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ class EndOfCell:
             with contextlib.suppress(ValueError):
                 self._shell.events.unregister("post_run_cell", self._after_cell)
             self._shell = None
+
+
+def defer_shell_choice(comm: Any) -> None:
+    """Have messages from the browser handled by the subshell they ask for.
+
+    From 7.4 on ipykernel hands them to the shell that sent last, which may be the main one; there
+    they would wait for the cell that runs.
+    """
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda data, asked_for: asked_for

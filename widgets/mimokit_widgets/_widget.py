@@ -1,0 +1,105 @@
+"""What every view is built on: a widget that leaves a picture in a saved notebook."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import traitlets
+from IPython.display import DisplayHandle, display
+
+from mimokit_widgets._kernel import defer_shell_choice
+
+
+class ByIdentity(traitlets.Any):  # type: ignore[misc]
+    """Any value; another object is a change, however equal.
+
+    Comparing two plans of many ranks entry by entry takes longer than making one.
+    """
+
+    def set(self, obj: Any, value: Any) -> None:
+        """Set the value and notify unless it is the very same object."""
+        new = self._validate(obj, value)
+        old = obj._trait_values.get(self.name, self.default_value)
+        obj._trait_values[self.name] = new
+        if new is not old:
+            obj._notify_trait(self.name, old, new)
+
+
+def suppress_missing_widget(saved: str, live: str) -> str:
+    """Return a style sheet that hides what JupyterLab says where it finds no model for a widget.
+
+    Args:
+        saved: selector of the picture that stays in the notebook.
+        live: selector of the widget, which is there only while it has a model.
+    """
+    return (
+        f".jp-OutputArea:has({saved}):not(:has({live})) "
+        ".jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets)"
+        "{display:none}"
+    )
+
+
+SECONDS_AFTER_THE_LAST_EDIT = 0.7
+CLASS = "mimokit-saved"
+"""Hidden by the widget's own style sheet, which is there only while the widget is."""
+HIDE = suppress_missing_widget(saved=f".{CLASS}", live=f".mimokit:not(.{CLASS} *)")
+
+
+class SavedPicture:
+    """An output below the widget that follows it at a distance."""
+
+    def __init__(self, draw: Callable[[], str]) -> None:
+        self._draw = draw
+        self._handles: list[DisplayHandle] = []
+        self._timer: threading.Timer | None = None
+
+    def show_below(self, widget: Any) -> None:
+        """Show a widget, and one more picture below it."""
+        bundle, metadata = widget._repr_mimebundle_()
+        display(bundle, metadata=metadata, raw=True)
+        handle = display(self._bundle(), raw=True, display_id=True)
+        if handle is not None:
+            self._handles.append(handle)
+
+    def follow(self) -> None:
+        """Draw again, once the edits have paused."""
+        if not self._handles:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(SECONDS_AFTER_THE_LAST_EDIT, self._draw_again)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _draw_again(self) -> None:
+        for handle in self._handles:
+            handle.update(self._bundle(), raw=True)
+
+    def _bundle(self) -> dict[str, Any]:
+        picture = self._draw()
+        html = f'<div class="{CLASS}">{picture}</div><style>{HIDE}</style>'
+        return {"text/html": html, "text/plain": "a layout"}
+
+
+class PersistentWidget(anywidget.AnyWidget):  # type: ignore[misc]
+    """A widget that leaves a picture of itself in a saved notebook."""
+
+    def __init__(self, **options: Any) -> None:
+        self._saved = SavedPicture(self._in_html)
+        super().__init__(**options)
+
+    def open(self) -> None:
+        """Connect to the browser."""
+        super().open()
+        defer_shell_choice(self.comm)
+
+    def _ipython_display_(self) -> None:
+        """Show the widget, and below it what stays when the kernel is gone."""
+        self._saved.show_below(self)
+
+    def _in_html(self) -> str:
+        """Return what stays."""
+        raise NotImplementedError

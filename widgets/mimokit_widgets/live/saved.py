@@ -1,0 +1,93 @@
+"""What stays of a run when it is over: the monitor as a page and as a picture, without a kernel."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit_widgets._widget import suppress_missing_widget
+from mimokit_widgets.live.rows import thinned
+from mimokit_widgets.modules import joined_modules, joined_styles
+
+MOST_ROWS = 20_000
+"""Rows in a page, about 100 bytes each; of longer runs only every second, third ... iteration."""
+STYLES = ("shared.css", "live_monitor.css")
+
+HIDE = suppress_missing_widget(saved=".mimokit-remembered", live=".mimokit-live-now")
+
+
+def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = None) -> str:
+    """Return HTML that shows a run; where scripts are not run, the sentence and the picture.
+
+    Args:
+        state: what the view asks of its model, all rows under `_history`.
+        sentence: what a page without scripts says.
+        picture: an address (`data:...`) of a picture for a page without scripts.
+    """
+    rows, every = thinned(state["_history"], MOST_ROWS)
+    given = {**state, "_history": rows, "_every": every}
+    name = f"mimokit-run-{uuid.uuid4().hex[:12]}"
+    image = f'<img alt="{escape(sentence)}" src="{picture}">' if picture else ""
+    arguments = ", ".join(_literal(part) for part in (name, joined_styles(*STYLES), given))
+    return (
+        f'<div class="mimokit-remembered {name}"><p>{escape(sentence)}</p>{image}</div>'
+        f"<style>{HIDE}</style>"
+        f'<script type="module">\n{joined_modules("live_saved.js")}\n'
+        f"showRemembered({arguments});\n</script>"
+    )
+
+
+def _literal(value: Any) -> str:
+    """Return a value as JavaScript that may stand within an element of HTML."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+PICTURE = "image/svg+xml"
+
+
+def final_picture(
+    samples: Sequence[Mapping[str, Any]], state: Mapping[str, Any], title: str
+) -> dict[str, Any]:
+    """Return the MIME bundle of a run that is over.
+
+    The HTML is the monitor itself, which draws from what it holds; the SVG is for what runs no
+    scripts, such as the preview of a code host. Without a single step there is only the sentence.
+
+    Args:
+        samples: all that the ranks have sent.
+        state: the state of the monitor.
+        title: how the run ended, in two words.
+    """
+    sentence = f"{title}. {state['sentence']}"
+    svg = _svg(samples, title, state)
+    if svg is None:
+        return {"text/html": remembered(state, sentence), "text/plain": sentence}
+    address = f"data:{PICTURE};base64,{base64.b64encode(svg.encode()).decode()}"
+    return {
+        "text/html": remembered(state, sentence, address),
+        PICTURE: svg,
+        "text/plain": sentence,
+    }
+
+
+def _svg(samples: Sequence[Mapping[str, Any]], title: str, state: Mapping[str, Any]) -> str | None:
+    steps = samples_to_steps(samples)
+    if steps.empty:
+        return None
+    # Altair takes a second to import; nobody should wait for it before the run has ended.
+    from mimokit import charts
+    from mimokit.charts import _renderer
+
+    chart = charts.training(
+        steps,
+        samples_to_evaluations(samples),
+        title,
+        state["sentence"],
+        state["warmup_iterations"],
+    )
+    return _renderer.bundle_of(chart).get(PICTURE)
