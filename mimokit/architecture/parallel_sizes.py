@@ -10,50 +10,33 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SIZE_FIELDS, Axis, Choice
 from mimokit.config import ModuleParallelismConfig
+from mimokit.config.rules.facts import ModuleSizes, Numbers
 
-Numbers = float | NDArray[Any]
-"""A number, or an array of numbers that broadcasts against the others.
-
-The elements of an array are int64 (sizes), bool (flags) or float64 (bytes, seconds).
-"""
+__all__ = [
+    "RECOMPUTE_FULL",
+    "RECOMPUTE_NAMES",
+    "RECOMPUTE_NONE",
+    "RECOMPUTE_SELECTIVE",
+    "Numbers",
+    "ParallelSizes",
+]
 
 RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = 0, 1, 2
 RECOMPUTE_NAMES = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
-class ParallelSizes:
-    """How one module is cut.
+class ParallelSizes(ModuleSizes):
+    """How one module is cut: the sizes that rules read, and how states are stored.
 
     Attributes:
-        tensor: ranks that share each layer (t).
-        pipeline: stages (p).
-        virtual: chunks of layers per stage (v); 1 for plain 1F1B.
-        context: ranks that share each sequence (c).
-        expert: ranks that share the experts (e), among the tensor x context x data ranks.
-        data: replicas (d).
-        micro_batch: samples per replica and micro-batch (b).
-        recompute: 0 none, 1 the attention core, 2 whole layers.
-        instances: replicas of the distributed optimizer's shards (optimizer instances).
-        sequence_parallel: what tensor parallelism leaves whole is cut along the sequence.
         distributed_optimizer: optimizer state is cut over data and context ranks (ZeRO 1).
         fully_sharded: weights and gradients too (FSDP, ZeRO 3).
     """
 
-    tensor: Numbers = 1
-    pipeline: Numbers = 1
-    virtual: Numbers = 1
-    context: Numbers = 1
-    expert: Numbers = 1
-    data: Numbers = 1
-    micro_batch: Numbers = 1
-    recompute: Numbers = RECOMPUTE_NONE
-    instances: Numbers = 1
-    sequence_parallel: Numbers = True
     distributed_optimizer: Numbers = True
     fully_sharded: Numbers = False
 
@@ -61,16 +44,6 @@ class ParallelSizes:
         """Return the size along an axis, or what is chosen."""
         value: Numbers = getattr(self, SIZE_FIELDS[axis])
         return value
-
-    @property
-    def ranks(self) -> Numbers:
-        """Ranks of the module."""
-        return self.tensor * self.pipeline * self.context * self.data
-
-    @property
-    def replicas(self) -> Numbers:
-        """Ranks that hold equal weights outside the experts: data x context."""
-        return self.data * self.context
 
     @property
     def expert_replicas(self) -> Numbers:

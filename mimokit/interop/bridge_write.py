@@ -16,7 +16,8 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.from_config import PRECISION
 from mimokit.prediction.layout import sizes_text
-from mimokit.prediction.placement import LANGUAGE, check_sizes, rank_offsets
+from mimokit.prediction.placement import LANGUAGE, rank_offsets
+from mimokit.prediction.validity import check_counts
 
 TRANSFORMER_CHOICES = (Axis.VIRTUAL_PIPELINE, Choice.RECOMPUTE, Choice.SEQUENCE_PARALLEL)
 """What is a field of a module's TransformerConfig."""
@@ -64,7 +65,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
             have to divide the ranks of a stage, encoders have none
             (`MegatronMIMOParallelismConfig.finalize`).
     """
-    check_sizes(layout)
+    check_counts(layout)
     refuse_if_any(
         Problem("Megatron-Bridge", "layout", str(layout), f"Megatron-Bridge: {sentence}")
         for sentence in bridge_problems(layout)

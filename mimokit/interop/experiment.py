@@ -19,11 +19,11 @@ from mimokit.interop.networks import encoder_network, language_network
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.from_config import PRECISION, workload_of_config
 from mimokit.prediction.placement import (
-    check_sizes,
     micro_batches,
     plain_name,
     rank_offsets,
 )
+from mimokit.prediction.validity import check_counts
 from mimokit.prediction.workload import branches_of, language_of
 
 
@@ -52,7 +52,7 @@ def config_of_layout(
         ConfigError: mimokit's modes do not allow the layout, an experiment cannot say all of it, or
             neither model nor experiment is given.
     """
-    check_sizes(layout)
+    check_counts(layout)
     if experiment is not None:
         content = experiment.to_mapping()
         content["runtime"].pop("pipeline_schedule", None)

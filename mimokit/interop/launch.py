@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction import Layout
-from mimokit.prediction.placement import check_sizes
+from mimokit.prediction.validity import check_counts
 
 PORT = 29500
 
@@ -116,7 +116,7 @@ def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
         gpus_per_node,
         (f"gpus_per_node is {gpus_per_node}; it must be a whole number of at least 1."),
     )
-    check_sizes(layout)
+    check_counts(layout)
     if layout.gpus <= gpus_per_node:
         return 1, layout.gpus
     _check(

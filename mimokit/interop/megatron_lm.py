@@ -18,7 +18,8 @@ from mimokit.interop.imported import Imported, refused
 from mimokit.interop.megatron_lm_model import model_of
 from mimokit.interop.megatron_options import WHERE, Options, number, options_of, word
 from mimokit.prediction import Layout, Workload
-from mimokit.prediction.placement import LANGUAGE, check_sizes
+from mimokit.prediction.placement import LANGUAGE
+from mimokit.prediction.validity import check_counts
 
 _SIZES = {MEGATRON_ARGUMENTS[one]: SIZE_FIELDS[one] for one in COUNTS if one in MEGATRON_ARGUMENTS}
 """Megatron-LM's argument -> field of `ParallelSizes`."""
@@ -57,7 +58,7 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
     Raises:
         ConfigError: the layout is not homogeneous; Megatron-LM has one set of sizes.
     """
-    check_sizes(layout)
+    check_counts(layout)
     if layout.mode != "homogeneous":
         sentence = (
             f"{WHERE}: they have one set of sizes for all modules, and this layout is "

@@ -1,4 +1,8 @@
-"""All parallel sizes of one module that no rule forbids, and how many each rule forbade."""
+"""All parallel sizes of one module that no rule forbids, and how many each rule forbade.
+
+Besides the rules that make a layout valid (`mimokit.config.rules.module_rules`) a search has two of
+its own: the GPUs that there are, and recomputation that saves nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,47 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module
+from mimokit.config.rules.facts import ModuleFacts, module_problem
+from mimokit.config.rules.module_rules import RULES, Rule
 from mimokit.layout_search.constraints import DIMENSIONS
-from mimokit.layout_search.facts import ModuleFacts
-from mimokit.layout_search.rules import RULES
 from mimokit.layout_search.space import Axes
+from mimokit.layout_search.task import SearchTask
+from mimokit.prediction.validity import facts_of
+
+MOST_LAYOUTS = 40_000_000
+"""Combinations of module sizes that a search evaluates at most, about five seconds' worth."""
+
+SEARCH_RULES = (
+    Rule(
+        "GPUs",
+        "more GPUs than there are",
+        ("tensor", "context", "pipeline", "data"),
+        lambda sizes, facts: sizes.ranks <= facts.gpus,
+        lambda sizes, facts: module_problem(
+            facts.name,
+            "data_parallel",
+            sizes.data,
+            f"it takes {sizes.ranks} GPUs and there are {facts.gpus}; choose smaller sizes.",
+        ),
+    ),
+    Rule(
+        "recompute",
+        "flash attention leaves selective recomputation nothing to save",
+        ("recompute",),
+        lambda sizes, facts: (sizes.recompute != RECOMPUTE_SELECTIVE) | (not facts.fused_attention),
+        lambda sizes, facts: module_problem(
+            facts.name,
+            "recompute_granularity",
+            "selective",
+            "recompute is selective, which saves nothing with flash attention; choose none or "
+            "full.",
+        ),
+    ),
+    *RULES,
+)
+"""The rules of a search, in the order in which those of one dimension are counted."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +99,67 @@ def candidates(facts: ModuleFacts, axes: Axes) -> Candidates:
         columns = {name: np.repeat(column, len(values)) for name, column in columns.items()}
         columns[field] = np.tile(values, rows)
         left = math.prod(len(axes[name]) for name in _after(dimension))
-        for rule in RULES:
-            if rule.after != dimension:
+        for rule in SEARCH_RULES:
+            if _decided_at(rule) != dimension:
                 continue
-            broken = np.broadcast_to(
-                rule.broken(facts, ParallelSizes(**columns)), columns[field].shape
+            holds = np.broadcast_to(
+                rule.holds(ParallelSizes(**columns), facts), columns[field].shape
             )
-            dropped[rule.reason] += int(np.count_nonzero(broken)) * left
-            columns = {name: column[~broken] for name, column in columns.items()}
+            dropped[rule.reason] += int(np.count_nonzero(~holds)) * left
+            columns = {name: column[holds] for name, column in columns.items()}
         rows = len(columns[field])
     sizes = ParallelSizes(**columns)
     order = np.argsort(sizes.ranks, kind="stable")
     return Candidates(facts, sizes.take(order), {k: n for k, n in dropped.items() if n})
 
 
+def search_facts(task: SearchTask, module: Module) -> ModuleFacts:
+    """Return what the rules of a search read of a module.
+
+    The sequences of encoders are among it: a search does not try to cut them unevenly.
+    """
+    facts = facts_of(module, task.workload)
+    seq = facts.seq or task.workload.input_of(module).length  # type: ignore[arg-type]
+    return replace(facts, seq=seq, gpus=task.gpus, fused_attention=task.software.fused_attention)
+
+
+def _decided_at(rule: Rule) -> str:
+    """Return the last dimension that a rule reads, in the order of the search."""
+    return [name for name, field in DIMENSIONS.items() if field in rule.reads][-1]
+
+
 def _after(dimension: str) -> list[str]:
     names = list(DIMENSIONS)
     return names[names.index(dimension) + 1 :]
+
+
+def bounded(
+    language: Candidates, encoders: tuple[Candidates, ...]
+) -> tuple[tuple[Candidates, ...], tuple[str, ...]]:
+    """Return encoders of so few candidates that their combinations are few enough, and the cuts.
+
+    The plainest stay: one optimizer instance, no pipeline, no context parallelism, no recomputation
+    before those with; of equally plain ones an even choice over the ranks.
+    """
+    counts = [encoder.count for encoder in encoders]
+    while math.prod(counts) * language.count > MOST_LAYOUTS and max(counts, default=1) > 1:
+        largest = counts.index(max(counts))
+        counts[largest] = max(1, counts[largest] // 2)
+    kept, cut = [], []
+    for encoder, count in zip(encoders, counts, strict=True):
+        kept.append(encoder if count == encoder.count else plainest(encoder, count))
+        if count < encoder.count:
+            cut.append(
+                f"Module '{encoder.facts.name}': {count:,} of its {encoder.count:,} layouts were "
+                f"combined with the {language.count:,} of the language model, the plainest first; "
+                "narrow the space with constraints to see all."
+            )
+    return tuple(kept), tuple(cut)
+
+
+def plainest(encoder: Candidates, count: int) -> Candidates:
+    """Return the `count` plainest candidates, in the order they had."""
+    sizes = encoder.sizes
+    extras = [np.log2(sizes.instances), np.log2(sizes.pipeline), np.log2(sizes.context)]
+    order = np.argsort(sum(extras) + sizes.recompute, kind="stable")
+    return encoder.take(np.sort(order[:count]))

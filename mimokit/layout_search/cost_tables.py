@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.layout_search.candidates import Candidates
-from mimokit.layout_search.pairs import ALONE_TOO_LARGE
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Layout, costs_of
 from mimokit.prediction.memory import total_bytes
@@ -60,23 +59,6 @@ class Tables:
         return costs
 
 
-def fitting_alone(
-    task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]
-) -> Candidates:
-    """Return language candidates without those that are too large without any encoder.
-
-    They are dropped once for all combinations, unless that leaves none: then the leanest
-    combination is still to be found.
-    """
-    anywhere = {one.facts.name: one.at(0) for one in encoders}
-    costs, _ = _costs(task, anywhere, language.sizes)
-    fits = np.broadcast_to(costs.memory <= task.memory_limit, (language.count,))
-    if fits.all() or not fits.any():
-        return language
-    dropped = {**language.dropped, ALONE_TOO_LARGE: int(np.count_nonzero(~fits))}
-    return replace(language.take(fits), dropped=dropped)
-
-
 def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]) -> Tables:
     """Compute the costs of all candidates."""
     samples = np.asarray(language.sizes.micro_batch * language.sizes.data)
@@ -87,8 +69,8 @@ def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidat
         for name, candidates in zip(names, encoders, strict=True)
     }
     shared = dict.fromkeys(names, in_first_stage(language.sizes))
-    costs, encoder_costs = _costs(task, apart, language.sizes)
-    inside = _costs(task, shared, language.sizes)[1] if encoders else []
+    costs, encoder_costs = all_costs(task, apart, language.sizes)
+    inside = all_costs(task, shared, language.sizes)[1] if encoders else []
     return Tables(
         language=language,
         encoders=encoders,
@@ -101,9 +83,10 @@ def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidat
     )
 
 
-def _costs(
+def all_costs(
     task: SearchTask, encoders: Mapping[str, ParallelSizes], language: ParallelSizes
 ) -> tuple[LanguageCost, list[EncoderCost]]:
+    """Return the costs of all sizes of all modules."""
     layout = Layout("colocated", {**encoders, task.language.name: language}, task.language.name)
     with np.errstate(divide="ignore", invalid="ignore"):  # ends of a range nobody will choose
         return costs_of(task.model, layout, task.workload, task.system)

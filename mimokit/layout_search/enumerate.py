@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.layout_search.bounds import bounded
-from mimokit.layout_search.candidates import Candidates, candidates
-from mimokit.layout_search.cost_tables import fitting_alone
-from mimokit.layout_search.facts import facts_of
+from mimokit.layout_search.candidates import Candidates, bounded, candidates, search_facts
+from mimokit.layout_search.cost_tables import all_costs
 from mimokit.layout_search.space import axes_of
 from mimokit.layout_search.task import SearchTask
+
+ALONE_TOO_LARGE = "more memory than may be planned on a GPU, without any encoder"
 
 
 def enumerate_modules(
@@ -24,7 +28,7 @@ def enumerate_modules(
     found: list[Candidates] = []
     modules: tuple[LanguageModel | EncoderBranch, ...] = (task.language, *task.branches)
     for module in modules:
-        facts = facts_of(task, module)
+        facts = search_facts(task, module)
         axes, shortened = axes_of(facts, task.constraints, task.hardware.domain_ranks)
         cut += shortened
         found.append(candidates(facts, axes))
@@ -33,6 +37,23 @@ def enumerate_modules(
     language = fitting_alone(task, found[0], tuple(found[1:]))
     encoders, fewer = bounded(language, tuple(found[1:]))
     return language, encoders, cut + fewer
+
+
+def fitting_alone(
+    task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]
+) -> Candidates:
+    """Return language candidates without those that are too large without any encoder.
+
+    They are dropped once for all combinations, unless that leaves none: then the leanest
+    combination is still to be found.
+    """
+    anywhere = {one.facts.name: one.at(0) for one in encoders}
+    costs, _ = all_costs(task, anywhere, language.sizes)
+    fits = np.broadcast_to(costs.memory <= task.memory_limit, (language.count,))
+    if fits.all() or not fits.any():
+        return language
+    dropped = {**language.dropped, ALONE_TOO_LARGE: int(np.count_nonzero(~fits))}
+    return replace(language.take(fits), dropped=dropped)
 
 
 def _no_sizes(module: Candidates) -> ConfigError:

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.rules.facts import ModuleSizes, PairFacts
+from mimokit.config.rules.pair_rules import REPLICAS, ROUNDS, SAMPLES
 from mimokit.config.runtime import DeploymentMode
+from mimokit.layout_search.candidates import SEARCH_RULES, Candidates
 from mimokit.layout_search.constraints import MODES, score
 from mimokit.layout_search.cost_tables import Tables
-from mimokit.layout_search.pairs import (
-    TOO_FEW_SAMPLES,
-    TOO_MUCH_MEMORY,
-    TOO_SLOW,
-    UNEQUAL_REPLICAS,
-)
 from mimokit.layout_search.pareto import lower_edges
-from mimokit.layout_search.rules import RULES
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import layout_cost
 from mimokit.prediction.placement import in_first_stage
+
+TOO_MUCH_MEMORY = "more memory than may be planned on a GPU"
+TOO_SLOW = "a step takes longer than allowed"
 
 Mask = NDArray[np.bool_]
 
@@ -123,25 +123,30 @@ class Scan:
         valid = np.full(which.stop - which.start, True)
         if batch.mode == "homogeneous":
             for encoder in tables.encoders:
-                for reason, broken in _shared_rules(tables, encoder.facts.name):
-                    self._drop(valid, broken[which], reason)
+                for reason, holds in _shared_rules(tables, encoder):
+                    self._keep(valid, holds[which], reason)
             return valid
-        data = np.asarray(tables.language.sizes.data)[which]
+        samples = self.task.workload.global_batch_size
+        facts = PairFacts(batch.mode, "", "", global_batch_size=samples)
+        language = _some_sizes(tables.language.sizes, which)
         replicas = []
         for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
-            own = np.asarray(encoder.sizes.data)[candidate]
-            self._drop(valid, np.maximum(data, own) % np.minimum(data, own) != 0, UNEQUAL_REPLICAS)
-            self._drop(valid, tables.samples[which] % own != 0, TOO_FEW_SAMPLES)
+            own = _some_sizes(encoder.sizes, candidate)
+            rules = (REPLICAS, SAMPLES) if own.virtual == 1 else (REPLICAS, SAMPLES, ROUNDS)
+            for rule in rules:
+                holds = np.asarray(rule.holds(own, language, facts))
+                self._keep(valid, holds, rule.reason)
             replicas.append(own)
-        if batch.mode == "colocated" and any(
-            max(pair) % min(pair) for pair in itertools.combinations(replicas, 2)
-        ):
-            self._drop(valid, np.full(valid.shape, True), UNEQUAL_REPLICAS)
+        if batch.mode == "colocated":
+            for pair in itertools.combinations(replicas, 2):
+                if not REPLICAS.holds(*pair, facts):
+                    self._keep(valid, np.full(valid.shape, False), REPLICAS.reason)
         return valid
 
-    def _drop(self, valid: Mask, broken: Mask, reason: str) -> None:
-        self.dropped[reason] += int(np.count_nonzero(valid & broken))
-        valid &= ~broken
+    def _keep(self, valid: Mask, holds: Mask, reason: str) -> None:
+        """Keep of the valid layouts those for which a rule holds, and count the others."""
+        self.dropped[reason] += int(np.count_nonzero(valid & ~holds))
+        valid &= holds
 
     def _outcome(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tables, which = self.tables, batch.languages
@@ -254,10 +259,19 @@ def _heterogeneous(task: SearchTask, tables: Tables, ranks: NDArray[np.int64]) -
             yield Batch("heterogeneous", slice(first, last), chosen)
 
 
-def _shared_rules(tables: Tables, name: str) -> Iterator[tuple[str, Mask]]:
-    """Yield what an encoder forbids the language model in whose first stage it lies."""
-    facts = next(one.facts for one in tables.encoders if one.facts.name == name)
+def _some_sizes(sizes: ParallelSizes, which: int | slice) -> ModuleSizes:
+    """Return of some candidates the sizes that rules of two modules read."""
+    return ModuleSizes(
+        pipeline=np.asarray(sizes.pipeline)[which],
+        virtual=np.asarray(sizes.virtual)[which],
+        data=np.asarray(sizes.data)[which],
+        micro_batch=np.asarray(sizes.micro_batch)[which],
+    )
+
+
+def _shared_rules(tables: Tables, encoder: Candidates) -> Iterator[tuple[str, Mask]]:
+    """Yield where an encoder can lie in the first stage of a language model, rule by rule."""
     sizes = in_first_stage(tables.language.sizes)
-    for rule in RULES:
-        broken = np.broadcast_to(rule.broken(facts, sizes), tables.samples.shape)
-        yield f"{name}: {rule.reason}", broken
+    for rule in SEARCH_RULES:
+        holds = np.broadcast_to(rule.holds(sizes, encoder.facts), tables.samples.shape)
+        yield f"{encoder.facts.name}: {rule.reason}", holds

@@ -9,9 +9,8 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.layout_search.constraints import DIMENSIONS, EVERY_MODULE, Constraints
 from mimokit.layout_search.cost_tables import make_tables
 from mimokit.layout_search.enumerate import enumerate_modules
-from mimokit.layout_search.evaluate import Scan, batches
+from mimokit.layout_search.evaluate import TOO_SLOW, Scan, batches
 from mimokit.layout_search.finalists import make_layout
-from mimokit.layout_search.pairs import TOO_SLOW
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.layout import sizes_text
 

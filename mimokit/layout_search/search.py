@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from mimokit.layout_search.enumerate import enumerate_modules
 from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.layout_search.finalists import Finalists, choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits
-from mimokit.layout_search.progress import CancelCheck, ProgressCallback, SearchProgress
 from mimokit.layout_search.result import SearchResult
 from mimokit.layout_search.source import ModelSource, load_source, resolve_source
 from mimokit.layout_search.task import SearchTask
@@ -42,6 +42,25 @@ FINALISTS = 32
 """Layouts whose pipelines are simulated, of those that the closed forms put first."""
 BETWEEN_REPORTS = 0.05
 """Seconds between two reports of progress."""
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """How far a search is.
+
+    Attributes:
+        share: of the search, from 0 to 1.
+        evaluated: layouts evaluated.
+        best: the least of what is to be small so far, or None.
+    """
+
+    share: float
+    evaluated: int
+    best: float | None
+
+
+ProgressCallback = Callable[[SearchProgress], object]
+CancelCheck = Callable[[], bool]
 
 
 def search(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.axes import LAYOUT_FIELDS, Axis, Choice
+from mimokit.config.rules.facts import ModuleFacts
 from mimokit.layout_search.constraints import DIMENSIONS, Constraints
-from mimokit.layout_search.facts import ModuleFacts
 
 Axes = Mapping[str, tuple[int, ...]]
 """Dimension -> values to try, in the order of `DIMENSIONS`."""

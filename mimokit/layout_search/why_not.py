@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.layout_search.constraints import score
-from mimokit.layout_search.facts import facts_of
-from mimokit.layout_search.limits import broken_limits
-from mimokit.layout_search.pairs import broken_pairs
-from mimokit.layout_search.rules import broken_rules
+from mimokit.config.rules.module_rules import broken_rules
+from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
+from mimokit.layout_search.constraints import DIMENSIONS, score
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.words import GIB, differences, differences_text, seconds_text
 from mimokit.prediction import Layout, Prediction
-from mimokit.prediction.placement import check_sizes
+from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.validity import broken_pairs, check_counts
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def why_not(task: SearchTask, best: Prediction, layout: Layout) -> WhyNot:
     Raises:
         ConfigError: its modules are not those of the model, or a size is no count.
     """
-    check_sizes(layout)
+    check_counts(layout)
     _check_modules(task, layout)
     broken = tuple(broken_sentences(task, layout))
     if broken:
@@ -65,8 +65,26 @@ def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
     modules: tuple[Module, ...] = (*task.branches, task.language)
     for module in modules:
         name = module.name if module.name in layout.modules else layout.language
-        yield from broken_rules(facts_of(task, module), layout.modules[name])
-    yield from broken_pairs(layout, task.gpus)
+        facts = replace(search_facts(task, module), name=name)
+        for problem in broken_rules(layout.modules[name], facts, SEARCH_RULES):
+            yield problem.sentence
+    broken = [problem.sentence for problem in broken_pairs(layout, task.workload)]
+    yield from broken or _outside_first_stage(layout)
+    if layout.gpus > task.gpus:
+        yield (
+            f"Layout: it takes {layout.gpus} GPUs and there are {task.gpus}; choose smaller sizes."
+        )
+
+
+def _outside_first_stage(layout: Layout) -> Iterator[str]:
+    """Yield the homogeneous encoders that no search tries: those outside the first stage."""
+    inside = in_first_stage(layout.modules[layout.language])
+    for name, sizes in layout.modules.items():
+        if layout.mode == "homogeneous" and name != layout.language and sizes != inside:
+            yield (
+                f"Module '{name}': in homogeneous mode it has the sizes of '{layout.language}', "
+                "in its first stage; give it those, or use colocated mode."
+            )
 
 
 def _compared(task: SearchTask, best: Prediction, found: Prediction) -> str:
@@ -116,3 +134,54 @@ def _check_modules(task: SearchTask, layout: Layout) -> None:
         for name in names
         if name not in others
     )
+
+
+def broken_limits(task: SearchTask, found: Prediction) -> Iterator[str]:
+    """Yield a sentence per constraint that a layout breaks: memory, time, GPUs, mode, values."""
+    rules, layout = task.constraints, found.layout
+    if found.peak_memory > task.memory_limit:
+        yield _too_large(task, found)
+    if rules.most_seconds is not None and found.seconds > rules.most_seconds:
+        yield (
+            f"A step takes {seconds_text(found.seconds)}, more than the "
+            f"{seconds_text(rules.most_seconds)} allowed."
+        )
+    if len(layout.modules) > 1 and layout.mode not in rules.modes:
+        yield f"Its mode {layout.mode} was left out: modes are {', '.join(rules.modes)}."
+    if layout.gpus < rules.least_gpus:
+        yield f"It takes {layout.gpus} GPUs, fewer than the {rules.least_gpus} asked for."
+    yield from _values_left_out(task, found)
+
+
+def _too_large(task: SearchTask, found: Prediction) -> str:
+    fullest = max(found.memory, key=lambda name: sum(found.memory[name].values()))
+    parts = found.memory[fullest]
+    largest = max(parts, key=lambda name: parts[name])
+    return (
+        f"It does not fit: its fullest rank needs {found.peak_memory / GIB:.1f} GiB, "
+        f"{(found.peak_memory - task.memory_limit) / GIB:.1f} more than the "
+        f"{task.memory_limit / GIB:.1f} that may be planned; most of '{fullest}' is {largest} "
+        f"({parts[largest] / GIB:.1f} GiB)."
+    )
+
+
+def _values_left_out(task: SearchTask, found: Prediction) -> Iterator[str]:
+    """Yield values that the user left out; micro-batches and homogeneous encoders just follow."""
+    layout = found.layout
+    for name, sizes in layout.modules.items():
+        follows = name != layout.language
+        if follows and layout.mode == "homogeneous":
+            continue
+        for dimension, field in DIMENSIONS.items():
+            values = task.constraints.values(name, dimension, is_language=not follows)
+            own = int(getattr(sizes, field))
+            if values is None or own in values or (follows and dimension == "micro_batch_size"):
+                continue
+            words = [
+                RECOMPUTE_NAMES[one] if dimension == "recompute" else str(one)
+                for one in (own, *values)
+            ]
+            yield (
+                f"Module '{name}': {dimension} {words[0]} was left out by the constraints, which "
+                f"have {', '.join(words[1:])}."
+            )

@@ -12,7 +12,8 @@ from mimokit.config import (
 )
 from mimokit.config.graph import Topology
 from mimokit.config.rules import ValidationContext
-from mimokit.config.rules.batch import batch_problems
+from mimokit.config.rules.pair_rules import SAMPLES
+from mimokit.config.rules.sharding import pair_problems
 from mimokit.config.world_size import resolve
 from mimokit.planning.ranks import RankMap, RankRanges
 from mimokit.planning.types import BatchPlan, ModuleBatch
@@ -30,7 +31,8 @@ def validate_heterogeneous_batch_config(
     """
     world = resolve(model_config, None)
     language = model_config.llm_module_name
-    problems = (*world.problems, *batch_problems(ValidationContext(model_config, data_config)))
+    context = ValidationContext(model_config, data_config)
+    problems = (*world.problems, *pair_problems(context, (SAMPLES,)))
     if problems:
         raise ConfigError(problems)
     replicas = model_config.get_parallelism(language).data_parallel

@@ -7,34 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.axes import COUNT_FIELDS
-from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.workload import Workload
 
 LANGUAGE = "language"
 """What the language module is called where its own name is no plain one, and in Megatron-Bridge."""
-
-
-def check_sizes(layout: Layout) -> None:
-    """Refuse a layout of no modules, and sizes that are no whole numbers of at least 1.
-
-    Raises:
-        ConfigError: one problem per wrong size.
-    """
-    none = Problem("layout", "modules", None, "Layout: it has no modules; give each its sizes.")
-    refuse_if_any([] if layout.modules else [none])
-    refuse_if_any(
-        Problem(
-            name,
-            field,
-            value,
-            f"Module '{name}': {field} is {value}; it must be a whole number of at least 1.",
-        )
-        for name, sizes in layout.modules.items()
-        for field in COUNT_FIELDS
-        if (value := getattr(sizes, field)) != value // 1 or value < 1
-    )
 
 
 def in_first_stage(language: ParallelSizes) -> ParallelSizes:

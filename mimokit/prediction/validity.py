@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 import numpy as np
 
-from mimokit.architecture.modules import Model
+from mimokit.architecture.modules import LanguageModel, Model
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES
+from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.axes import COUNT_FIELDS
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
+from mimokit.config.rules.facts import ModuleFacts, PairFacts
+from mimokit.config.rules.module_rules import broken_rules
+from mimokit.config.rules.pair_rules import (
+    PAIR_RULES,
+    REPLICAS,
+    SAME_SAMPLES,
+    SAMPLES,
+    PairRule,
+    broken_pair_rules,
+)
 from mimokit.config.runtime import DeploymentMode
-from mimokit.prediction.divisions import indivisible
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.workload import Workload, branches_of, language_of
+
+WITHOUT_SAMPLES = tuple(rule for rule in PAIR_RULES if rule not in (SAMPLES, SAME_SAMPLES))
+"""The rules of predictions, which take encoders whose micro-batches have other samples."""
 
 
 def check_precision(hardware: Hardware, workload: Workload) -> None:
@@ -43,8 +58,86 @@ def check_layout(model: Model, layout: Layout, workload: Workload) -> None:
     for name in (*workload.inputs, *workload.frozen):
         if name not in known:
             raise unknown_name("Module", name, known)
-    refuse_if_any(_fractions(layout))
-    refuse_if_any(indivisible(model, layout, workload))
+    check_counts(layout)
+    refuse_if_any(broken_layout_rules(model, layout, workload))
+
+
+def check_counts(layout: Layout) -> None:
+    """Refuse a layout of no modules, and sizes that are not whole numbers of at least 1.
+
+    Raises:
+        ConfigError: one problem per wrong size.
+    """
+    if not layout.modules:
+        sentence = "Layout: it has no modules; give each its sizes."
+        raise ConfigError([Problem("layout", "modules", None, sentence)])
+    refuse_if_any(
+        Problem(
+            name,
+            field,
+            value,
+            f"Module '{name}': {field} is {value}; it must be a whole number of at least 1.",
+        )
+        for name, sizes in layout.modules.items()
+        for field in COUNT_FIELDS
+        if (value := getattr(sizes, field)) != value // 1 or value < 1
+    )
+
+
+def broken_layout_rules(model: Model, layout: Layout, workload: Workload) -> Iterator[Problem]:
+    """Yield one problem per rule that a layout breaks; its sizes are whole numbers of at least 1.
+
+    Args:
+        model: its modules are those of the layout.
+        layout: one layout.
+        workload: what one step computes.
+    """
+    encoders: list[tuple[str, Module]] = [(one.name, one) for one in branches_of(model)]
+    for name, module in [*encoders, (layout.language, language_of(model))]:
+        sizes = layout.modules[name]
+        yield from broken_rules(sizes, facts_of(module, workload, name))
+        if sizes.recompute not in range(len(RECOMPUTE_NAMES)):
+            known = ", ".join(f"{i} ({name})" for i, name in enumerate(RECOMPUTE_NAMES))
+            yield _layout_problem(name, f"recompute {sizes.recompute} is none of {known}")
+    yield from broken_pairs(layout, workload, WITHOUT_SAMPLES)
+
+
+def broken_pairs(
+    layout: Layout, workload: Workload, rules: Sequence[PairRule] = PAIR_RULES
+) -> Iterator[Problem]:
+    """Yield one problem per rule that a module next to another breaks."""
+    encoders = [name for name in layout.modules if name != layout.language]
+    for name in encoders:
+        samples = workload.global_batch_size
+        facts = PairFacts(layout.mode, name, layout.language, global_batch_size=samples)
+        own = layout.modules[layout.language]
+        yield from broken_pair_rules(layout.modules[name], own, facts, rules)
+    if layout.mode == "colocated":  # every rank reads its samples once for all of its modules
+        for first, second in itertools.combinations(encoders, 2):
+            sizes = layout.modules[second], layout.modules[first]
+            facts = PairFacts(layout.mode, second, first)
+            yield from broken_pair_rules(*sizes, facts, (REPLICAS,))
+
+
+def facts_of(module: Module, workload: Workload, name: str | None = None) -> ModuleFacts:
+    """Return what rules read of a module; the vocabulary is padded, as Megatron does.
+
+    The sequences of encoders are not among it: their length is a mean, and inputs are padded.
+    """
+    net, is_language = net_of(module), isinstance(module, LanguageModel)
+    return ModuleFacts(
+        name=name or module.name,
+        is_language=is_language,
+        heads=net.heads,
+        kv_heads=net.heads if net.mla is not None else net.kv_heads,
+        ffn=net.ffn if net.dense_layers else 0,
+        shared_ffn=0 if net.moe is None else net.moe.shared_ffn,
+        layers=net.layers,
+        extra=module.next_token_layers if isinstance(module, LanguageModel) else 0,
+        experts=0 if net.moe is None else net.moe.experts,
+        seq=workload.seq_length if is_language else 0,
+        global_batch_size=workload.global_batch_size,
+    )
 
 
 def check_price(price: float | None) -> None:
@@ -77,14 +170,6 @@ def misplaced(encoders: list[str], layout: Layout) -> Iterator[Problem]:
             least = np.min(value)
             if field in COUNT_FIELDS and not least > 0:
                 yield _layout_problem(name, f"{field} is {least}; it must be above 0")
-
-
-def _fractions(layout: Layout) -> Iterator[Problem]:
-    for name, sizes in layout.modules.items():
-        for field in COUNT_FIELDS:
-            value = getattr(sizes, field)
-            if value % 1:
-                yield _layout_problem(name, f"{field} is {value}; it must be a whole number")
 
 
 def _layout_problem(module: str, what: str) -> Problem:

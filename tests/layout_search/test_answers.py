@@ -14,7 +14,7 @@ import pytest
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
 from mimokit.layout_search import Constraints, SearchProgress, SearchResult, search
-from mimokit.layout_search import bounds as bounds_file
+from mimokit.layout_search import candidates as candidates_file
 from mimokit.layout_search import space as space_file
 from mimokit.layout_search.explain import neighbours
 from mimokit.prediction import Layout, Workload
@@ -75,11 +75,11 @@ def test_why_not_the_best_itself(result: SearchResult) -> None:
     [
         (
             layout("colocated", ParallelSizes(data=8), ParallelSizes(4, data=2, micro_batch=4)),
-            "Module 'language': tensor_parallel is 4, which does not divide its 6 attention heads",
+            "Module 'language': num_attention_heads is 6, which tensor_parallel 4 does not divide",
         ),
         (
             layout("colocated", ParallelSizes(data=4), ParallelSizes(data=8)),
-            "Module 'images': it takes 4 ranks and 'language' 8",
+            "Module 'images': data_parallel is 4, which makes 4 ranks",
         ),
         (
             layout("heterogeneous", ParallelSizes(data=3), ParallelSizes(data=2)),
@@ -89,7 +89,7 @@ def test_why_not_the_best_itself(result: SearchResult) -> None:
             layout(
                 "heterogeneous", ParallelSizes(data=4), ParallelSizes(pipeline=5, micro_batch=4)
             ),
-            "its 4 layers cannot be dealt to 5 stages",
+            "num_layers is 4, and pipeline_parallel 5; the layers cannot be dealt to 5 stages",
         ),
         (
             layout("heterogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
@@ -97,7 +97,7 @@ def test_why_not_the_best_itself(result: SearchResult) -> None:
         ),
         (
             layout("homogeneous", ParallelSizes(data=4), ParallelSizes(data=8)),
-            "in homogeneous mode it has the sizes of 'language'",
+            "homogeneous mode gives all modules the same sizes and 'language' has 8",
         ),
     ],
 )
@@ -242,7 +242,7 @@ def test_an_exploding_space_is_bounded_and_says_what_was_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(space_file, "MOST_SIZES", 500)
-    monkeypatch.setattr(bounds_file, "MOST_LAYOUTS", 2_000)
+    monkeypatch.setattr(candidates_file, "MOST_LAYOUTS", 2_000)
     with pytest.warns(UserWarning, match="Module") as warned:
         result = found()
     assert tuple(str(one.message) for one in warned) == result.cut

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mimokit.layout_search import DIMENSIONS, Constraints, SearchTask, search
 from mimokit.layout_search import candidates as candidates_file
+from mimokit.layout_search.candidates import SEARCH_RULES
 from mimokit.layout_search.cost_tables import make_tables
 from mimokit.layout_search.enumerate import enumerate_modules
 from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.layout_search.finalists import layout_of
-from mimokit.layout_search.rules import RULES
 from mimokit.prediction import Workload, costs_of, layout_cost
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import load_software
@@ -165,9 +165,9 @@ def test_a_rule_that_sees_nothing_is_caught(reason: str, monkeypatch: pytest.Mon
     task = a_task(constraints=constraints_of(WIDE_OWN, WIDE_ENCODER))
     expected = brute_force(task, WIDE_OWN, WIDE_ENCODER)
     assert compare(task, expected) == []
-    left = tuple(rule for rule in RULES if rule.reason != reason)
-    assert len(left) == len(RULES) - 1
-    monkeypatch.setattr(candidates_file, "RULES", left)
+    left = tuple(rule for rule in SEARCH_RULES if rule.reason != reason)
+    assert len(left) == len(SEARCH_RULES) - 1
+    monkeypatch.setattr(candidates_file, "SEARCH_RULES", left)
     # Predictions refuse such sizes on their own; here the comparison has to find them.
     monkeypatch.setattr("mimokit.prediction.prediction.check_layout", lambda *_: None)
     assert compare(task, expected) != []

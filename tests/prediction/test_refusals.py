@@ -29,21 +29,69 @@ def alone(name: str, sizes: ParallelSizes, workload: Workload = WORKLOAD) -> Non
 @pytest.mark.parametrize(
     ("name", "sizes", "words"),
     [
-        (DENSE, ParallelSizes(3), "tensor 3 does not divide its 32 attention heads; choose a div"),
+        (
+            DENSE,
+            ParallelSizes(3),
+            "num_attention_heads is 32, which tensor_parallel 3 does not divide",
+        ),
         (DENSE, ParallelSizes(1.5), "tensor is 1.5; it must be a whole number"),
-        ("qwen2.5-7b", ParallelSizes(7), "tensor 7 and its 4 key and value heads do not divide"),
-        ("qwen2.5-0.5b", ParallelSizes(7), "tensor 7 and its 2 key and value heads"),
-        (DENSE, ParallelSizes(1, 3), "pipeline 3 and 1 chunks per stage cannot share its 32 lay"),
-        (DENSE, ParallelSizes(1, 64), "pipeline 64 and 1 chunks"),
-        (DENSE, ParallelSizes(1, 4, 5), "pipeline 4 and 5 chunks per stage cannot share"),
-        (DENSE, ParallelSizes(1, 1, 4), "virtual 4 asks for several chunks per stage, but there"),
-        (DENSE, ParallelSizes(expert=8, data=8), "expert 8 is for experts, and it has none"),
-        (MIXTURE, ParallelSizes(3, expert=3), "expert 3 does not divide its 128 experts"),
-        (MIXTURE, ParallelSizes(expert=8, data=4), "expert 8 does not divide the 4 ranks"),
-        (DENSE, ParallelSizes(context=3), "context 3 does not divide the 2048 tokens"),
-        (DENSE, ParallelSizes(data=48), "data 48 times micro_batch 1 does not divide the 64"),
-        (DENSE, ParallelSizes(data=128), "data 128 times micro_batch 1 does not divide the 64"),
-        (DENSE, ParallelSizes(data=8, instances=3), "instances 3 does not divide its 8 data x"),
+        (
+            "qwen2.5-7b",
+            ParallelSizes(7),
+            "num_query_groups is 4, and tensor_parallel 7; one must divide",
+        ),
+        ("qwen2.5-0.5b", ParallelSizes(7), "num_query_groups is 2, and tensor_parallel 7"),
+        (
+            DENSE,
+            ParallelSizes(1, 3),
+            "num_layers is 32, and pipeline_parallel 3; the layers cannot",
+        ),
+        (
+            DENSE,
+            ParallelSizes(1, 64),
+            "num_layers is 32, and pipeline_parallel 64; .* to 64 stages x 1 chunks",
+        ),
+        (DENSE, ParallelSizes(1, 4, 5), "num_layers is 32, and .* 20; .* to 4 stages x 5 chunks"),
+        (
+            DENSE,
+            ParallelSizes(1, 1, 4),
+            "virtual_pipeline_model_parallel_size is 4, but its pipeline_",
+        ),
+        (
+            DENSE,
+            ParallelSizes(expert=8, data=8),
+            "expert_parallel is 8, but it has no experts; set it to 1",
+        ),
+        (
+            MIXTURE,
+            ParallelSizes(3, expert=3),
+            "num_moe_experts is 128, which expert_parallel 3 does not",
+        ),
+        (
+            MIXTURE,
+            ParallelSizes(expert=8, data=4),
+            "expert_parallel is 8, which does not divide the 4 ranks",
+        ),
+        (
+            DENSE,
+            ParallelSizes(context=3),
+            "context_parallel is 3, which cuts its 2048 tokens into 6 unequal",
+        ),
+        (
+            DENSE,
+            ParallelSizes(data=48),
+            "data_parallel is 48, and times micro_batch_size 1 it does not divide the 64",
+        ),
+        (
+            DENSE,
+            ParallelSizes(data=128),
+            "data_parallel is 128, and times micro_batch_size 1 it does not",
+        ),
+        (
+            DENSE,
+            ParallelSizes(data=8, instances=3),
+            "num_distributed_optimizer_instances is 3, which does not divide its 8",
+        ),
         (DENSE, ParallelSizes(recompute=7), r"recompute 7 is none of 0 \(none\), 1 \(selective"),
     ],
     ids=str,
@@ -58,15 +106,23 @@ def test_layers_with_embedding_and_loss_counted_as_layers() -> None:
     """126 layers of Llama 3.1 405B are dealt to 8 stages x 8 chunks as 128."""
     name = "llama-3.1-405b"
     alone(name, ParallelSizes(8, 8, 8))
-    with pytest.raises(ConfigError, match="cannot share its 126 layers, nor 128"):
+    with pytest.raises(ConfigError, match=r"divides neither 126 nor, .*, 128"):
         alone(name, ParallelSizes(8, 8, 3))
 
 
 @pytest.mark.parametrize(
     ("mode", "encoder", "words"),
     [
-        ("colocated", ParallelSizes(data=4), "makes up 4 ranks, but it shares all 8"),
-        ("heterogeneous", ParallelSizes(data=3), "data 3 and 8 of '.*' do not divide each other"),
+        (
+            "colocated",
+            ParallelSizes(data=4),
+            "makes 4 ranks .* takes 8 and all modules share their ranks",
+        ),
+        (
+            "heterogeneous",
+            ParallelSizes(data=3),
+            "data_parallel is 3 and that of '.*' is 8; one must divide",
+        ),
         ("colocated", ParallelSizes(8), None),
         ("sideways", ParallelSizes(data=8), "Mode 'sideways': there is no such mode"),
         ("collocated", ParallelSizes(data=8), "did you mean colocated"),

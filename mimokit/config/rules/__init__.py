@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.config.rules.batch import batch_problems
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.graph import topology_problems
 from mimokit.config.rules.modalities import modality_problems
@@ -16,7 +15,7 @@ from mimokit.config.rules.planned_networks import planned_network_problems
 from mimokit.config.rules.predictions import prediction_problems
 from mimokit.config.rules.ranks import mode_problems
 from mimokit.config.rules.runtime import runtime_problems
-from mimokit.config.rules.sharding import planned_layout_problems
+from mimokit.config.rules.sharding import sharding_problems
 from mimokit.config.rules.tokens import token_problems
 
 if TYPE_CHECKING:
@@ -32,11 +31,10 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from topology_problems(context)
     yield from mode_problems(context)
     yield from network_problems(context)
-    yield from planned_layout_problems(context)
+    yield from sharding_problems(context)
     yield from planned_network_problems(context)
     yield from modality_problems(context)
     yield from token_problems(context)
-    yield from batch_problems(context)
     yield from runtime_problems(context)
     yield from prediction_problems(context)
 

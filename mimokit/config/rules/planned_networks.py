@@ -8,6 +8,7 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import network_path
 
 _OF_LATENT_ATTENTION = (
     "kv_lora_rank",
@@ -42,12 +43,6 @@ def planned_network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _positions(name, network)
         if context.is_valid("model.llm_module_name"):
             yield from _out_of_place(context, name, network)
-        if name in context.sizes and context.has_valid_sizes(name):
-            yield from _cuts(context, name, network)
-
-
-def _path(name: str, field: str) -> str:
-    return f"model.module_architectures.{name}.{field}"
 
 
 def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
@@ -57,7 +52,7 @@ def _problem(name: str, field: str, value: object, what: str, leave_out: bool = 
         field,
         value,
         f"Module '{name}': {field} {'is missing' if value is None else verb}, {what}",
-        {"path": _path(name, field), "value": None} if leave_out else None,
+        {"path": network_path(name, field), "value": None} if leave_out else None,
     )
 
 
@@ -149,33 +144,3 @@ def _strangers(
                 f"but the module {why}; only {owner} has it, leave it out.",
                 True,
             )
-
-
-def _cuts(context: ValidationContext, name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    """Yield what tensor and expert parallelism cannot cut."""
-    sizes = context.sizes[name]
-    tensor, groups = sizes.tensor_parallel, network.num_query_groups
-    uneven = groups is not None and network.num_attention_heads % groups  # refused already
-    if groups is not None and not uneven and groups % tensor and tensor % groups:
-        yield _problem(
-            name,
-            "num_query_groups",
-            groups,
-            f"and tensor_parallel {tensor}; one must divide the other, change one of them.",
-        )
-    shared = network.moe_shared_expert_intermediate_size
-    if shared is not None and shared % tensor:
-        yield _problem(
-            name,
-            "moe_shared_expert_intermediate_size",
-            shared,
-            f"which tensor_parallel {tensor} does not divide; change one of them.",
-        )
-    experts = network.num_moe_experts
-    if experts is not None and experts % sizes.expert_parallel:
-        yield _problem(
-            name,
-            "num_moe_experts",
-            experts,
-            f"which expert_parallel {sizes.expert_parallel} does not divide; change one of them.",
-        )

@@ -5,13 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
-from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import PairFacts, size_path
+from mimokit.config.rules.pair_rules import (
+    REPLICAS,
+    broken_pair_rules,
+    pipeline_problem,
+    shared_ranks_problem,
+)
+from mimokit.config.rules.sharding import sizes_of
 from mimokit.config.runtime import THREE_PHASE
-
-_SAME_IN_ALL = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.EXPERT)
 
 
 def mode_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -23,7 +28,6 @@ def mode_problems(context: ValidationContext) -> Iterator[Problem]:
     left_open = context.world_may_be_open and context.world.world_size is None
     if context.is_valid("model.module_parallelisms") and not left_open:
         yield from context.world.problems
-    yield from _expert_problems(context)
     match context.model.deployment_mode:
         case "homogeneous":
             yield from _homogeneous(context)
@@ -33,84 +37,36 @@ def mode_problems(context: ValidationContext) -> Iterator[Problem]:
             yield from _heterogeneous(context)
 
 
-def size_path(name: str, field: str) -> str:
-    """Return the path of a field of a module's parallel sizes."""
-    return f"model.module_parallelisms.{name}.{field}"
-
-
-def _expert_problems(context: ValidationContext) -> Iterator[Problem]:
-    for name, module in context.sizes.items():
-        if module.data_parallel is None or not context.has_valid_sizes(name):
-            continue
-        per_stage = module.total_ranks // module.pipeline_parallel
-        if per_stage % module.expert_parallel:
-            yield Problem(
-                name,
-                "expert_parallel",
-                module.expert_parallel,
-                f"Module '{name}': expert_parallel is {module.expert_parallel}, which does not "
-                f"divide the {per_stage} ranks of a pipeline stage (tensor x context x data "
-                f"parallel); choose a divisor of {per_stage}.",
-            )
-
-
 def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
     language_name = context.model.llm_module_name
-    language = context.sizes[language_name]
-    for name in context.model.encoder_module_names:
-        module = context.sizes[name]
-        axes = list(_SAME_IN_ALL)
-        if {name, language_name} <= context.world.given:
-            axes.append(Axis.DATA)
-        for field in (CONFIG_FIELDS[axis] for axis in axes):
-            value, right = getattr(module, field), getattr(language, field)
-            paths = (size_path(name, field), size_path(language_name, field))
-            if value != right and context.is_valid(*paths):
-                yield Problem(
-                    name,
-                    field,
-                    value,
-                    f"Module '{name}': {field} is {value}, but homogeneous mode gives all modules "
-                    f"the same sizes and '{language_name}' has {right}; set it to {right}, or use "
-                    "colocated mode.",
-                    {"path": size_path(name, field), "value": right},
-                )
     yield from _offset_problems(context, "homogeneous")
     yield from _count_problem(context, language_name)
 
 
 def _colocated(context: ValidationContext) -> Iterator[Problem]:
-    for name, module in context.sizes.items():
-        if module.pipeline_parallel != 1 and context.has_valid_sizes(name):
-            yield from _colocated_pipeline(context, name, module.pipeline_parallel)
+    yield from _language_pipeline(context)
     yield from _offset_problems(context, "colocated")
     for name in context.sizes:
         yield from _count_problem(context, name)
     yield from _replica_problems(context)
 
 
-def _colocated_pipeline(context: ValidationContext, name: str, stages: int) -> Iterator[Problem]:
-    """Yield the pipeline of a module on shared ranks, unless the schedule has a phase for it.
+def _language_pipeline(context: ValidationContext) -> Iterator[Problem]:
+    """Yield the language module's pipeline on shared ranks, unless the schedule has a phase for it.
 
-    Three phases have one for the language model's. Without a runtime section nobody has asked for
-    them.
+    Without a runtime section no schedule was chosen.
     """
-    fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
-    right = "set it to 1, or use heterogeneous mode"
+    name = context.model.llm_module_name
+    stages = context.sizes[name].pipeline_parallel
+    if stages == 1 or not context.has_valid_sizes(name):
+        return
     runtime, path = context.runtime, "runtime.pipeline_schedule"
-    if runtime is not None and name == context.model.llm_module_name:
-        if runtime.pipeline_schedule == THREE_PHASE or not context.is_valid(path):
-            return
-        fix = {"path": path, "value": THREE_PHASE}
+    if runtime is None:
+        fix: Fix = {"path": size_path(name, "pipeline_parallel"), "value": 1}
+        yield pipeline_problem(name, stages, "set it to 1, or use heterogeneous mode", fix)
+    elif runtime.pipeline_schedule != THREE_PHASE and context.is_valid(path):
         right = f"set it to 1, plan it with {path} {THREE_PHASE}, or use heterogeneous mode"
-    yield Problem(
-        name,
-        "pipeline_parallel",
-        stages,
-        f"Module '{name}': pipeline_parallel is {stages}, but modules that share their ranks in "
-        f"colocated mode run without a pipeline; {right}.",
-        fix,
-    )
+        yield pipeline_problem(name, stages, right, {"path": path, "value": THREE_PHASE})
 
 
 def _offset_problems(context: ValidationContext, mode: str) -> Iterator[Problem]:
@@ -135,35 +91,12 @@ def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
         return
     if module.total_ranks == world:
         return
-    replicas, left = divmod(world, module.ranks_per_replica)
-    fits = not left and replicas > 0
-    right = (
-        f"set data_parallel to {replicas}"
-        if fits
-        else f"no data_parallel fits, choose sizes whose product divides {world}"
-    )
-    per_replica = _product_text(module)
     why = (
         f"the world has {world}"
         if context.world_size is not None
         else f"'{context.model.llm_module_name}' takes {world} and all modules share their ranks"
     )
-    yield Problem(
-        name,
-        "data_parallel",
-        module.data_parallel,
-        f"Module '{name}': data_parallel is {module.data_parallel}, which makes "
-        f"{module.total_ranks} ranks ({per_replica} x data {module.data_parallel}), but {why}; "
-        f"{right}.",
-        {"path": size_path(name, "data_parallel"), "value": replicas} if fits else None,
-    )
-
-
-def _product_text(module: ModuleParallelismConfig) -> str:
-    return (
-        f"tensor {module.tensor_parallel} x context {module.context_parallel} x pipeline "
-        f"{module.pipeline_parallel}"
-    )
+    yield shared_ranks_problem(name, sizes_of(context, name), world, why)
 
 
 def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -182,16 +115,10 @@ def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
         encoders = context.model.encoder_module_names
         pairs += [(b, a) for i, a in enumerate(encoders) for b in encoders[i + 1 :]]
     for name, other in pairs:
-        mine, theirs = context.sizes[name].data_parallel, context.sizes[other].data_parallel
-        if mine is None or theirs is None or not context.has_valid_sizes(name, other):
-            continue
-        if max(mine, theirs) % min(mine, theirs):
-            yield Problem(
-                name,
-                "data_parallel",
-                mine,
-                f"Module '{name}': data_parallel is {mine} and that of '{other}' is {theirs}; one "
-                "must divide the other, so that samples can be handed over whole.",
+        if context.has_valid_sizes(name, other):
+            facts = PairFacts(context.model.deployment_mode, name, other)
+            yield from broken_pair_rules(
+                sizes_of(context, name), sizes_of(context, other), facts, (REPLICAS,)
             )
 
 

@@ -1,13 +1,24 @@
-"""Chunks, recomputation and optimizer of a module agree with its sizes."""
+"""How the modules of a config are cut: the rules of layouts, and fields that agree with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, PairFacts, size_path
+from mimokit.config.rules.module_rules import broken_rules
+from mimokit.config.rules.pair_rules import (
+    PAIR_RULES,
+    REPLICAS,
+    SHARED_RANKS,
+    PairRule,
+    broken_pair_rules,
+)
 
 OF_LANGUAGE_WHERE_HOMOGENEOUS = (
     "recompute_granularity",
@@ -23,53 +34,141 @@ OF_PIPELINES = (
     "account_for_loss_in_pipeline_split",
 )
 """Fields about the chunks of a pipeline, which encoders in a first stage have not."""
+NEXT_TO_LANGUAGE = tuple(rule for rule in PAIR_RULES if rule not in (SHARED_RANKS, REPLICAS))
+"""The rules of each module next to the language module. Ranks are compared with the world, and
+replicas along the topology (`mimokit.config.rules.ranks`)."""
 
 
-def planned_layout_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield what is wrong with fields that no question of ranks decides."""
+def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
+    """Yield what breaks the rules of layouts, and fields that contradict them."""
     for name, module in context.sizes.items():
         if not context.has_valid_sizes(name):
             continue
-        yield from _chunks(context, name, module)
+        sizes = sizes_of(context, name)
+        if _lies_in_first_stage(context, name):
+            sizes = replace(sizes, pipeline=1, virtual=1, expert=1)
+        yield from broken_rules(sizes, _facts_of(context, name, module))
         yield from _ends(name, module)
-        yield from _instances(name, module)
         yield from _sharded(name, module)
+    yield from pair_problems(context)
     yield from _homogeneous(context)
 
 
-def _path(name: str, field: str) -> str:
-    return f"model.module_parallelisms.{name}.{field}"
+def sizes_of(context: ValidationContext, name: str) -> ModuleSizes:
+    """Return the sizes of a module as the rules read them; 0 where one is not known."""
+    module, language = context.sizes[name], context.sizes.get(context.model.llm_module_name)
+    replicas = module.data_parallel or 0
+    micro_batch = 0
+    if language is not None and replicas and language.data_parallel and _has_batch(context):
+        samples = context.data.base_batch_size * language.data_parallel  # type: ignore[union-attr]
+        micro_batch = max(1, samples // replicas)  # where it is less, samples are too few
+    return ModuleSizes(
+        tensor=module.tensor_parallel,
+        pipeline=module.pipeline_parallel,
+        virtual=module.virtual_pipeline_model_parallel_size or 1,
+        context=module.context_parallel,
+        expert=module.expert_parallel,
+        data=replicas,
+        micro_batch=micro_batch,
+        instances=module.num_distributed_optimizer_instances or 1,
+        sequence_parallel=bool(module.sequence_parallel),
+    )
 
 
-def _chunks(
+def _has_batch(context: ValidationContext) -> bool:
+    return (
+        context.data is not None
+        and context.is_valid("data.base_batch_size", "model.llm_module_name")
+        and context.has_valid_sizes(context.model.llm_module_name)
+    )
+
+
+def _lies_in_first_stage(context: ValidationContext, name: str) -> bool:
+    model = context.model
+    return model.deployment_mode == "homogeneous" and name != model.llm_module_name
+
+
+def _facts_of(
     context: ValidationContext, name: str, module: ModuleParallelismConfig
+) -> ModuleFacts:
+    """Return the facts of a module; what is not known, or refused already, is 0."""
+    is_language = name == context.model.llm_module_name
+    data, network = context.data, context.model.module_architectures.get(name)
+    seq = 0
+    if data is not None and is_language and context.is_valid("data.seq_length"):
+        seq = data.seq_length
+    facts = ModuleFacts(
+        name=name,
+        is_language=is_language,
+        plans_experts=True,  # ranks can be planned before there is a network
+        seq=seq,
+        global_batch_size=_global_batch(context),
+    )
+    if network is None or not context.is_valid(f"model.module_architectures.{name}"):
+        return facts
+    return _with_network(facts, network, module)
+
+
+def _global_batch(context: ValidationContext) -> int:
+    language = context.sizes.get(context.model.llm_module_name)
+    if language is None or not _has_batch(context):
+        return 0
+    if context.data is None or not context.is_valid("data.num_microbatches"):
+        return 0
+    batch = context.data.base_batch_size * context.data.num_microbatches
+    return batch * (language.data_parallel or 0)
+
+
+def _with_network(
+    facts: ModuleFacts, network: ModuleArchitecture, module: ModuleParallelismConfig
+) -> ModuleFacts:
+    heads = network.num_attention_heads
+    groups = network.num_query_groups or heads
+    split = (
+        module.account_for_embedding_in_pipeline_split,
+        module.account_for_loss_in_pipeline_split,
+    )
+    follows = network.ffn_hidden_size is None and heads % module.tensor_parallel  # from the heads
+    padded = network.make_vocab_size_divisible_by is not None
+    return replace(
+        facts,
+        heads=heads,
+        kv_heads=0 if heads % groups else heads if network.multi_latent_attention else groups,
+        ffn=network.feed_forward_size if network.dense_layers and not follows else 0,
+        shared_ffn=network.moe_shared_expert_intermediate_size or 0,
+        vocab=network.vocab_size if facts.is_language and not padded else 0,
+        layers=0 if any(split) and not all(split) else network.num_layers,
+        extra=network.mtp_num_layers or 0,
+        ends=all(split),
+        experts=network.num_moe_experts or 0,
+    )
+
+
+def pair_problems(
+    context: ValidationContext, rules: Sequence[PairRule] = NEXT_TO_LANGUAGE
 ) -> Iterator[Problem]:
-    field = "virtual_pipeline_model_parallel_size"
-    chunks = module.virtual_pipeline_model_parallel_size
-    if chunks is None or chunks == 1:
+    """Yield what of each module does not fit the language module."""
+    model, language = context.model, context.model.llm_module_name
+    if language not in context.sizes or not context.is_valid(
+        "model.llm_module_name", "model.deployment_mode"
+    ):
         return
-    if module.pipeline_parallel == 1:
-        yield Problem(
+    for name in context.sizes:
+        if name == language or not context.has_valid_sizes(name, language):
+            continue
+        follows = not {name, language} <= context.world.given
+        facts = PairFacts(
+            model.deployment_mode,
             name,
-            field,
-            chunks,
-            f"Module '{name}': {field} is {chunks}, but its pipeline_parallel is 1; chunks are of "
-            "the stages of a pipeline, so leave it out.",
-            {"path": _path(name, field), "value": None},
+            language,
+            in_first_stage=False,
+            global_batch_size=_global_batch(context),
         )
-        return
-    data = context.data
-    if data is None or not context.is_valid("data.num_microbatches"):
-        return
-    if data.num_microbatches % module.pipeline_parallel:
-        yield Problem(
-            name,
-            field,
-            chunks,
-            f"Module '{name}': {field} is {chunks}, and interleaved chunks take micro-batches in "
-            f"multiples of the {module.pipeline_parallel} stages, which {data.num_microbatches} "
-            "(data.num_microbatches) is not; change that, or leave the field out.",
-            {"path": _path(name, field), "value": None},
+        yield from broken_pair_rules(
+            sizes_of(context, name),
+            sizes_of(context, language),
+            facts,
+            [rule for rule in rules if not (follows and rule.name == "same data")],
         )
 
 
@@ -86,24 +185,8 @@ def _ends(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
         True,
         f"Module '{name}': {given} is true, but {other} is not; layers are dealt to stages with "
         "both ends or with none, so write both or none.",
-        {"path": _path(name, other), "value": True},
+        {"path": size_path(name, other), "value": True},
     )
-
-
-def _instances(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
-    field = "num_distributed_optimizer_instances"
-    count, replicas = module.num_distributed_optimizer_instances, module.data_parallel
-    if count is None or replicas is None:
-        return
-    every = replicas * module.context_parallel
-    if every % count:
-        yield Problem(
-            name,
-            field,
-            count,
-            f"Module '{name}': {field} is {count}, which does not divide its {every} replicas "
-            f"(data x context parallel); choose a divisor of {every}.",
-        )
 
 
 def _sharded(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
@@ -115,7 +198,7 @@ def _sharded(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
             False,
             f"Module '{name}': {field} is false, but use_megatron_fsdp is true, which cuts the "
             "optimizer's state as well; leave it out.",
-            {"path": _path(name, field), "value": None},
+            {"path": size_path(name, field), "value": None},
         )
 
 
@@ -137,5 +220,5 @@ def _homogeneous(context: ValidationContext) -> Iterator[Problem]:
                     value,
                     f"Module '{name}': {field} is {written(value)}, but in homogeneous mode it has "
                     f"what '{model.llm_module_name}' has; leave it out, or use colocated mode.",
-                    {"path": _path(name, field), "value": None},
+                    {"path": size_path(name, field), "value": None},
                 )

@@ -1,0 +1,178 @@
+"""What rules of layouts read: sizes and facts as plain numbers, and how problems are written.
+
+A fact that a reader does not know is 0, which everything divides. Replicas and samples that are not
+known yet are 0, too, and the rules that read them are silent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from mimokit.config.errors import Fix, Problem
+
+Numbers = float | NDArray[Any]
+"""A number, or an array of numbers that broadcasts against the others.
+
+The elements of an array are int64 (sizes), bool (flags) or float64 (bytes, seconds).
+"""
+
+
+@dataclass(frozen=True)
+class ModuleSizes:
+    """The sizes of one module that rules read.
+
+    Attributes:
+        tensor: ranks that share each layer (t).
+        pipeline: stages (p).
+        virtual: chunks of layers per stage (v); 1 for plain 1F1B.
+        context: ranks that share each sequence (c).
+        expert: ranks that share the experts (e), among the tensor x context x data ranks.
+        data: replicas (d).
+        micro_batch: samples per replica and micro-batch (b).
+        recompute: 0 none, 1 the attention core, 2 whole layers.
+        instances: replicas of the distributed optimizer's shards (optimizer instances).
+        sequence_parallel: what tensor parallelism leaves whole is cut along the sequence.
+    """
+
+    tensor: Numbers = 1
+    pipeline: Numbers = 1
+    virtual: Numbers = 1
+    context: Numbers = 1
+    expert: Numbers = 1
+    data: Numbers = 1
+    micro_batch: Numbers = 1
+    recompute: Numbers = 0
+    instances: Numbers = 1
+    sequence_parallel: Numbers = True
+
+    @property
+    def ranks(self) -> Numbers:
+        """Ranks of the module."""
+        return self.tensor * self.pipeline * self.context * self.data
+
+    @property
+    def ranks_per_replica(self) -> Numbers:
+        """Ranks of one data-parallel replica, all its pipeline stages together."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def ranks_per_stage(self) -> Numbers:
+        """Ranks of one pipeline stage, all its replicas together."""
+        return self.tensor * self.context * self.data
+
+    @property
+    def replicas(self) -> Numbers:
+        """Ranks that hold equal weights outside the experts: data x context."""
+        return self.data * self.context
+
+    @property
+    def chunks(self) -> Numbers:
+        """Chunks of layers over all stages."""
+        return self.pipeline * self.virtual
+
+
+@dataclass(frozen=True)
+class ModuleFacts:
+    """The numbers that a module's sizes have to divide; 0 where a reader does not know one.
+
+    Attributes:
+        name: of the module.
+        is_language: it is the language model.
+        heads: query heads.
+        kv_heads: key and value heads; those of latent attention are the query heads.
+        ffn: inner width of the dense feed-forward layers, 0 without any.
+        shared_ffn: inner width of the shared expert, 0 without one.
+        vocab: rows of an embedding that is not padded.
+        layers: transformer layers.
+        extra: layers that predict tokens further on.
+        ends: embedding and loss count as layers where layers are dealt to chunks. None: where that
+            alone comes out even.
+        experts: routed experts per layer; 0 for none.
+        plans_experts: sizes may have expert parallelism before there are experts.
+        seq: tokens of one sequence.
+        global_batch_size: samples per optimizer step.
+        gpus: how many there are, for a search; 0 for any number.
+        fused_attention: the attention core keeps no scores.
+    """
+
+    name: str
+    is_language: bool
+    heads: int = 0
+    kv_heads: int = 0
+    ffn: int = 0
+    shared_ffn: int = 0
+    vocab: int = 0
+    layers: int = 0
+    extra: int = 0
+    ends: bool | None = None
+    experts: int = 0
+    plans_experts: bool = False
+    seq: int = 0
+    global_batch_size: int = 0
+    gpus: int = 0
+    fused_attention: bool = False
+
+    @property
+    def layers_with_ends(self) -> int:
+        """Layers with embedding and loss counted as layers."""
+        return self.layers + 2 + self.extra
+
+
+@dataclass(frozen=True)
+class PairFacts:
+    """What rules of two modules read besides the sizes of both.
+
+    Attributes:
+        mode: deployment mode.
+        name: of the first module, an encoder.
+        other: name of the second module, the language model or another encoder.
+        in_first_stage: in homogeneous mode an encoder's sizes are those with which it lies in the
+            first stage, 1 stage and 1 chunk. False: they are written as the language model's.
+        global_batch_size: samples per optimizer step, 0 where it is not known.
+    """
+
+    mode: str
+    name: str
+    other: str
+    in_first_stage: bool = True
+    global_batch_size: int = 0
+
+
+def unknown_sizes(sizes: ModuleSizes) -> set[str]:
+    """Return the fields of one module that are not known yet."""
+    return {field for field in ("data", "micro_batch") if getattr(sizes, field) == 0}
+
+
+def size_path(name: str, field: str) -> str:
+    """Return the path of a field of a module's parallel sizes."""
+    return f"model.module_parallelisms.{name}.{field}"
+
+
+def network_path(name: str, field: str) -> str:
+    """Return the path of a field of a module's network."""
+    return f"model.module_architectures.{name}.{field}"
+
+
+def not_a_multiple(name: str, field: str, value: int, divisor_name: str, divisor: int) -> Problem:
+    """Return the problem of a number of a network that a size does not divide."""
+    nearest = max(divisor, round(value / divisor) * divisor)
+    what = (
+        f"{field} is {value}, which {divisor_name} {divisor} does not divide; make it a multiple, "
+        f"{nearest} say, or change {divisor_name}."
+    )
+    return module_problem(name, field, value, what, a_fix(network_path(name, field), nearest))
+
+
+def module_problem(
+    name: str, field: str, value: object, what: str, fix: Fix | None = None
+) -> Problem:
+    """Return a problem whose sentence begins with the module."""
+    return Problem(name, field, value, f"Module '{name}': {what}", fix)
+
+
+def a_fix(path: str, value: object) -> Fix:
+    """Return the change of one value."""
+    return {"path": path, "value": value}

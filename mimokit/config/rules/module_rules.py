@@ -1,0 +1,347 @@
+"""Which parallel sizes one module may have: one table for every reader.
+
+Config, prediction, search, interop and the planner read it. Predicates consist of operators that
+broadcast: one layout or a million use the same row. The rules are Megatron-Core's
+(`TransformerConfig.__post_init__`, `initialize_model_parallel`,
+`forward_backward_pipelining_with_interleaving`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mimokit.config.errors import Problem
+from mimokit.config.rules.facts import (
+    ModuleFacts,
+    ModuleSizes,
+    Numbers,
+    a_fix,
+    module_problem,
+    network_path,
+    not_a_multiple,
+    size_path,
+    unknown_sizes,
+)
+
+CHUNKS = "virtual_pipeline_model_parallel_size"
+INSTANCES = "num_distributed_optimizer_instances"
+LOSS_END = "account_for_loss_in_pipeline_split"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule about the sizes of one module.
+
+    Attributes:
+        name: by which other rules refer to it.
+        reason: what is wrong, without numbers, as a search counts it.
+        reads: the fields of `ModuleSizes` that the predicate reads.
+        holds: whether sizes keep the rule; an array where sizes are arrays.
+        problem: what is wrong with one layout, with numbers, and what would be right.
+        unless: rules that make this one silent where they are broken: they have to be met first.
+    """
+
+    name: str
+    reason: str
+    reads: tuple[str, ...]
+    holds: Callable[[ModuleSizes, ModuleFacts], Numbers]
+    problem: Callable[[ModuleSizes, ModuleFacts], Problem]
+    unless: tuple[str, ...] = ()
+
+
+def _divides_width(field: str) -> Callable[[ModuleSizes, ModuleFacts], Problem]:
+    """Return the sentence of a width that tensor parallelism does not divide."""
+    name = {
+        "num_attention_heads": "heads",
+        "ffn_hidden_size": "ffn",
+        "moe_shared_expert_intermediate_size": "shared_ffn",
+        "vocab_size": "vocab",
+    }[field]
+    return lambda sizes, facts: not_a_multiple(
+        facts.name, field, getattr(facts, name), "tensor_parallel", int(sizes.tensor)
+    )
+
+
+def _kv_heads(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"num_query_groups is {facts.kv_heads}, and tensor_parallel {sizes.tensor}; one must "
+        "divide the other, change one of them."
+    )
+    return module_problem(facts.name, "num_query_groups", facts.kv_heads, what)
+
+
+def _pieces(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+    """Pieces of a sequence: a causal one is dealt out in two per context-parallel rank."""
+    return sizes.context * (1 + facts.is_language * (sizes.context > 1))
+
+
+def _context(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"context_parallel is {sizes.context}, which cuts its {facts.seq} tokens into "
+        f"{_pieces(sizes, facts)} unequal pieces; choose one that divides them."
+    )
+    return module_problem(facts.name, "context_parallel", sizes.context, what)
+
+
+def _shards_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+    """Only a language model's sequence has to divide: inputs of encoders are padded to fit."""
+    tokens = facts.seq * facts.is_language // sizes.context
+    return (tokens % sizes.tensor == 0) | (sizes.sequence_parallel == 0)
+
+
+def _shards(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"tensor_parallel is {sizes.tensor}, which does not divide the "
+        f"{facts.seq // sizes.context} tokens of a context-parallel rank, as sequence_parallel "
+        "asks for; choose a divisor, or set sequence_parallel to false."
+    )
+    fix = a_fix(size_path(facts.name, "sequence_parallel"), False)
+    return module_problem(facts.name, "tensor_parallel", sizes.tensor, what, fix)
+
+
+def _one_stage(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"{CHUNKS} is {sizes.virtual}, but its pipeline_parallel is 1; chunks are of the stages of "
+        "a pipeline, so leave it out."
+    )
+    fix = a_fix(size_path(facts.name, CHUNKS), None)
+    return module_problem(facts.name, CHUNKS, sizes.virtual, what, fix)
+
+
+def _layers_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+    """Layers alone divide, or layers with embedding and loss, and no chunk is without a layer."""
+    chunks = sizes.chunks
+    even = facts.layers % chunks == 0
+    if facts.ends is False:
+        return even
+    with_ends = (facts.layers_with_ends % chunks == 0) & (chunks <= facts.layers)
+    return with_ends & (facts.layers % chunks != 0) if facts.ends else even | with_ends
+
+
+def _layers(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    chunks, layers = int(sizes.chunks), facts.layers
+    if facts.ends:
+        return _layers_with_ends(sizes, facts)
+    divisor = "pipeline_parallel" if sizes.virtual == 1 else f"pipeline_parallel x {CHUNKS}"
+    if facts.ends is False:
+        return not_a_multiple(facts.name, "num_layers", layers, divisor, chunks)
+    nearest = max(chunks, round(layers / chunks) * chunks)
+    what = (
+        f"num_layers is {layers}, and {divisor} {chunks}; the layers cannot be dealt to "
+        f"{sizes.pipeline} stages x {sizes.virtual} chunks, as {chunks} divides neither {layers} "
+        f"nor, with embedding and loss counted as layers, {facts.layers_with_ends}, or leaves a "
+        "chunk without a layer; choose a product that divides one of them."
+    )
+    fix = a_fix(network_path(facts.name, "num_layers"), nearest)
+    return module_problem(facts.name, "num_layers", layers, what, fix)
+
+
+def _layers_with_ends(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    chunks, layers = sizes.chunks, facts.layers
+    if layers % chunks == 0:
+        why = f"the {chunks} chunks divide the {layers} layers (num_layers) alone; leave out both"
+    elif facts.layers_with_ends % chunks:
+        why = (
+            f"with both ends there are {facts.layers_with_ends} layers, which the {chunks} chunks "
+            "do not divide; change pipeline_parallel, or leave out both"
+        )
+    else:
+        why = (
+            f"there are {chunks} chunks for {layers} layers (num_layers), so that one has none; "
+            "change pipeline_parallel, or leave out both"
+        )
+    fix = a_fix(size_path(facts.name, LOSS_END), None)
+    return module_problem(facts.name, LOSS_END, True, f"{LOSS_END} is true, but {why}.", fix)
+
+
+def _experts_hold(sizes: ModuleSizes, facts: ModuleFacts) -> Numbers:
+    if facts.experts or facts.plans_experts:
+        return facts.experts % sizes.expert == 0
+    return sizes.expert == 1
+
+
+def _experts(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    if facts.experts:
+        return not_a_multiple(
+            facts.name, "num_moe_experts", facts.experts, "expert_parallel", int(sizes.expert)
+        )
+    what = f"expert_parallel is {sizes.expert}, but it has no experts; set it to 1."
+    fix = a_fix(size_path(facts.name, "expert_parallel"), 1)
+    return module_problem(facts.name, "expert_parallel", sizes.expert, what, fix)
+
+
+def _stage_ranks(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    ranks = sizes.ranks_per_stage
+    what = (
+        f"expert_parallel is {sizes.expert}, which does not divide the {ranks} ranks of a pipeline "
+        f"stage (tensor x context x data parallel); choose a divisor of {ranks}."
+    )
+    return module_problem(facts.name, "expert_parallel", sizes.expert, what)
+
+
+def _batch(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"data_parallel is {sizes.data}, and times micro_batch_size {sizes.micro_batch} it does "
+        f"not divide the {facts.global_batch_size} samples of a step; choose sizes whose product "
+        "does."
+    )
+    return module_problem(facts.name, "data_parallel", sizes.data, what)
+
+
+def rounds_hold(batch: Numbers, language: ModuleSizes, sizes: ModuleSizes) -> Numbers:
+    """Interleaved stages take micro-batches in rounds of as many as there are stages."""
+    count = batch // (language.data * language.micro_batch)
+    return (sizes.virtual == 1) | (count % sizes.pipeline == 0)
+
+
+def rounds_problem(name: str, batch: int, language: ModuleSizes, sizes: ModuleSizes) -> Problem:
+    """Return the problem of interleaved stages whose last round of micro-batches is not whole."""
+    count = batch // (language.data * language.micro_batch)
+    what = (
+        f"{CHUNKS} is {sizes.virtual}, and interleaved chunks take micro-batches in multiples of "
+        f"the {sizes.pipeline} stages, which the {count} of a step (data.num_microbatches) are "
+        "not; change that, or leave the field out."
+    )
+    return module_problem(name, CHUNKS, sizes.virtual, what, a_fix(size_path(name, CHUNKS), None))
+
+
+def _instances(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
+    what = (
+        f"{INSTANCES} is {sizes.instances}, which does not divide its {sizes.replicas} replicas "
+        f"(data x context parallel); choose a divisor of {sizes.replicas}."
+    )
+    return module_problem(facts.name, INSTANCES, sizes.instances, what)
+
+
+RULES = (
+    Rule(
+        "heads",
+        "tensor parallelism does not divide the attention heads",
+        ("tensor",),
+        lambda sizes, facts: facts.heads % sizes.tensor == 0,
+        _divides_width("num_attention_heads"),
+    ),
+    Rule(
+        "key heads",
+        "tensor parallelism and the key heads do not divide each other",
+        ("tensor",),
+        lambda sizes, facts: (
+            (facts.kv_heads % sizes.tensor == 0) | (sizes.tensor % max(1, facts.kv_heads) == 0)
+        ),
+        _kv_heads,
+        unless=("heads",),
+    ),
+    Rule(
+        "feed-forward",
+        "tensor parallelism does not divide the feed-forward width",
+        ("tensor",),
+        lambda sizes, facts: facts.ffn % sizes.tensor == 0,
+        _divides_width("ffn_hidden_size"),
+    ),
+    Rule(
+        "shared expert",
+        "tensor parallelism does not divide the feed-forward width",
+        ("tensor",),
+        lambda sizes, facts: facts.shared_ffn % sizes.tensor == 0,
+        _divides_width("moe_shared_expert_intermediate_size"),
+    ),
+    Rule(
+        "vocabulary",
+        "tensor parallelism does not divide the vocabulary",
+        ("tensor",),
+        lambda sizes, facts: facts.vocab % sizes.tensor == 0,
+        _divides_width("vocab_size"),
+    ),
+    Rule(
+        "context",
+        "context parallelism does not divide the sequence",
+        ("context",),
+        lambda sizes, facts: facts.seq % _pieces(sizes, facts) == 0,
+        _context,
+    ),
+    Rule(
+        "sequence shards",
+        "sequence parallelism does not divide the sequence",
+        ("tensor", "context", "sequence_parallel"),
+        _shards_hold,
+        _shards,
+        unless=("context",),
+    ),
+    Rule(
+        "chunks",
+        "several chunks per stage need a pipeline",
+        ("pipeline", "virtual"),
+        lambda sizes, facts: (sizes.virtual == 1) | (sizes.pipeline > 1),
+        _one_stage,
+    ),
+    Rule(
+        "layers",
+        "layers cannot be dealt to the stages",
+        ("pipeline", "virtual"),
+        _layers_hold,
+        _layers,
+        unless=("chunks",),
+    ),
+    Rule(
+        "experts",
+        "expert parallelism does not divide the experts",
+        ("expert",),
+        _experts_hold,
+        _experts,
+    ),
+    Rule(
+        "stage ranks",
+        "expert parallelism does not divide the ranks of a stage",
+        ("tensor", "context", "expert", "data"),
+        lambda sizes, facts: sizes.ranks_per_stage % sizes.expert == 0,
+        _stage_ranks,
+        unless=("experts",),
+    ),
+    Rule(
+        "batch",
+        "the samples of a step cannot be dealt to the replicas",
+        ("data", "micro_batch"),
+        lambda sizes, facts: (
+            facts.global_batch_size * facts.is_language % (sizes.data * sizes.micro_batch) == 0
+        ),
+        _batch,
+    ),
+    Rule(
+        "rounds",
+        "interleaved stages need micro-batches in multiples of the stages",
+        ("pipeline", "virtual", "data", "micro_batch"),
+        lambda sizes, facts: rounds_hold(facts.global_batch_size * facts.is_language, sizes, sizes),
+        lambda sizes, facts: rounds_problem(facts.name, facts.global_batch_size, sizes, sizes),
+        unless=("chunks", "batch"),
+    ),
+    Rule(
+        "instances",
+        "optimizer instances do not divide the replicas",
+        ("context", "data", "instances"),
+        lambda sizes, facts: sizes.replicas % sizes.instances == 0,
+        _instances,
+    ),
+)
+"""In the order in which a search decides and counts them."""
+
+
+def broken_rules(
+    sizes: ModuleSizes, facts: ModuleFacts, rules: Sequence[Rule] = RULES
+) -> Iterator[Problem]:
+    """Yield one problem per rule that the sizes of one module break.
+
+    Args:
+        sizes: single numbers; rules that read replicas or samples of 0 are silent.
+        facts: of the module.
+        rules: those to look at.
+    """
+    broken: set[str] = set()
+    unknown = unknown_sizes(sizes)
+    for rule in rules:
+        if not unknown.isdisjoint(rule.reads):
+            continue
+        if not rule.holds(sizes, facts):
+            if broken.isdisjoint(rule.unless):
+                yield rule.problem(sizes, facts)
+            broken.add(rule.name)
