@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError
     from mimokit.experiment.verification import (
+        Oracle as Oracle,
+    )
+    from mimokit.experiment.verification import (
         VerificationReport as VerificationReport,
+    )
+    from mimokit.experiment.verification import (
+        compute_oracle as compute_oracle,
     )
     from mimokit.experiment.verification import (
         verify as verify,

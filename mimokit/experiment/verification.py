@@ -26,6 +26,7 @@ from mimokit.planning import plan as make_plan
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.verify.compare import StepDifference
+    from mimokit.engine.verify.oracle import OracleStep
 
 TOLERANCE = 1e-5
 STEPS = 5
@@ -153,6 +154,67 @@ class VerificationReport:
         )
 
 
+@dataclass(frozen=True)
+class Oracle:
+    """What one process computes: the reference for every layout of a model on the same batches.
+
+    Attributes:
+        config: the single-rank config; two layouts have the same oracle if theirs are equal.
+        decoders: networks of the modules behind the language model, by name.
+        source: gives the data, None for the default.
+        data: the name of the data.
+        steps: loss, gradients and weights of every optimizer step.
+    """
+
+    config: ExperimentConfig
+    decoders: dict[str, ModuleArchitecture]
+    source: DataSource | None
+    data: str
+    steps: tuple[OracleStep, ...]
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """The loss of every step."""
+        return tuple(step.loss for step in self.steps)
+
+    def is_for(self, config: Config, data: DataSource | None = None) -> bool:
+        """Whether a layout has the same model, global batches, runtime settings and data."""
+        return self._is_for(_for_verification(prepared(config)), data)
+
+    def _is_for(self, layout: ExperimentConfig, data: DataSource | None) -> bool:
+        return (
+            self.source is data
+            and self.config == single_rank(layout)
+            and self.decoders == _decoders(layout)
+        )
+
+
+def compute_oracle(
+    cluster: EngineCluster, config: Config, data: DataSource | None = None, *, steps: int = STEPS
+) -> Oracle:
+    """Train the model of a layout in one process; `verify` takes the result for any layout of it.
+
+    Args:
+        cluster: with at least one engine.
+        config: any layout of the model, or the path of one; the parallel sizes do not matter, the
+            global batch does.
+        data: gives the samples, as for `verify`.
+        steps: optimizer steps.
+
+    Raises:
+        ConfigError: if the config is wrong or cannot run yet.
+        RankError: if training fails.
+    """
+    layout = _for_verification(prepared(config))
+    check_runnable(layout)
+    alone, decoders = single_rank(layout), _decoders(layout)
+    plan = make_plan(_unfrozen(alone))
+    name, taken = cluster.run(
+        on_rank.oracle_rank, plan, alone, data, steps, decoders, world_size=1
+    )[0]
+    return Oracle(alone, decoders, data, name, tuple(taken))
+
+
 def verify(
     cluster: EngineCluster,
     config: Config,
@@ -160,6 +222,7 @@ def verify(
     *,
     steps: int = STEPS,
     tolerance: float = TOLERANCE,
+    oracle: Oracle | None = None,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -169,34 +232,37 @@ def verify(
         data: gives the samples; strips of digits where the model can see them, else noise.
         steps: optimizer steps.
         tolerance: largest relative difference that passes.
+        oracle: of the same model, global batches and data, for at least as many steps; computed
+            where there is none. Many layouts of a model can share one.
 
     Raises:
         ConfigError: if the config is wrong or cannot run yet.
         RankError: if a rank fails.
+        ValueError: if the oracle is that of something else.
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
-    alone = single_rank(layout)
-    name, oracle = cluster.run(
-        on_rank.oracle_rank,
-        make_plan(_copy_mutable(alone)),
-        alone,
-        data,
-        steps,
-        _decoders(layout),
-        world_size=1,
-    )[0]
+    if oracle is None:
+        oracle = compute_oracle(cluster, config, data, steps=steps)
+    if not oracle._is_for(layout, data):
+        raise ValueError(
+            f"The oracle differs from {layout.name!r} in its model, global batches, runtime "
+            f"settings or data; compute one with compute_oracle."
+        )
+    if len(oracle.steps) < steps:
+        raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
+    expected = list(oracle.steps[:steps])
     plan = make_plan(layout)
     by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, data, oracle, world_size=plan.world_size
+        on_rank.compare_rank, plan, layout, data, expected, world_size=plan.world_size
     )
     return VerificationReport(
         name=layout.name,
-        data=name,
+        data=oracle.data,
         layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
         tolerance=tolerance,
         losses=tuple(step.loss for step in by_rank[0]),
-        oracle_losses=tuple(step.loss for step in oracle),
+        oracle_losses=oracle.losses[:steps],
         gradient_differences=tuple(
             _worst([mine[step].gradients for mine in by_rank]) for step in range(steps)
         ),
@@ -246,7 +312,7 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
         update={"base_batch_size": config.data.base_batch_size * (language.data_parallel or 1)}
     )
     runtime = config.runtime.model_copy(update={"pipeline_schedule": "homogeneous"})
-    return ExperimentConfig(model=model, data=data, runtime=runtime, name=config.name)
+    return ExperimentConfig(model=model, data=data, runtime=runtime, name="one process")
 
 
 def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
@@ -254,7 +320,7 @@ def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
     return {name: model.get_architecture(name) for name in model.decoder_module_names}
 
 
-def _copy_mutable(config: ExperimentConfig) -> ExperimentConfig:
+def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
     """Return a config that can be planned although all that is trained lies behind its modules.
 
     What is frozen decides nothing in a plan of one rank.

@@ -12,6 +12,7 @@ from mimokit.experiment import verify
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
 
 # (tensor, pipeline, data parallel) of encoder and language model
 APART = {
@@ -52,56 +53,43 @@ def test_grids_and_positions_have_slots():
     ]
 
 
-def _turn_grids():
-    """Plant: grids arrive with rows and columns exchanged."""
-    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
+TAKE = "mimokit.engine.pipeline.microbatches.PipelineStageMultimodality.take"
 
-    kept = PipelineStageMultimodality.take
+
+def _grids_turned(original):
+    """Plant: grids arrive with rows and columns exchanged."""
 
     def take(self, microbatch, edge, tensors):
         if len(tensors) == 4:  # rows, rows per sample, grids, images per sample
             tensors[2] = tensors[2][:, [0, 2, 1]]
-        kept(self, microbatch, edge, tensors)
+        original(self, microbatch, edge, tensors)
 
-    PipelineStageMultimodality.kept_take, PipelineStageMultimodality.take = kept, take
+    return take
 
 
-def _shrink_grids():
+def _grids_shrunk(original):
     """Plant: grids arrive that describe fewer rows than came with them."""
-    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
-
-    kept = PipelineStageMultimodality.take
 
     def take(self, microbatch, edge, tensors):
         if len(tensors) == 4:
             tensors[2] = torch.tensor([1, 2, 2]).expand(len(tensors[2]), -1)
-        kept(self, microbatch, edge, tensors)
+        original(self, microbatch, edge, tensors)
 
-    PipelineStageMultimodality.kept_take, PipelineStageMultimodality.take = kept, take
-
-
-def _leave_grids():
-    from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality
-
-    PipelineStageMultimodality.take = PipelineStageMultimodality.kept_take
+    return take
 
 
 def test_check_catches_grids_that_arrive_turned(cluster):
-    sizes = {"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}
-    cluster.run(_turn_grids, world_size=2)
-    try:
-        report = verify(cluster, apart_multimodal_config(sizes, three_axes=True), steps=1)
-    finally:
-        cluster.run(_leave_grids, world_size=2)
+    config = apart_multimodal_config({"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}, three_axes=True)
+    with planted(cluster, TAKE, _grids_turned, 2):
+        report = verify(cluster, config, steps=1)
     assert not report.passed
     assert report.gradient_differences[0][LANGUAGE] > 1e-4
 
 
 def test_rows_that_do_not_match_their_grids_are_refused(cluster):
-    sizes = {"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}
-    cluster.run(_shrink_grids, world_size=2)
-    try:
-        with pytest.raises(RankError, match=r"'qwen' sent \d+ rows for sample \d, but by their gr"):
-            verify(cluster, apart_multimodal_config(sizes, three_axes=True), steps=1)
-    finally:
-        cluster.run(_leave_grids, world_size=2)
+    config = apart_multimodal_config({"qwen": (1, 1, 1), LANGUAGE: (1, 1, 1)}, three_axes=True)
+    with (
+        planted(cluster, TAKE, _grids_shrunk, 2),
+        pytest.raises(RankError, match=r"'qwen' sent \d+ rows for sample \d, but by their gr"),
+    ):
+        verify(cluster, config, steps=1)

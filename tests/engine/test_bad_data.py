@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from mimokit.engine.data.check import check_batch, check_words
 from mimokit.engine.data.sources import data_of, default_data
 from mimokit.engine.training.evaluation import count_right
 from mimokit.experiment import Evaluations, train, verify
+from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
 
@@ -187,10 +187,8 @@ def test_half_of_the_encoder_reads_other_samples():
 )
 def test_all_ranks_come_back_with_a_sentence(cluster, tmp_path, source, told):
     config = _apart(num_iterations=2)
-    begun = time.monotonic()
     with pytest.raises(RankError, match=told):
         train(cluster, config, source, directory=tmp_path).result()
-    assert time.monotonic() - begun < 15
 
 
 def test_training_that_diverges_ends_before_it_spoils_the_weights(cluster, tmp_path):
@@ -202,7 +200,7 @@ def test_training_that_diverges_ends_before_it_spoils_the_weights(cluster, tmp_p
     with pytest.raises(RankError, match=told):
         run.result()
     assert run.samples
-    assert verify(cluster, apart_config((1, 1, 1), (1, 1, 1)), steps=1).passed
+    assert_computes_the_same(cluster, apart_config((1, 1, 1), (1, 1, 1)))
 
 
 def _no_images(batch):

@@ -7,7 +7,9 @@ import pytest
 import mimokit
 from mimokit.cluster import RankError
 from mimokit.experiment import Evaluations, train, verify
+from tests.invariance import FEW_STEPS, STEPS, assert_computes_the_same
 from tests.layouts_apart import apart_config
+from tests.planted import planted
 
 # (encoder TP, PP, DP), (language TP, PP, DP)
 LAYOUTS = [
@@ -28,46 +30,31 @@ def _name(layout):
 @pytest.mark.parametrize("num_microbatches", [1, 4])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
 def test_pipeline_computes_what_one_process_computes(cluster, layout, num_microbatches):
-    report = verify(cluster, apart_config(*layout, num_microbatches))
-    assert report.data.startswith("digits")
-    assert set(report.gradient_differences[0]) == {"images", "language_module"}
-    assert report.max_loss_difference <= 1e-5
-    assert report.max_gradient_difference <= 1e-5
-    assert report.max_weight_difference <= 1e-5
-    assert report.losses[-1] < report.losses[0]
+    config = apart_config(*layout, num_microbatches)
+    assert_computes_the_same(cluster, config, STEPS if num_microbatches == 1 else FEW_STEPS)
 
 
 def test_an_encoder_behind_the_language_model(cluster):
     config = apart_config((1, 1, 2), (1, 2, 1), 4, language_first=True)
     assert mimokit.plan(config).modules["images"].rank_offset == 2
-    assert verify(cluster, config).passed
+    assert_computes_the_same(cluster, config)
 
 
-def _send_the_gradient_of_another_sample():
+def _rows_flipped(original):
     """Plant: the language model's rows of gradient go back in the wrong order."""
-    from mimokit.engine.pipeline.executor import StageExecutor
-
-    kept = StageExecutor._send
 
     def send(self, tensors, edge, microbatch, direction):
         rows, *counts = tensors
-        kept(self, [rows.flip(0) if direction else rows, *counts], edge, microbatch, direction)
+        original(self, [rows.flip(0) if direction else rows, *counts], edge, microbatch, direction)
 
-    StageExecutor.kept_send, StageExecutor._send = kept, send
-
-
-def _send_the_right_one_again():
-    from mimokit.engine.pipeline.executor import StageExecutor
-
-    StageExecutor._send = StageExecutor.kept_send
+    return send
 
 
 def test_check_catches_a_gradient_that_goes_to_the_wrong_sample(cluster):
-    cluster.run(_send_the_gradient_of_another_sample, world_size=2)
-    try:
-        report = verify(cluster, apart_config((1, 1, 1), (1, 1, 1), clip_grad=0.0), steps=1)
-    finally:
-        cluster.run(_send_the_right_one_again, world_size=2)
+    config = apart_config((1, 1, 1), (1, 1, 1), clip_grad=0.0)
+    send = "mimokit.engine.pipeline.executor.StageExecutor._send"
+    with planted(cluster, send, _rows_flipped, 2):
+        report = verify(cluster, config, steps=1)
     assert report.loss_differences[0] <= 1e-5
     assert report.gradient_differences[0]["images"] > 1e-2
     assert report.gradient_differences[0]["language_module"] <= 1e-5
@@ -116,26 +103,28 @@ def test_training_streams_and_evaluates(cluster, tmp_path):
     assert one["language_module_tokens_per_sec"] > one["images_tokens_per_sec"] > 0
 
 
-def test_rows_that_do_not_match_their_tokens_are_refused(cluster):
-    config = apart_config((1, 1, 1), (1, 1, 1))
-    with pytest.raises(RankError, match="sent 8 rows for it; they must be equal"):
-        cluster.run(_double_rows, mimokit.plan(config), config, world_size=2)
-
-
-def _double_rows(plan, config):
-    """Let the encoder claim 8 rows per sample whatever it was given."""
+def _rows_doubled(original):
+    """Plant: the encoder claims 8 rows per sample whatever it was given."""
     import torch
 
+    from mimokit.engine.pipeline.stages import StageOutput
+
+    return lambda self, given: StageOutput(torch.zeros(64, 64, requires_grad=True), [8] * 8)
+
+
+def test_rows_that_do_not_match_their_tokens_are_refused(cluster):
+    config = apart_config((1, 1, 1), (1, 1, 1))
+    forward = "mimokit.engine.pipeline.stages.EncoderStage._forward"
+    with (
+        planted(cluster, forward, _rows_doubled, 2),
+        pytest.raises(RankError, match="sent 8 rows for it; they must be equal"),
+    ):
+        cluster.run(_train_one_step, mimokit.plan(config), config, world_size=2)
+
+
+def _train_one_step(plan, config):
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.pipeline.stages import EncoderStage, StageOutput
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepare, training_step
 
-    def forward(self, given):
-        return StageOutput(torch.zeros(64, 64, requires_grad=True), [8] * 8)
-
-    kept, EncoderStage._forward = EncoderStage._forward, forward
-    try:
-        exhaust(training_step(prepare(plan, config, default_data)))
-    finally:
-        EncoderStage._forward = kept
+    exhaust(training_step(prepare(plan, config, default_data)))

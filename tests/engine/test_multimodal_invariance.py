@@ -6,9 +6,10 @@ import pytest
 
 import mimokit
 from mimokit.experiment import verify
-from tests.invariance import assert_computes_the_same
+from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.planted import planted
 
 EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
 # Fan-in, fan-out and equal sizes into the same language model.
@@ -56,61 +57,29 @@ def _tied_apart(stages):
 
 @pytest.mark.parametrize("stages", [2, 3])
 def test_tied_embeddings_on_two_stages(cluster, stages):
-    report = verify(cluster, _tied_apart(stages))
-    assert report.passed, report.verdict
-
-
-def _forget_the_other_stage():
-    """Plant: each stage steps on its own half of the gradient of the tied embedding."""
-    from mimokit.engine.models.language import TiedGPTModel
-
-    TiedGPTModel.kept_sum = TiedGPTModel.sum_tied_gradients
-    TiedGPTModel.sum_tied_gradients = lambda self: None
-
-
-def _remember_the_other_stage():
-    from mimokit.engine.models.language import TiedGPTModel
-
-    TiedGPTModel.sum_tied_gradients = TiedGPTModel.kept_sum
+    assert_computes_the_same(cluster, _tied_apart(stages))
 
 
 def test_check_catches_tied_embeddings_that_drift_apart(cluster):
-    cluster.run(_forget_the_other_stage, world_size=3)
-    try:
-        report = verify(cluster, _tied_apart(2), steps=1)
-    finally:
-        cluster.run(_remember_the_other_stage, world_size=3)
+    config = _tied_apart(2)
+    oracle = oracle_of(cluster, config)
+    total = "mimokit.engine.models.language.TiedGPTModel.sum_tied_gradients"
+    with planted(cluster, total, lambda original: lambda self: None, 3):
+        report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.loss_differences[0] <= 1e-5, "the forward pass is right"
     assert report.gradient_differences[0][LANGUAGE] > 1e-2
     assert not report.passed
 
 
-def _train_what_is_frozen():
-    """Plant: the provider forgets which modules are frozen."""
-    from mimokit.engine.models.provider import MimoModelProvider
-
-    MimoModelProvider.kept_freeze = MimoModelProvider._freeze
-    MimoModelProvider._freeze = lambda self, model: None
-
-
-def _leave_frozen_alone():
-    from mimokit.engine.models.provider import MimoModelProvider
-
-    MimoModelProvider._freeze = MimoModelProvider.kept_freeze
-
-
 def test_check_catches_a_frozen_module_that_is_trained(cluster):
-    # The oracle's rank is the first: it keeps to the config, so only the others are spoiled.
     config = multimodal_config(EQUAL, "homogeneous", frozen=["dino"])
     plan = mimokit.plan(config)
     assert (
         cluster.run(_gradients_of, plan, config, world_size=2) == [["audio", "clip", LANGUAGE]] * 2
     )
-    cluster.run(_train_what_is_frozen, world_size=2)
-    try:
+    freeze = "mimokit.engine.models.provider.MimoModelProvider._freeze"
+    with planted(cluster, freeze, lambda original: lambda self, model: None, 2):
         found = cluster.run(_gradients_of, plan, config, world_size=2)
-    finally:
-        cluster.run(_leave_frozen_alone, world_size=2)
     assert found == [["audio", "clip", "dino", LANGUAGE]] * 2
 
 

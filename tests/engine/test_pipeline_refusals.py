@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -11,9 +10,10 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.config import ConfigError
 from mimokit.engine.pipeline.communicator import check_tag_room
-from mimokit.experiment import verify
+from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
+from tests.planted import planted
 
 
 def test_replicas_that_do_not_divide_each_other_are_refused():
@@ -79,44 +79,34 @@ def test_another_width_is_refused_before_anything_crosses(cluster):
         cluster.run(_build_with_another_width, mimokit.plan(config), config, world_size=3)
 
 
-def _raise_in_the_last_stage():
+def _raising_in_the_last_stage(original):
+    """Plant: the second forward of the last stage raises."""
+    import itertools
+
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.stages import LanguageStage
-
-    kept = LanguageStage._forward
-    LanguageStage.kept_forward, LanguageStage.calls = kept, 0
+    calls = itertools.count(1)
 
     def forward(self, given):
-        LanguageStage.calls += 1
-        if self.last and LanguageStage.calls == 2:
+        if next(calls) == 2 and self.last:
             raise ArithmeticError(f"planted on rank {dist.get_rank()}")
-        return kept(self, given)
+        return original(self, given)
 
-    LanguageStage._forward = forward
-
-
-def _raise_no_more():
-    from mimokit.engine.pipeline.stages import LanguageStage
-
-    LanguageStage._forward = LanguageStage.kept_forward
+    return forward
 
 
 def test_a_rank_that_raises_is_named_and_all_come_back(cluster):
     config = apart_config((1, 1, 1), (1, 3, 1), 4)
-    cluster.run(_raise_in_the_last_stage, world_size=4)
-    begun = time.monotonic()
-    try:
-        with pytest.raises(RankError) as caught:
-            cluster.run(_train_a_step, mimokit.plan(config), config, world_size=4)
-        took = time.monotonic() - begun
-    finally:
-        cluster.run(_raise_no_more, world_size=4)
+    forward = "mimokit.engine.pipeline.stages.LanguageStage._forward"
+    with (
+        planted(cluster, forward, _raising_in_the_last_stage, 4),
+        pytest.raises(RankError) as caught,
+    ):
+        cluster.run(_train_a_step, mimokit.plan(config), config, world_size=4)
     told = str(caught.value)
     assert "rank 3 raised ArithmeticError: planted on rank 3" in told
     assert "On rank 3, stage 3 ('language_module' 2), in the action: forward of 1." in told
-    assert took < 15
-    assert verify(cluster, config, steps=1).passed
+    assert_computes_the_same(cluster, config)
 
 
 def _train_a_step(plan, config):

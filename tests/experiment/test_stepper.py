@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from mimokit.experiment import Evaluations, Stepper, StepperError, train
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config, apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.planted import planted
 
 QUICK = Evaluations(final_samples=8)
 LAYOUTS = {
@@ -191,79 +190,61 @@ def test_tensors_that_are_no_longer_kept_are_named_so(cluster):
 # What differs is found as it happens.
 
 
-def test_rows_of_the_wrong_samples_are_found(cluster):
-    cluster.run(_send_reversed_rows, world_size=8)
-    try:
-        with Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper:
-            snapshot = stepper.run_until(action="receive-forward", microbatch=0)
-            told = str(snapshot.differences[0])
-            assert "what rank 0 holds for" in told
-            assert "handed over other rows" in told
-            assert {d.crossing.source_rank for d in snapshot.differences} == {0, 1, 2, 3}
-    finally:
-        cluster.run(_send_right_rows, world_size=8)
-
-
-def _send_reversed_rows():
-    from mimokit.engine.pipeline.routes import RouteCommunicator
-
-    kept = RouteCommunicator.send
-    RouteCommunicator.kept_send = kept
-
+def _rows_reversed(original):
     def send(self, rows, rows_per_sample, microbatch):
-        kept(self, [one.flip(0) for one in rows], rows_per_sample, microbatch)
+        original(self, [one.flip(0) for one in rows], rows_per_sample, microbatch)
 
-    RouteCommunicator.send = send
+    return send
 
 
-def _send_right_rows():
-    from mimokit.engine.pipeline.routes import RouteCommunicator
+def test_rows_of_the_wrong_samples_are_found(cluster):
+    send = "mimokit.engine.pipeline.routes.RouteCommunicator.send"
+    with (
+        planted(cluster, send, _rows_reversed, 8),
+        Stepper(cluster, LAYOUTS["apart_fan_in"]) as stepper,
+    ):
+        snapshot = stepper.run_until(action="receive-forward", microbatch=0)
+        told = str(snapshot.differences[0])
+        assert "what rank 0 holds for" in told
+        assert "handed over other rows" in told
+        assert {d.crossing.source_rank for d in snapshot.differences} == {0, 1, 2, 3}
 
-    RouteCommunicator.send = RouteCommunicator.kept_send
+
+def _gathered_backwards(original):
+    return lambda piece, sizes, group: original(piece, sizes, group).flip(0)
 
 
 def test_pieces_gathered_in_the_wrong_order_are_found(cluster):
-    cluster.run(_gather_backwards, world_size=8)
-    try:
-        with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
-            snapshot = stepper.run_until(action="gather")
-            assert {d.crossing.destination_rank for d in snapshot.differences} == set(range(8))
-            assert "what rank 0 gave for sample 0" in str(snapshot.differences[0])
-    finally:
-        cluster.run(_gather_in_order, world_size=8)
-
-
-def _gather_backwards():
-    from mimokit.engine.colocated import bridge
-
-    bridge.kept_gather = bridge.gather_uneven
-
-    def gather(piece, sizes, group):
-        whole = bridge.kept_gather(piece, sizes, group)
-        return whole.flip(0)
-
-    bridge.gather_uneven = gather
-
-
-def _gather_in_order():
-    from mimokit.engine.colocated import bridge
-
-    bridge.gather_uneven = bridge.kept_gather
+    gather = "mimokit.engine.colocated.bridge.gather_uneven"
+    with (
+        planted(cluster, gather, _gathered_backwards, 8),
+        Stepper(cluster, LAYOUTS["fan_in"]) as stepper,
+    ):
+        snapshot = stepper.run_until(action="gather")
+        assert {d.crossing.destination_rank for d in snapshot.differences} == set(range(8))
+        assert "what rank 0 gave for sample 0" in str(snapshot.differences[0])
 
 
 # What goes wrong is one sentence, and the next cell works.
 
 
+def _raising_in_backward(original):
+    import torch.distributed as dist
+
+    def backward(self, action):
+        if dist.get_rank() == 2:
+            raise ArithmeticError("planted")
+        original(self, action)
+
+    return backward
+
+
 def test_a_rank_that_raises_is_named_with_its_step(cluster):
-    cluster.run(_raise_in_backward, world_size=8)
-    stepper = Stepper(cluster, LAYOUTS["apart_fan_in"])
-    begun = time.monotonic()
-    try:
+    backward = "mimokit.engine.pipeline.executor.StageExecutor._backward"
+    with planted(cluster, backward, _raising_in_backward, 8):
+        stepper = Stepper(cluster, LAYOUTS["apart_fan_in"])
         with pytest.raises(RankError) as caught:
             stepper.next(len(stepper.clock))
-        assert time.monotonic() - begun < 15
-    finally:
-        cluster.run(_do_not_raise, world_size=8)
     first = str(caught.value).splitlines()[0]
     assert "rank 2 raised StepFailedError: ArithmeticError in the step backward of images" in first
     assert "for micro-batch 0: planted" in first
@@ -271,29 +252,6 @@ def test_a_rank_that_raises_is_named_with_its_step(cluster):
         stepper.next()
     with Stepper(cluster, LAYOUTS["apart_fan_in"]) as again:
         assert again.next(5).differences == ()
-
-
-def _raise_in_backward():
-    import torch.distributed as dist
-
-    from mimokit.engine.pipeline.executor import StageExecutor
-
-    kept = StageExecutor._backward
-    StageExecutor.kept_backward = kept
-
-    def backward(self, action):
-        if dist.get_rank() == 2:
-            raise ArithmeticError("planted")
-        kept(self, action)
-
-    StageExecutor._backward = backward
-
-
-def _do_not_raise():
-    from mimokit.engine.pipeline.executor import StageExecutor
-
-    if hasattr(StageExecutor, "kept_backward"):
-        StageExecutor._backward = StageExecutor.kept_backward
 
 
 def test_an_engine_that_dies_between_two_steps_ends_the_stepper(cluster):

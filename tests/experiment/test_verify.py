@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from mimokit.config import ConfigError
-from mimokit.experiment import verify
+from mimokit.experiment import compute_oracle, verify
+from tests.invariance import oracle_of
 from tests.layouts import digits_config
 
 # Only the keys that every config has: no image sizes, no optimizer.
@@ -91,7 +92,8 @@ def test_the_command_refuses_a_bad_config_before_it_starts_anything(tmp_path, pl
 
 
 def test_a_report_shows_every_step_and_module(cluster):
-    report = verify(cluster, digits_config((1, 2), (2, 1)), steps=2)
+    config = digits_config((1, 2), (2, 1))
+    report = verify(cluster, config, steps=2, oracle=oracle_of(cluster, config))
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(report)
     text = console.export_text()
@@ -103,8 +105,33 @@ def test_a_report_shows_every_step_and_module(cluster):
     assert report.to_json()["passed"] is True
 
 
+def test_layouts_of_a_model_share_an_oracle(cluster):
+    oracle = compute_oracle(cluster, digits_config((1, 2), (1, 2)), steps=2)
+    config = digits_config((1, 2), (2, 1))
+    assert verify(cluster, config, steps=1, oracle=oracle) == verify(cluster, config, steps=1)
+    assert oracle.is_for(config)
+    for other in (
+        digits_config((1, 2), (2, 1), num_microbatches=2),
+        digits_config((1, 2), (2, 1), samples_per_microbatch=4),
+        digits_config((1, 2), (2, 1), learning_rate=1e-2),
+    ):
+        assert not oracle.is_for(other)
+        with pytest.raises(ValueError, match="The oracle differs from 'tp1dp2_tp2dp1' in its mod"):
+            verify(cluster, other, steps=1, oracle=oracle)
+    with pytest.raises(ValueError, match="The oracle has 2 steps; 5 are to be compared"):
+        verify(cluster, config, oracle=oracle)
+    assert not oracle.is_for(config, digits)
+
+
+def digits(config):
+    from mimokit.engine.data.sources import default_data
+
+    return default_data(config)
+
+
 def test_nan_never_passes(cluster):
-    report = verify(cluster, digits_config((1, 1), (1, 1)), steps=1)
+    config = digits_config((1, 1), (1, 1))
+    report = verify(cluster, config, steps=1, oracle=oracle_of(cluster, config))
     broken = type(report)(**{**report.__dict__, "weight_differences": ({"images": float("nan")},)})
     assert not broken.passed
 

@@ -92,6 +92,12 @@ class Membership:
         dist = _distributed()
         return self._spec == spec and dist is not None and bool(dist.is_initialized())
 
+    @property
+    def groups_made(self) -> int:
+        """The number of process groups that were made in this world so far."""
+        dist = _distributed()
+        return 0 if dist is None else int(dist.distributed_c10d._world.group_count)
+
     def break_off(self) -> None:
         """Free everybody who waits for this rank, from any thread."""
         self._broken = True

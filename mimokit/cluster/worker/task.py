@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import pickle
 import traceback
@@ -72,11 +73,15 @@ class RankTask:
         sender = SampleSender(session.kernel, session.kernel.get_parent()["header"])
         for name, lines in self.sources.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+        made = session.membership.groups_made
         with session.running(RankRun(self.run_id, sender)):
             value, failure = self._attempt(session)
             if failure is not None:
                 session.membership.break_off()
                 session.membership.leave()
+        if session.membership.groups_made != made:
+            # A model is full of reference cycles, and each of its groups keeps threads that poll.
+            gc.collect()
         sender.close()
         return Outcome(value, failure, sender.emitted, session.membership.intact(self.spec))
 
