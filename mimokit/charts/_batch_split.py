@@ -10,6 +10,7 @@ import altair as alt
 from mimokit.charts import _palette
 from mimokit.charts._table import inline, layered
 from mimokit.planning.types import LayoutPlan, ModuleBatch
+from mimokit.units import samples_text
 
 WHOLE = "micro-batch"
 WIDTH = 660
@@ -95,7 +96,7 @@ def _replicas(module: str, batch: ModuleBatch) -> list[dict[str, Any]]:
     for replica, (samples, ranks) in enumerate(sorted(ranks_of.items())):
         readers = [rank for rank in ranks if rank in batch.loads]
         reads = "; ".join(
-            f"rank {rank} ({_spoken(batch.loaded[rank])})"
+            f"rank {rank} ({samples_text(batch.loaded[rank])})"
             for rank in readers
             if rank in batch.loaded
         )
@@ -115,7 +116,7 @@ def _bar(
         "start": samples[0],
         "stop": samples[1],
         "middle": sum(samples) / 2,
-        "samples": _spoken(samples),
+        "samples": samples_text(samples),
         "ranks": listed,
         "reads": reads or "–",
         "text": text,
@@ -126,11 +127,6 @@ def _drop_text_that_does_not_fit(rows: list[dict[str, Any]], pixels_per_sample: 
     for row in rows:
         if len(row["text"]) * TEXT_WIDTH > (row["stop"] - row["start"]) * pixels_per_sample:
             row["text"] = ""
-
-
-def _spoken(samples: tuple[int, int]) -> str:
-    start, stop = samples
-    return f"{start}" if stop == start + 1 else f"{start}–{stop - 1}"
 
 
 def _listed(ranks: list[int]) -> str:

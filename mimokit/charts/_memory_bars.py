@@ -9,8 +9,8 @@ import altair as alt
 from mimokit.charts import _axes, _palette
 from mimokit.charts._table import inline, layered
 from mimokit.prediction import Prediction
+from mimokit.units import GIB
 
-GIB = 2**30
 LIMIT = "what the GPU has"
 
 

@@ -10,10 +10,10 @@ from mimokit.charts import _axes, _palette
 from mimokit.charts._table import inline, layered
 from mimokit.layout_search import SearchResult
 from mimokit.prediction import Prediction
+from mimokit.units import GIB
 
 PICK = "picked"
 """Name of the selection that holds the `index` of the point that was clicked."""
-GIB = 2**30
 
 
 def pareto(result: SearchResult) -> alt.LayerChart:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.layout_search import PART_WORDS, seconds_text
+from mimokit.layout_search import PART_WORDS
 from mimokit.prediction import Prediction
-
-GIB = 2**30
+from mimokit.tables import rich_table
+from mimokit.units import GIB, gib_text, seconds_text
 
 
 def prediction_to_rich(found: Prediction) -> Group:
@@ -29,12 +28,12 @@ def _totals(found: Prediction) -> Text:
         f"({seconds_text(found.low)} to {seconds_text(found.high)}), "
         f"{found.tokens_per_second:,.0f} tokens/s, {found.tflops_per_gpu:.0f} TFLOP/s per GPU "
         f"({found.utilisation:.1%} of peak){price}; fullest rank {found.peak_memory / GIB:.1f} of "
-        f"{found.capacity / GIB:.1f} GiB: {room}"
+        f"{gib_text(found.capacity)}: {room}"
     )
 
 
 def _parts(found: Prediction) -> Table:
-    table = _table("Step time", ("part", "seconds", "share"))
+    table = rich_table("Step time", ("part", "seconds", "share"))
     for name, seconds in sorted(found.parts.items(), key=lambda item: -item[1]):
         if seconds > 0:
             share = f"{seconds / found.seconds:.1%}"
@@ -43,15 +42,8 @@ def _parts(found: Prediction) -> Table:
 
 
 def _memory(found: Prediction) -> Table:
-    table = _table("Memory of the fullest rank of each module", ("module", "part", "GiB"))
+    table = rich_table("Memory of the fullest rank of each module", ("module", "part", "GiB"))
     for module, parts in found.memory.items():
         for name, amount in parts.items():
             table.add_row(Text(module), name, f"{amount / GIB:.2f}")
-    return table
-
-
-def _table(heading: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-    for name in columns:
-        table.add_column(name)
     return table

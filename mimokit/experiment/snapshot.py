@@ -10,6 +10,7 @@ import pandas as pd
 
 from mimokit.planning.stepper import Difference, Piece, PlannedStep, Tick, planned_crossings
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.stepper.check import StepRecord
@@ -89,7 +90,7 @@ def state_table(
             {
                 "rank": rank,
                 "modules": ", ".join(modules),
-                "samples": ", ".join(map(_range_text, samples)),
+                "samples": ", ".join(map(samples_text, samples)),
                 "did": (record.did if record is not None else None) or "—",
                 "seconds": record.seconds if record is not None else 0.0,
                 "next": str(step),
@@ -107,8 +108,3 @@ def _waits_for(plan: LayoutPlan, rank: int, step: PlannedStep, coming: Tick) -> 
     if givers:
         return "rank " + ", ".join(map(str, givers))
     return "the plan's clock, rank " + ", ".join(map(str, sorted(coming.steps)))
-
-
-def _range_text(samples: tuple[int, int]) -> str:
-    start, stop = samples
-    return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"

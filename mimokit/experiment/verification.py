@@ -9,7 +9,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.cluster import EngineCluster
@@ -22,6 +21,7 @@ from mimokit.config import (
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.planning import plan as make_plan
+from mimokit.tables import html_table, rich_table
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
@@ -135,23 +135,13 @@ class VerificationReport:
                 first = ["", "", "", ""]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = Table(*self._header(), title="Layout against one process")
-        for row in self._rows():
-            table.add_row(*row)
-        yield table
+        yield rich_table("Layout against one process", self._header(), self._rows())
         yield self.verdict
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{cell}</th>" for cell in self._header())
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self._rows()
-        )
         mark = "✔" if self.passed else "✘"
-        return (
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p>{mark} {escape(self.verdict)}</p>"
-        )
+        table = html_table(self._header(), self._rows())
+        return f"{table}<p>{mark} {escape(self.verdict)}</p>"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from mimokit.layout_search.search import SearchProgress, search
 from mimokit.layout_search.source import ModelSource, resolve_source
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot
-from mimokit.layout_search.words import PART_WORDS, seconds_text
+from mimokit.layout_search.words import PART_WORDS
 
 __all__ = [
     "DIMENSIONS",
@@ -23,5 +23,4 @@ __all__ = [
     "resolve_source",
     "result_to_rich",
     "search",
-    "seconds_text",
 ]

@@ -14,9 +14,10 @@ from mimokit.architecture.parallel_sizes import (
 from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
-from mimokit.layout_search.words import GIB, PART_WORDS, differences_text, seconds_text
+from mimokit.layout_search.words import PART_WORDS, differences_text
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.placement import in_first_stage
+from mimokit.units import GIB, gib_text, seconds_text
 
 STEPS_SHOWN = 4
 
@@ -40,7 +41,7 @@ def _what(task: SearchTask, best: Prediction, evaluated: int) -> str:
         f"{best.layout} on {best.layout.gpus:,} of {task.gpus:,} GPUs takes "
         f"{seconds_text(best.seconds)} per step ({seconds_text(best.low)} to "
         f"{seconds_text(best.high)}), {best.tflops_per_gpu:.0f} TFLOP/s per GPU "
-        f"({best.utilisation:.1%} of peak), and {best.peak_memory / GIB:.1f} GiB on its fullest "
+        f"({best.utilisation:.1%} of peak), and {gib_text(best.peak_memory)} on its fullest "
         f"rank of {task.memory_limit / GIB:.1f} that may be planned: the best of {evaluated:,} "
         f"layouts by {task.objective.replace('_', ' ')}."
     )
@@ -78,7 +79,7 @@ def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
             continue
         found = task.predict(layout)
         if found.peak_memory > task.memory_limit:
-            too_large.append(f"{change} would need {found.peak_memory / GIB:.1f} GiB")
+            too_large.append(f"{change} would need {gib_text(found.peak_memory)}")
         elif found.seconds >= best.seconds:
             lost = (found.seconds - best.seconds) / best.seconds
             text = f"{change} would cost {lost:.1%} ({differences_text(found, best, 2)})"

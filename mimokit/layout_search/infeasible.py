@@ -13,9 +13,9 @@ from mimokit.layout_search.evaluate import TOO_SLOW, Scan, batches
 from mimokit.layout_search.finalists import make_layout
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction.layout import sizes_text
+from mimokit.units import gib_text
 
 MOST_GPUS = 16_384
-GIB = 2**30
 
 
 def nothing_fits(scan: Scan, dropped: Mapping[str, int], complete: bool) -> ConfigError:
@@ -50,8 +50,8 @@ def _short_of_memory(scan: Scan) -> str:
     sizes = sizes_text(layout.modules[layout.language])
     text = (
         f"no layout fits on {task.gpus} x {task.hardware.name}; the leanest ({layout.mode}, "
-        f"{layout.language} {sizes}) needs {need / GIB:.1f} GiB on its fullest rank, and "
-        f"{task.memory_limit / GIB:.1f} GiB may be planned"
+        f"{layout.language} {sizes}) needs {gib_text(need)} on its fullest rank, and "
+        f"{gib_text(task.memory_limit)} may be planned"
     )
     ways = list(_ways_out(task))
     return f"{text}; {' or '.join(ways)} would do." if ways else f"{text}; {_hopeless()}."

@@ -11,6 +11,7 @@ from mimokit.layout_search.report import result_to_html, result_to_rich
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot, why_not
 from mimokit.prediction import Layout, Prediction
+from mimokit.units import GIB
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +123,7 @@ def _row(one: Prediction) -> dict[str, Any]:
         "tokens_per_second": one.tokens_per_second,
         "tflops_per_gpu": one.tflops_per_gpu,
         "utilisation": one.utilisation,
-        "memory_gib": one.peak_memory / 2**30,
+        "memory_gib": one.peak_memory / GIB,
         "dollars_per_million_tokens": one.dollars_per_million_tokens,
         **sizes,
     }

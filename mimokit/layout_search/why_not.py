@@ -12,10 +12,11 @@ from mimokit.config.rules.module_rules import broken_rules
 from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
 from mimokit.layout_search.constraints import DIMENSIONS, score
 from mimokit.layout_search.task import SearchTask
-from mimokit.layout_search.words import GIB, differences, differences_text, seconds_text
+from mimokit.layout_search.words import differences, differences_text
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.placement import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts
+from mimokit.units import GIB, gib_text, seconds_text
 
 
 @dataclass(frozen=True)
@@ -158,10 +159,10 @@ def _too_large(task: SearchTask, found: Prediction) -> str:
     parts = found.memory[fullest]
     largest = max(parts, key=lambda name: parts[name])
     return (
-        f"It does not fit: its fullest rank needs {found.peak_memory / GIB:.1f} GiB, "
+        f"It does not fit: its fullest rank needs {gib_text(found.peak_memory)}, "
         f"{(found.peak_memory - task.memory_limit) / GIB:.1f} more than the "
         f"{task.memory_limit / GIB:.1f} that may be planned; most of '{fullest}' is {largest} "
-        f"({parts[largest] / GIB:.1f} GiB)."
+        f"({gib_text(parts[largest])})."
     )
 
 

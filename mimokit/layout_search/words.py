@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mimokit.prediction import Prediction
-
-GIB = 2**30
+from mimokit.units import gib_text, seconds_text
 
 PART_WORDS: Mapping[str, str] = {
     "matrix": "matrix products",
@@ -35,13 +34,6 @@ COLUMNS = (
 )
 
 
-def seconds_text(seconds: float) -> str:
-    """Return seconds in the unit that suits them."""
-    if abs(seconds) >= 1:
-        return f"{seconds:.2f} s" if abs(seconds) < 100 else f"{seconds:,.0f} s"
-    return f"{seconds * 1e3:.0f} ms" if abs(seconds) >= 0.01 else f"{seconds * 1e3:.2g} ms"
-
-
 def row_of(one: Prediction) -> tuple[str, ...]:
     """Return a prediction as the cells of a table with `COLUMNS`."""
     return (
@@ -52,7 +44,7 @@ def row_of(one: Prediction) -> tuple[str, ...]:
         f"{one.tokens_per_second:,.0f}",
         f"{one.tflops_per_gpu:.0f}",
         f"{one.utilisation:.1%}",
-        f"{one.peak_memory / GIB:.1f} GiB",
+        gib_text(one.peak_memory),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
+from mimokit.units import GIB
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Prediction:
         return self.peak_memory <= self.capacity
 
     def __str__(self) -> str:
-        peak, room = self.peak_memory / 2**30, self.capacity / 2**30
+        peak, room = self.peak_memory / GIB, self.capacity / GIB
         text = (
             f"{self.layout}\n"
             f"step {self.seconds:.3g} s ({self.low:.3g} to {self.high:.3g}), "
@@ -74,7 +75,7 @@ class Prediction:
             {
                 "module": name,
                 "part": line.part,
-                "gib": line.bytes / 2**30,
+                "gib": line.bytes / GIB,
                 "formula": line.formula,
                 "numbers": line.numbers,
                 "source": line.source,

@@ -13,7 +13,7 @@ import mimokit.planning.ranks
 from mimokit.config import ConfigError, ExperimentConfig, load_preset, preset_names
 from mimokit.planning import LayoutPlan
 from mimokit.planning import plan as plan_function
-from mimokit.planning.report.rows import bytes_text, samples_text, span_text
+from mimokit.units import bytes_text, samples_text, span_text
 from tests.planning.layouts import layout, sizes
 
 FIRST_RELEASE = Path(__file__).parents[1] / "fixtures/first_release"

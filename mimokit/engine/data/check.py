@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mimokit.engine.data.batch import ITEMS, Batch
+from mimokit.units import listed
 
 TEXT = ("input_ids", "labels", "loss_mask", "position_ids")
 
@@ -37,13 +38,13 @@ def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
     if not isinstance(batch, dict):
         raise ValueError(
             f"The collate function gave a {type(batch).__name__}; a batch is a dictionary with "
-            f"{_listed(TEXT)}."
+            f"{listed(TEXT)}."
         )
     for key in TEXT:
         if not isinstance(batch.get(key), torch.Tensor):
             what = f"as a {type(batch[key]).__name__}" if key in batch else "not at all"
             raise ValueError(
-                f"The batch has {key} {what}; a collate function gives {_listed(TEXT)} as tensors."
+                f"The batch has {key} {what}; a collate function gives {listed(TEXT)} as tensors."
             )
     _check_shapes(batch, samples)
     _check_labels(batch, vocab_size)
@@ -71,7 +72,7 @@ def check_words(input_ids: torch.Tensor, special: Sequence[int], vocab_size: int
     raise ValueError(
         f"Sample {sample} of the batch has the token id {int(input_ids[sample, place])}, but the "
         f"language model has {vocab_size} (vocab_size), and the placeholders are "
-        f"{_listed(list(map(str, special)))}."
+        f"{listed(list(map(str, special)))}."
     )
 
 
@@ -124,7 +125,3 @@ def _check_inputs(module: str, inputs: Any, samples: int) -> None:
                     f"The {name} of module {module!r} in the batch hold values that are not "
                     "finite; look at how they are read and scaled."
                 )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)

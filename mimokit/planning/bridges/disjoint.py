@@ -18,8 +18,8 @@ from mimokit.planning.bridges.routes import (
     route,
 )
 from mimokit.planning.ranks import RankGrid
-from mimokit.planning.report.rows import bytes_text
 from mimokit.planning.types import Direction, DisjointBridge
+from mimokit.units import bytes_text
 
 
 def plan_disjoint_bridge(

@@ -5,7 +5,6 @@ Text and borders take the page's own colours; fills are translucent hues over wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,12 @@ from mimokit.planning.report.rows import (
     pipeline_rows,
     pipeline_title,
     place_text,
-    samples_text,
     stage_cells,
     stage_names,
     title,
 )
+from mimokit.tables import html_heading, html_table
+from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
@@ -38,9 +38,6 @@ RANKS_A_LINE = 8
 CELLS_SHOWN = 300
 NUMBERED_CELLS = 200
 
-_LINE = "1px solid rgba(128,128,128,.35)"
-_CELL = f"padding:.25em .8em .25em 0;border-bottom:{_LINE};text-align:left;font-size:inherit"
-_PLAIN_TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
 _FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ, also without any hue
 _FORWARD, _BACKWARD = "59", "a6"  # opacities in hex; a backward is also twice as long
 
@@ -49,14 +46,14 @@ def plan_to_html(plan: LayoutPlan) -> str:
     """Return the plan as one `<div>`."""
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     dots = [_dot(index) for index in range(len(plan.modules))]
-    parts.append(_table("Modules", MODULE_HEADINGS, module_rows(plan), dots))
+    parts.append(html_table(MODULE_HEADINGS, module_rows(plan), heading="Modules", marks=dots))
     if plan.bridges:
         rows = bridge_rows(plan)
-        parts.append(_table("Bridges, per micro-batch", bridge_headings(plan), rows))
+        parts.append(html_table(bridge_headings(plan), rows, heading="Bridges, per micro-batch"))
         parts += [_note(reason) for reason in bridge_reasons(plan)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    parts.append(_heading("Ranks: place in the module, samples computed"))
+    parts.append(html_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
@@ -68,7 +65,7 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
     dots = [_dot(names.index(stage.module)) for stage in pipeline.graph.stages]
     rows = pipeline_rows(pipeline)
     return [
-        _table(pipeline_title(pipeline), PIPELINE_HEADINGS, rows, dots),
+        html_table(PIPELINE_HEADINGS, rows, heading=pipeline_title(pipeline), marks=dots),
         f'<div style="margin-top:.5em">{timeline_to_html(pipeline, hues)}</div>',
     ]
 
@@ -120,33 +117,10 @@ def _note(text: str) -> str:
     return f'<div style="opacity:.75;font-size:.9em">{escape(text)}</div>'
 
 
-def _heading(text: str) -> str:
-    return f'<div style="margin:.9em 0 .2em;opacity:.75">{escape(text)}</div>'
-
-
 def _dot(index: int) -> str:
     hue = MODULE_HUES[index % len(MODULE_HUES)]
     style = f"display:inline-block;width:.7em;height:.7em;border-radius:.2em;background:{hue}"
     return f'<span style="{style};margin-right:.5em"></span>'
-
-
-def _table(
-    heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]], marks: Sequence[str] = ()
-) -> str:
-    head = "".join(
-        f'<th scope="col" style="{_CELL};font-weight:600">{escape(c)}</th>' for c in columns
-    )
-    lines = []
-    for number, row in enumerate(rows):
-        mark = marks[number] if marks else ""
-        cells = [f"{mark}{escape(row[0])}", *(escape(cell) for cell in row[1:])]
-        lines.append("".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells))
-    plain = '<tr style="background:transparent">'  # notebooks stripe rows of their own accord
-    body = "".join(f"{plain}{line}</tr>" for line in lines)
-    return (
-        f'{_heading(heading)}<table style="{_PLAIN_TABLE}">'
-        f"<thead>{plain}{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
 
 
 def _rank_map(plan: LayoutPlan, index: int, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
+from mimokit.units import bytes_text, span_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
@@ -33,7 +33,6 @@ PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubb
 STAGES_SHOWN = 32
 
 _ORDER_NAMES: dict[Order, str] = {one_forward_one_backward: "1F1B", gpipe: "GPipe"}
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
 
 
@@ -167,33 +166,6 @@ def place_text(ranks: RankMap, rank: int) -> str:
     found = ranks.coordinates(rank)
     sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))
     return " ".join(f"{name}{found[name]}" for name in found if sizes[name] > 1) or "whole"
-
-
-def samples_text(span: tuple[int, int]) -> str:
-    """Return a sample range as its first and last sample."""
-    start, stop = span
-    return f"{start}" if stop == start + 1 else f"{start}–{stop - 1}"
-
-
-def span_text(ranks: Iterable[int]) -> str:
-    """Return ascending ranks as spans: 0–3, 8–11."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ", ".join(f"{a:,}" if a == b else f"{a:,}–{b:,}" for a, b in spans)
-
-
-def bytes_text(number: int) -> str:
-    """Return bytes in the unit that leaves one to four digits (1 kB is 1,000 bytes)."""
-    value, unit = float(number), _UNITS[0]
-    for unit in _UNITS:
-        if value < 1000 or unit == _UNITS[-1]:
-            break
-        value /= 1000
-    return f"{number} B" if unit == "B" else f"{value:,.3g} {unit}"
 
 
 def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:

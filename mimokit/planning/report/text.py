@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -23,11 +22,12 @@ from mimokit.planning.report.rows import (
     pipeline_rows,
     pipeline_title,
     place_text,
-    samples_text,
     stage_cells,
     stage_names,
     title,
 )
+from mimokit.tables import rich_table
+from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
@@ -61,22 +61,19 @@ def plan_to_text(plan: LayoutPlan) -> str:
 
 
 def _modules(plan: LayoutPlan) -> Table:
-    table = _table("Modules", MODULE_HEADINGS)
+    table = rich_table("Modules", MODULE_HEADINGS)
     for index, row in enumerate(module_rows(plan)):
         table.add_row(Text(row[0], style=_hue(index)), *map(Text, row[1:]))
     return table
 
 
 def _bridges(plan: LayoutPlan) -> Table:
-    table = _table("Bridges, per micro-batch", bridge_headings(plan))
-    for row in bridge_rows(plan):
-        table.add_row(*map(Text, row))
-    return table
+    return rich_table("Bridges, per micro-batch", bridge_headings(plan), bridge_rows(plan))
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[Text | Table]:
     hues = {name: _hue(index) for index, name in enumerate(plan.modules)}
-    table = _table(pipeline_title(pipeline), PIPELINE_HEADINGS)
+    table = rich_table(pipeline_title(pipeline), PIPELINE_HEADINGS)
     for stage, row in zip(pipeline.graph.stages, pipeline_rows(pipeline), strict=False):
         table.add_row(Text(row[0], style=hues[stage.module]), *map(Text, row[1:]))
     return [table, *timeline_to_text(pipeline, hues)]
@@ -113,7 +110,7 @@ def _units(cells: list[Cell], shown: int) -> str:
 
 
 def _ranks(plan: LayoutPlan) -> Table:
-    table = _table("Ranks: place in the module, samples computed", ("rank",))
+    table = rich_table("Ranks: place in the module, samples computed", ("rank",))
     for index, name in enumerate(plan.modules):
         table.add_column(Text(name, style=_hue(index)), no_wrap=True)
     for rank in range(min(plan.world_size, RANKS_SHOWN)):
@@ -125,15 +122,6 @@ def _ranks(plan: LayoutPlan) -> Table:
                 Text(f"{place_text(ranks, rank)} · {samples_text(samples[rank])}" if held else "")
             )
         table.add_row(str(rank), *cells)
-    return table
-
-
-def _table(heading: str, columns: tuple[str, ...]) -> Table:
-    table = Table(
-        title=heading, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
-    )
-    for name in columns:
-        table.add_column(name)
     return table
 
 

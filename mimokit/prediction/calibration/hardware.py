@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mimokit.prediction.calibration.fit import Fit, fit_law
 from mimokit.prediction.calibration.measurements import CollectiveTime, Measurements, ProductTime
 from mimokit.prediction.hardware import Efficiency, Hardware, Link
+from mimokit.units import GIB
 
 
 def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[Fit, ...]]:
@@ -26,7 +27,7 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[Fit, ...]]:
     main = products[precisions[0]]
     hardware = Hardware(
         name=measured.device,
-        memory_gib=measured.memory_bytes / 2**30,
+        memory_gib=measured.memory_bytes / GIB,
         memory_bandwidth=measured.memory_bandwidth,
         peak_flops=peak,
         domain_ranks=measured.ranks_per_host,

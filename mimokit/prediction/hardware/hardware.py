@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mimokit.units import GIB
+
 
 @dataclass(frozen=True)
 class Link:
@@ -72,7 +74,7 @@ class Hardware:
     @property
     def memory_bytes(self) -> float:
         """Bytes that a process can use."""
-        return self.memory_gib * 2**30
+        return self.memory_gib * GIB
 
     @property
     def precisions(self) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES, Axis
 from mimokit.config import ExperimentConfig
-from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import span_text
 from mimokit_widgets.planner.figures import figures_of
 from mimokit_widgets.planner.paths import sizes_beyond_inputs
 

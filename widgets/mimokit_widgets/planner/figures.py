@@ -9,8 +9,8 @@ from mimokit.axes import GRID_AXES, SHOWN_AXES
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.ranks import RankMap
-from mimokit.planning.report.rows import bytes_text
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan
+from mimokit.units import bytes_text
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,10 @@ from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.report.html import timeline_to_html
-from mimokit.planning.report.rows import (
-    PIPELINE_HEADINGS,
-    pipeline_rows,
-    pipeline_title,
-    span_text,
-    title,
-)
+from mimokit.planning.report.rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title, title
 from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import span_text
 from mimokit_widgets.planner.comparison import compare
 from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN

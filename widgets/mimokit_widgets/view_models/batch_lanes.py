@@ -6,8 +6,8 @@ from typing import Any
 
 from mimokit.charts._palette import module_colors
 from mimokit.config.graph import topological_order
-from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import span_text
 
 MOST_NAMED = 64
 """Replicas of a module whose ranks are named; more of them are drawn without."""

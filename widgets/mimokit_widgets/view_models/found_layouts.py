@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mimokit.charts._palette import module_colors
+from mimokit.units import GIB, gib_text, seconds_text
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 ROWS = 8
 """Layouts in the table."""
 MODES = ("homogeneous", "colocated", "heterogeneous")
-GIB = 2**30
 
 
 def layouts_shown(result: SearchResult) -> tuple[Prediction, ...]:
@@ -57,10 +57,9 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
 
 
 def _layout(one: Prediction, on_front: bool) -> dict[str, Any]:
-    from mimokit.layout_search import seconds_text
     from mimokit.prediction.layout import sizes_text
 
-    seconds, memory = seconds_text(one.seconds), f"{one.peak_memory / GIB:.1f} GiB"
+    seconds, memory = seconds_text(one.seconds), f"{gib_text(one.peak_memory)}"
     gpus = f"{one.layout.gpus:,} GPU{'' if one.layout.gpus == 1 else 's'}"
     modules = [f"{name} {sizes_text(sizes)}" for name, sizes in one.layout.modules.items()]
     return {

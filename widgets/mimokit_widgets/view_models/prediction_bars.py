@@ -7,11 +7,11 @@ from typing import Any
 from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import GIB, gib_text
 from mimokit_widgets.resolved import resolved_config
 from mimokit_widgets.view_models.step_timeline import step_timeline
 
 SMALLEST_SHARE = 0.001
-GIB = 2**30
 
 
 def prediction_bars(
@@ -46,14 +46,14 @@ def prediction_bars(
     return {
         **picture,
         "fits": found.fits,
-        "capacity": f"{found.capacity / GIB:.1f} GiB",
+        "capacity": f"{gib_text(found.capacity)}",
         "timeline": step_timeline(timeline, tuple(plan.modules)),
         "sentence": (
             f"{found.seconds:.3g} s a step, in four cases of five within {found.low:.3g} and "
             f"{found.high:.3g} s; {found.tokens_per_second:,.0f} tokens/s, "
             f"{found.tflops_per_gpu:.0f} TFLOP/s per GPU, {found.utilisation:.0%} of its peak. "
             f"The fullest rank takes {found.peak_memory / GIB:.1f} of "
-            f"{found.capacity / GIB:.1f} GiB: {'it fits' if found.fits else 'it does not fit'}."
+            f"{gib_text(found.capacity)}: {'it fits' if found.fits else 'it does not fit'}."
             f"{_cost(found)}"
         ),
         "step": _step(found),
@@ -89,14 +89,14 @@ def _memory(plan: LayoutPlan, name: str, lines: Any, capacity: float) -> dict[st
     return {
         "module": name,
         "color": module_colors(plan.modules)[name],
-        "total": f"{total / GIB:.2f} GiB",
+        "total": f"{gib_text(total, 2)}",
         "share": total / capacity,
         "parts": [
             {
                 **_part(
                     line.part,
                     line.bytes / capacity,
-                    f"{line.bytes / GIB:.2f} GiB",
+                    f"{gib_text(line.bytes, 2)}",
                     MEMORY_COLORS[line.part],
                 ),
                 "formula": f"{line.formula} = {line.numbers}",

@@ -9,8 +9,8 @@ import numpy as np
 from mimokit.axes import GRID_AXES
 from mimokit.charts._palette import module_colors
 from mimokit.planning.ranks import RankMap
-from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import span_text
 
 MOST_CELLS = 16_384
 """Ranks that are drawn; the first of them where there are more."""

@@ -12,8 +12,9 @@ from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.planning.ranks import RankMap
-from mimokit.planning.report.rows import place_text, samples_text, span_text
+from mimokit.planning.report.rows import place_text
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit.units import samples_text, span_text
 
 MOST_PEERS = 6
 MOST_NAMED = 8

@@ -7,8 +7,8 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.graph import topological_order
-from mimokit.planning.report.rows import span_text
 from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan
+from mimokit.units import span_text
 from mimokit_widgets.view_models.batch_lanes import ranks_text
 from mimokit_widgets.view_models.rank_details import named_samples
 

@@ -10,6 +10,7 @@ from html import escape
 from mimokit.experiment import StepSnapshot
 from mimokit.planning.stepper import Crossing, Piece
 from mimokit.planning.types import LayoutPlan
+from mimokit.units import samples_text
 from mimokit_widgets.view_models.step_places import BOX_WIDTH, Box, Places
 
 MOST_LABELS = 24
@@ -62,11 +63,6 @@ def arrows_of(plan: LayoutPlan, snapshot: StepSnapshot, places: Places) -> list[
         if begin is not None and end is not None:
             arrows.append(Arrow(piece, crossing in wrong, begin, end))
     return sorted(arrows, key=lambda arrow: arrow.wrong)
-
-
-def sample_text(start: int, stop: int) -> str:
-    """Return samples in words: 3, or 4–7."""
-    return f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
 
 
 def draw_arrows(arrows: Iterable[Arrow], colors: dict[str, str]) -> str:
@@ -128,7 +124,7 @@ def _labels(arrows: list[Arrow]) -> list[str]:
 def _label(arrow: Arrow, x: float, y: float, way: float) -> str:
     anchor = "start" if way > 0 else "end"
     shape = "×".join(map(str, arrow.piece.shape))
-    samples = sample_text(arrow.crossing.start, arrow.crossing.stop)
+    samples = samples_text((arrow.crossing.start, arrow.crossing.stop))
     wrong = " wrong" if arrow.wrong else ""
     return (
         f'<text class="label{wrong}" x="{x:.1f}" y="{y - 6:.1f}" text-anchor="{anchor}">'

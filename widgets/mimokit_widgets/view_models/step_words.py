@@ -6,7 +6,7 @@ from html import escape
 
 from mimokit.experiment import Stepper, StepSnapshot
 from mimokit.planning.stepper import Crossing, Difference, Piece
-from mimokit_widgets.view_models.step_arrows import sample_text
+from mimokit.units import samples_text
 
 MOST_ROWS = 12
 
@@ -104,7 +104,7 @@ def _row(piece: Piece, wrong: list[Difference], named: bool) -> str:
     cells = (
         f"rank {crossing.source_rank} <span class='muted'>{escape(giver)}</span>",
         f"rank {crossing.destination_rank} <span class='muted'>{escape(taker)}</span>",
-        sample_text(crossing.start, crossing.stop) if crossing.stop > crossing.start else "—",
+        samples_text((crossing.start, crossing.stop)) if crossing.stop > crossing.start else "—",
         " × ".join(map(str, piece.shape)) or "—",
         f"{piece.bytes:,}",
         told,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.planning.report.rows import bytes_text
 from mimokit.planning.traffic import KINDS, Traffic
+from mimokit.units import bytes_text
 
 MOST_BLOCKS = 128
 MOST_RANKS = 128

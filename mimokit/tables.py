@@ -1,0 +1,77 @@
+"""Rows as a table: for a terminal (rich) and for a notebook (HTML)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_LINE = "1px solid rgba(128,128,128,.35)"
+_CELL = f"padding:.25em .8em .25em 0;border-bottom:{_LINE};text-align:left;font-size:inherit"
+_TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
+_ROW = '<tr style="background:transparent">'  # notebooks give every second row a background
+
+
+def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
+    """Return a table with a title and a line under its headings; cells are plain text.
+
+    Args:
+        heading: the title.
+        columns: the headings of the columns.
+        rows: texts per column; none where the caller adds its own.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=heading, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    for name in columns:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def html_heading(text: str) -> str:
+    """Return the line above a table."""
+    return f'<div style="margin:.9em 0 .2em;opacity:.75">{escape(text)}</div>'
+
+
+def html_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    heading: str = "",
+    marks: Sequence[str] = (),
+    unwrapped: Collection[str] = (),
+) -> str:
+    """Return a table in HTML with the colours of the page it is on. Texts are escaped.
+
+    Args:
+        columns: the headings of the columns.
+        rows: texts per column.
+        heading: a line above the table.
+        marks: HTML in front of the first cell of each row, such as a coloured dot.
+        unwrapped: the columns whose texts stay on one line.
+    """
+    head = "".join(
+        f'<th scope="col" style="{_CELL};font-weight:600">{escape(name)}</th>' for name in columns
+    )
+    styles = [f"{_CELL};white-space:nowrap" if name in unwrapped else _CELL for name in columns]
+    body = ""
+    for number, row in enumerate(rows):
+        cells = list(map(escape, row))
+        cells[0] = f"{marks[number] if marks else ''}{cells[0]}"
+        line = "".join(
+            f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, cells, strict=True)
+        )
+        body += f"{_ROW}{line}</tr>"
+    return (
+        f'{html_heading(heading) if heading else ""}<table style="{_TABLE}">'
+        f"<thead>{_ROW}{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
