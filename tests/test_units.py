@@ -1,0 +1,60 @@
+"""Texts and tables that every room shares."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from mimokit.tables import html_table, rich_table
+from mimokit.units import gib_text, listed, seconds_text
+
+COLUMNS = ("name", "why")
+ROWS = [("a <b>", "[red]x"), ("c & d", "y")]
+
+
+def test_texts_of_units() -> None:
+    assert gib_text(3 * 2**29) == "1.5 GiB"
+    assert gib_text(2**30, digits=2) == "1.00 GiB"
+    assert [seconds_text(one) for one in (1234, 1.234, 0.0123, 0.001234)] == [
+        "1,234 s",
+        "1.23 s",
+        "12 ms",
+        "1.2 ms",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), ("abc", "a, b and c")]
+)
+def test_words_as_a_list(words: list[str], text: str) -> None:
+    assert listed(words) == text
+
+
+def test_a_html_table_escapes_texts_but_not_marks() -> None:
+    table = html_table(COLUMNS, ROWS, heading="<H>", marks=("<i></i>", ""), unwrapped=("name",))
+    assert "<i></i>a &lt;b&gt;" in table
+    assert "c &amp; d" in table
+    assert "&lt;H&gt;" in table
+    assert table.count("white-space:nowrap") == len(ROWS)
+    assert table.count("<tr") == len(ROWS) + 1
+
+
+def test_a_rich_table_shows_texts_as_they_stand() -> None:
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(rich_table("Title", COLUMNS, ROWS))
+    text = console.export_text()
+    for row in ROWS:
+        assert all(cell in text for cell in row)
+
+
+def test_units_tables_and_axes_import_nothing_heavy_and_no_room() -> None:
+    check = (
+        "import sys, mimokit.units, mimokit.tables, mimokit.axes; "
+        "print(sorted({'rich', 'numpy', 'torch', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
