@@ -6,7 +6,8 @@ from collections import Counter
 
 import pandas as pd
 
-from mimokit.prediction.local_cpu import SharedPrediction
+from mimokit.prediction.local_cpu import SharedPrediction, Span
+from mimokit.step_kinds import MODULE_PHASES
 
 COLUMNS = ("rank", "name", "module", "microbatch", "start", "stop")
 
@@ -18,14 +19,13 @@ def predicted_steps(prediction: SharedPrediction) -> pd.DataFrame:
     and stop (seconds from the begin of the step). Module and micro-batch are None but for forward
     and backward passes, which a rank does in the order of the micro-batches.
     """
-    passes: Counter[tuple[int, str]] = Counter()
+    passes: Counter[tuple[int, Span]] = Counter()
     rows: list[tuple[object, ...]] = []
-    for span in sorted(prediction.spans, key=lambda one: (one.rank, one.start)):
-        module, _, way = span.label.rpartition(" ")
-        if way not in ("forward", "backward"):
-            rows.append((span.rank, span.label, None, None, span.start, span.stop))
+    for one in sorted(prediction.spans, key=lambda span: (span.rank, span.start)):
+        if one.span.kind not in MODULE_PHASES:
+            rows.append((one.rank, one.span.kind, None, None, one.start, one.stop))
             continue
-        number = passes[span.rank, span.label]
-        passes[span.rank, span.label] += 1
-        rows.append((span.rank, way, module, number, span.start, span.stop))
+        number = passes[one.rank, one.span]
+        passes[one.rank, one.span] += 1
+        rows.append((one.rank, one.span.kind, one.span.module, number, one.start, one.stop))
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -17,7 +17,7 @@ from mimokit.prediction.memory import total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost
 from mimokit.prediction.placement import in_first_stage
 from mimokit.prediction.step_time import TimeBreakdown
-from mimokit.prediction.step_time.stage import StageTime
+from mimokit.prediction.step_time.breakdown import StageTime
 
 Index = slice | NDArray[Any]
 

@@ -21,7 +21,7 @@ from mimokit.analysis import (
 )
 from mimokit.charts import _palette
 from mimokit.planning.schedule import simulate
-from mimokit.prediction.local_cpu import SharedPrediction, Span
+from mimokit.prediction.local_cpu import RankSpan, SharedPrediction, Span
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 
@@ -158,10 +158,10 @@ def test_the_chart_has_both_timelines_on_one_axis():
 
 def test_the_trace_lies_over_the_prediction_on_one_axis():
     spans = [
-        *(Span(rank, "load", 0.0, 0.1) for rank in range(4)),
-        Span(0, "images forward", 0.1, 0.6),
-        *(Span(rank, "language_module backward", 0.6, 0.9) for rank in range(1, 4)),
-        Span(3, "report", 0.9, 1.0),
+        *(RankSpan(rank, Span(None, "load"), 0.0, 0.1) for rank in range(4)),
+        RankSpan(0, Span("images", "forward"), 0.1, 0.6),
+        *(RankSpan(rank, Span("language_module", "backward"), 0.6, 0.9) for rank in range(1, 4)),
+        RankSpan(3, Span(None, "report"), 0.9, 1.0),
     ]
     prediction = SharedPrediction("made up", 1.0, 2.0, (0.5,) * 4, 1.0, {}, tuple(spans))
     trace = traced_iteration(samples_to_trace(_samples()))

@@ -7,20 +7,20 @@ import pytest
 from mimokit import charts
 from mimokit.analysis import predicted_steps, samples_to_steps
 from mimokit.charts import _renderer
-from mimokit.prediction.local_cpu import SharedPrediction, Span
+from mimokit.prediction.local_cpu import RankSpan, SharedPrediction, Span
 from tests.charts.fakes import samples
 
 SPANS = (
-    Span(0, "load", 0.0, 0.01),
-    Span(0, "images forward", 0.01, 0.03),
-    Span(0, "images bridge", 0.03, 0.04),
-    Span(0, "language_module forward", 0.04, 0.08),
-    Span(0, "language_module backward", 0.08, 0.13),
-    Span(0, "images backward", 0.13, 0.15),
-    Span(0, "grad-sync", 0.15, 0.17),
-    Span(0, "optimizer", 0.17, 0.18),
-    Span(0, "report", 0.18, 0.19),
-    Span(1, "load", 0.0, 0.03),
+    RankSpan(0, Span(None, "load"), 0.0, 0.01),
+    RankSpan(0, Span("images", "forward"), 0.01, 0.03),
+    RankSpan(0, Span("images", "gather"), 0.03, 0.04),
+    RankSpan(0, Span("language_module", "forward"), 0.04, 0.08),
+    RankSpan(0, Span("language_module", "backward"), 0.08, 0.13),
+    RankSpan(0, Span("images", "backward"), 0.13, 0.15),
+    RankSpan(0, Span(None, "grad-sync"), 0.15, 0.17),
+    RankSpan(0, Span(None, "optimizer"), 0.17, 0.18),
+    RankSpan(0, Span(None, "report"), 0.18, 0.19),
+    RankSpan(1, Span(None, "load"), 0.0, 0.03),
 )
 PREDICTION = SharedPrediction("made up", 0.2, 2.0, (0.19, 0.03), 0.19, {}, SPANS)
 
@@ -56,16 +56,41 @@ def test_no_run_is_refused() -> None:
 
 def test_the_steps_of_a_prediction_are_those_of_a_trace() -> None:
     spans = (
-        *(Span(0, "images forward", 0.2, 0.3), Span(0, "images backward", 0.3, 0.5)),
-        *(Span(0, "images forward", 0.0, 0.1), Span(0, "recv-backward", 0.1, 0.2)),
-        Span(1, "images forward", 0.0, 0.4),
+        *(
+            RankSpan(0, Span("images", "forward"), 0.2, 0.3),
+            RankSpan(0, Span("images", "backward"), 0.3, 0.5),
+        ),
+        *(
+            RankSpan(0, Span("images", "forward"), 0.0, 0.1),
+            RankSpan(0, Span(None, "receive-backward"), 0.1, 0.2),
+        ),
+        RankSpan(1, Span("images", "forward"), 0.0, 0.4),
     )
     table = predicted_steps(SharedPrediction("made up", 0.5, 2.0, (0.4, 0.4), 0.5, {}, spans))
     rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
     assert rows == [
         [0, "forward", "images", 0, 0.0, 0.1],
-        [0, "recv-backward", None, None, 0.1, 0.2],
+        [0, "receive-backward", None, None, 0.1, 0.2],
         [0, "forward", "images", 1, 0.2, 0.3],
         [0, "backward", "images", 0, 0.3, 0.5],
         [1, "forward", "images", 0, 0.0, 0.4],
     ]
+
+
+@pytest.mark.parametrize("module", ["forward", "my images", "the backward", "images backward"])
+def test_a_module_may_have_any_name(module: str) -> None:
+    spans = (
+        RankSpan(0, Span(None, "load"), 0.0, 0.1),
+        RankSpan(0, Span(module, "forward"), 0.1, 0.3),
+        RankSpan(0, Span(module, "gather"), 0.3, 0.4),
+        RankSpan(0, Span(module, "backward"), 0.4, 1.0),
+    )
+    prediction = SharedPrediction("made up", 1.0, 1.0, (1.0,), 1.0, {}, spans)
+    phases = prediction.phases()
+    assert phases[module, "forward"] == pytest.approx(0.2)
+    assert phases[module, "backward"] == pytest.approx(0.6)
+    assert phases["", "communication"] == pytest.approx(0.1)
+    assert phases["", "data"] == pytest.approx(0.1)
+    table = predicted_steps(prediction)
+    assert [name for name in table["module"] if isinstance(name, str)] == [module, module]
+    assert list(table["name"]) == ["load", "forward", "gather", "backward"]

@@ -12,11 +12,11 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
-from mimokit.prediction.step_time.collectives import gather
-from mimokit.prediction.step_time.layer import LayerTime, layer_time
+from mimokit.prediction.step_time.breakdown import LayerTime
+from mimokit.prediction.step_time.collectives import gather, tensor_seconds
+from mimokit.prediction.step_time.layer import layer_time
 from mimokit.prediction.step_time.matmul import products
 from mimokit.prediction.step_time.system import HALF
-from mimokit.prediction.step_time.tensor import tensor_seconds
 
 H100 = load_hardware("h100")
 BRIDGE = load_software("megatron-bridge")

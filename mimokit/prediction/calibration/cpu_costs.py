@@ -1,19 +1,29 @@
-"""From measured pieces and collectives to the CPU seconds of a rank."""
+"""CPU seconds of a rank, fitted to measured pieces and collectives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from mimokit.prediction.calibration.fit import Fit, fit_law
-from mimokit.prediction.calibration.handover import busy_share
 from mimokit.prediction.calibration.measurements import (
+    AROUND,
     CollectiveTime,
     Measurements,
     PieceTime,
     Round,
 )
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
+from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
+from mimokit.prediction.local_cpu.simulator import (
+    Collective,
+    Compute,
+    Operation,
+    Span,
+    all_reduce,
+    run_shared,
+)
 
 
 def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[Fit, ...]]:
@@ -64,3 +74,51 @@ def _collective_law(where: str, rows: Sequence[CollectiveTime]) -> Fit:
         [row.cpu_seconds for row in rows],
         [f"{row.size} bytes" for row in rows],
     )
+
+
+def busy_share(measured: Measurements, of: Round) -> float:
+    """Return the share of the cores that ranks keep busy in a round; 1 if they share no cores.
+
+    CPU seconds do not explain all of the time between two ranks that wait for each other: a thread
+    has to wake up, a core has to leave its sleep state, and sometimes all ranks wait at once. The
+    rounds of a calibration measure this time, because they are programs whose CPU seconds are
+    known. The share is the simulated time of a round, in which no core rests while a rank has work,
+    divided by the measured time.
+
+    Args:
+        measured: on the machine.
+        of: the round, one of those measured.
+    """
+    if of.seconds <= 0 or len(set(measured.hosts)) > 1:
+        return 1.0
+    programs = [_program(of, rank) for rank in range(of.ranks)]
+    return min(1.0, run_shared(programs, measured.cores).seconds / of.seconds)
+
+
+def _program(of: Round, rank: int) -> list[Operation]:
+    """Return what a rank does in a round: pieces and collectives in turn."""
+    pieces = [piece for piece in of.pieces if piece.piece != AROUND]
+    mine = [one for one in of.collectives if _members(one, of, rank)]
+    found: list[Operation] = []
+    for piece, collective in zip_longest(pieces, mine):
+        if piece is not None:
+            found.append(Compute(Span(None, piece.piece), piece.cpu_seconds))
+        if collective is not None:
+            members = _members(collective, of, rank)
+            found += _collective(collective, members, rank) * collective.in_a_row
+    return found
+
+
+def _collective(one: CollectiveTime, members: tuple[int, ...], rank: int) -> list[Operation]:
+    if one.kind == "all-reduce":
+        return all_reduce(
+            Span(None, one.kind), members, one.cpu_seconds, one.size / NUMBER_BYTES, rank
+        )
+    return [Collective(Span(None, one.kind), one.cpu_seconds, members)]
+
+
+def _members(one: CollectiveTime, of: Round, rank: int) -> tuple[int, ...]:
+    """Return the neighbours that call a collective with a rank; none where no group had a place."""
+    first = rank - rank % one.ranks
+    members = tuple(range(first, first + one.ranks))
+    return members if members[-1] < of.ranks else ()

@@ -3,11 +3,12 @@
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.held import Holding, rank_holdings
 from mimokit.prediction.local_cpu.prediction import SharedPrediction, predict_shared
-from mimokit.prediction.local_cpu.simulator import SharedRun, Span, run_shared
+from mimokit.prediction.local_cpu.simulator import RankSpan, SharedRun, Span, run_shared
 
 __all__ = [
     "CoreCosts",
     "Holding",
+    "RankSpan",
     "SharedCosts",
     "SharedPrediction",
     "SharedRun",

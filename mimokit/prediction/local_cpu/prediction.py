@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from mimokit.config import ExperimentConfig
 from mimokit.planning.layout import plan as make_plan
-from mimokit.prediction.local_cpu.colocated import programs_together
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
-from mimokit.prediction.local_cpu.heterogeneous import programs_apart
-from mimokit.prediction.local_cpu.simulator import Program, Span, run_shared
+from mimokit.prediction.local_cpu.programs import separate_rank_programs, shared_rank_programs
+from mimokit.prediction.local_cpu.simulator import Program, RankSpan, Span, run_shared
 from mimokit.prediction.local_cpu.step_costs import step_costs
-from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, REMAINDER, Phase, StepKind
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, StepKind
 
 _PHASES = {str(kind): kind.phase for kind in StepKind}
 
@@ -28,8 +27,8 @@ class SharedPrediction:
         cores: that the ranks share.
         cpu_seconds: of every rank.
         critical_path: seconds if every rank had a core of its own.
-        parts: what the CPU seconds of all ranks go into.
-        spans: what every rank does when.
+        parts: CPU seconds of all ranks, by module and kind of step.
+        spans: what each rank does, and when.
     """
 
     name: str
@@ -37,8 +36,8 @@ class SharedPrediction:
     cores: float
     cpu_seconds: tuple[float, ...]
     critical_path: float
-    parts: Mapping[str, float]
-    spans: tuple[Span, ...]
+    parts: Mapping[Span, float]
+    spans: tuple[RankSpan, ...]
 
     @property
     def bound(self) -> float:
@@ -54,17 +53,16 @@ class SharedPrediction:
         ranks = len(self.cpu_seconds)
         found: dict[tuple[str, str], float] = defaultdict(float)
         for span in self.spans:
-            found[_phase(span.label)] += (span.stop - span.start) / ranks
-        found["", "other"] += self.seconds - sum(found.values())
+            found[_phase(span.span)] += (span.stop - span.start) / ranks
+        found["", REMAINDER] += self.seconds - sum(found.values())
         return dict(found)
 
 
-def _phase(label: str) -> tuple[str, str]:
-    name, _, way = label.rpartition(" ")
-    if way in MODULE_PHASES:
-        return name, way
-    phase = _PHASES.get(label, Phase.COMMUNICATION)
-    return "", str(phase) if phase in RANK_PHASES else REMAINDER
+def _phase(span: Span) -> tuple[str, str]:
+    phase = _PHASES[span.kind]
+    if phase in MODULE_PHASES:
+        return span.module or "", phase
+    return "", REMAINDER if phase == Phase.REPORT else phase
 
 
 def predict_shared(
@@ -88,8 +86,8 @@ def predict_shared(
     plan = make_plan(config)
     at_work = costs.at(plan.world_size)
     step = step_costs(config, plan, at_work, items_per_sample)
-    apart = plan.deployment_mode == "heterogeneous"
-    programs = programs_apart(step) if apart else programs_together(step)
+    separate = plan.deployment_mode == "heterogeneous"
+    programs = separate_rank_programs(step) if separate else shared_rank_programs(step)
     run = run_shared(programs, cores * at_work.busy)
     return SharedPrediction(
         name=config.name,
@@ -102,9 +100,9 @@ def predict_shared(
     )
 
 
-def _parts(programs: Sequence[Program]) -> dict[str, float]:
-    parts: dict[str, float] = defaultdict(float)
+def _parts(programs: Sequence[Program]) -> dict[Span, float]:
+    parts: dict[Span, float] = defaultdict(float)
     for program in programs:
         for operation in program:
-            parts[operation.label] += operation.seconds
+            parts[operation.span] += operation.seconds
     return dict(parts)

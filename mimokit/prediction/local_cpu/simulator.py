@@ -14,40 +14,56 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Compute:
-    """CPU seconds that concern nobody else."""
+class Span:
+    """What an operation is part of.
 
-    label: str
+    Attributes:
+        module: the module, None for work that belongs to no single module.
+        kind: the step of the schedule, a value of `StepKind`. Calibration uses names of pieces.
+    """
+
+    module: str | None
+    kind: str
+
+    def __str__(self) -> str:
+        return self.kind if self.module is None else f"{self.module} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Compute:
+    """CPU seconds that involve no other rank."""
+
+    span: Span
     seconds: float
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective: CPU seconds of this rank, then waiting until all members have done theirs."""
+    """CPU seconds of this rank, then a wait until all members have finished theirs."""
 
-    label: str
+    span: Span
     seconds: float
     members: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Send:
-    """Hands a message over, and goes on.
+    """CPU seconds that send a message. The rank does not wait for the receiver.
 
     Attributes:
-        key: what tells the message from others.
+        key: identifies the message.
     """
 
-    label: str
+    span: Span
     seconds: float
     key: Hashable
 
 
 @dataclass(frozen=True)
 class Recv:
-    """Waits for a message, and then takes it in."""
+    """A wait for a message, then CPU seconds that take it in."""
 
-    label: str
+    span: Span
     seconds: float
     key: Hashable
 
@@ -57,11 +73,11 @@ Program = Sequence[Operation]
 
 
 @dataclass(frozen=True)
-class Span:
-    """What a rank did, waiting included: seconds from the beginning of the step."""
+class RankSpan:
+    """One operation of one rank, waiting included: seconds from the start of the step."""
 
     rank: int
-    label: str
+    span: Span
     start: float
     stop: float
 
@@ -78,7 +94,35 @@ class SharedRun:
 
     seconds: float
     cpu_seconds: tuple[float, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[RankSpan, ...]
+
+
+def all_reduce(
+    span: Span, members: Sequence[int], seconds: float, numbers: float, rank: int
+) -> list[Operation]:
+    """Return what a rank does in an all-reduce.
+
+    Args:
+        span: of its operations.
+        members: ranks of the group, in its order; more than one.
+        seconds: CPU seconds of each of them.
+        numbers: that are added up. Of many, every rank passes some on at any time; a single one is
+            in the hands of one rank, and however many cores there are, only one works.
+        rank: one of the members.
+    """
+    group = tuple(members)
+    if numbers > 1:
+        return [Collective(span, seconds, group)]
+    ranks = len(group)
+    hops = 2 * (ranks - 1)
+    each = seconds * ranks / (2 * hops)
+    found: list[Operation] = []
+    for hop in range(hops):
+        if group[hop % ranks] == rank:
+            found.append(Send(span, each, (group, hop)))
+        if group[(hop + 1) % ranks] == rank:
+            found.append(Recv(span, each, (group, hop)))
+    return found
 
 
 def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
@@ -98,8 +142,8 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
         run.advance(min(1.0, cores / len(run.working)))
     stuck = [rank for rank, program in enumerate(programs) if run.place[rank] < len(program)]
     if stuck:
-        label = programs[stuck[0]][run.place[stuck[0]]].label
-        raise ValueError(f"Rank {stuck[0]} waits for ever in '{label}'.")
+        span = programs[stuck[0]][run.place[stuck[0]]].span
+        raise ValueError(f"Rank {stuck[0]} waits indefinitely in '{span}'.")
     cpu = tuple(sum(operation.seconds for operation in program) for program in programs)
     return SharedRun(run.now, cpu, tuple(run.spans))
 
@@ -111,7 +155,7 @@ class _Run:
         self._programs = programs
         self.now = 0.0
         self.place = [0] * len(programs)
-        self.spans: list[Span] = []
+        self.spans: list[RankSpan] = []
         self.working: dict[int, float] = {}
         self._began = [0.0] * len(programs)
         self._sent: Counter[Hashable] = Counter()
@@ -145,7 +189,7 @@ class _Run:
     def _worked(self, rank: int) -> None:
         operation = self._programs[rank][self.place[rank]]
         if isinstance(operation, Collective):
-            self._meet(rank, operation)
+            self._join(rank, operation)
             return
         if isinstance(operation, Send):
             self._sent[operation.key] += 1
@@ -157,7 +201,7 @@ class _Run:
             self._sent[operation.key] -= 1
         self._end(rank)
 
-    def _meet(self, rank: int, operation: Collective) -> None:
+    def _join(self, rank: int, operation: Collective) -> None:
         arrived = self._arrived.setdefault(operation.members, set())
         arrived.add(rank)
         if len(arrived) == len(operation.members):
@@ -166,7 +210,7 @@ class _Run:
                 self._end(member)
 
     def _end(self, rank: int) -> None:
-        label = self._programs[rank][self.place[rank]].label
-        self.spans.append(Span(rank, label, self._began[rank], self.now))
+        span = self._programs[rank][self.place[rank]].span
+        self.spans.append(RankSpan(rank, span, self._began[rank], self.now))
         self.place[rank] += 1
         self._begin(rank)

@@ -14,12 +14,18 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.types import LayoutPlan
-from mimokit.prediction.local_cpu import ring
 from mimokit.prediction.local_cpu.cost_model import CoreCosts
 from mimokit.prediction.local_cpu.held import Holding, rank_holdings
 from mimokit.prediction.local_cpu.module_costs import ModuleCosts, Way
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
-from mimokit.prediction.local_cpu.simulator import Collective, Compute, Operation
+from mimokit.prediction.local_cpu.simulator import (
+    Collective,
+    Compute,
+    Operation,
+    Span,
+    all_reduce,
+)
+from mimokit.step_kinds import StepKind
 
 SCALAR_BYTES = 8
 
@@ -52,7 +58,9 @@ class StepCosts:
 
     def load(self, samples: int) -> Compute:
         """Return reading a batch."""
-        return Compute("load", self.costs.piece("load", {"batch": 1, "sample": samples}))
+        return Compute(
+            Span(None, StepKind.LOAD), self.costs.piece("load", {"batch": 1, "sample": samples})
+        )
 
     def one_pass(self, name: str, way: Way, rank: int) -> Operation:
         """Return a pass of a module on a rank."""
@@ -60,45 +68,47 @@ class StepCosts:
         place = rank_map.coordinates(rank)["pp"]
         seconds = self.module(name).seconds(way, self.samples(name), place)
         members = rank_map.group_of(rank, "tp")
-        label = f"{name} {way}"
-        return Collective(label, seconds, members) if len(members) > 1 else Compute(label, seconds)
+        span = Span(name, way)
+        return Collective(span, seconds, members) if len(members) > 1 else Compute(span, seconds)
 
-    def gather(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
+    def gather(self, span: Span, members: tuple[int, ...], size: float) -> list[Operation]:
         """Return an all-gather whose result has `size` bytes."""
         if len(members) == 1:
             return []
-        return [Collective(label, self.costs.collective("all-gather", len(members), size), members)]
+        return [Collective(span, self.costs.collective("all-gather", len(members), size), members)]
 
-    def broadcast(self, label: str, members: tuple[int, ...], size: float) -> list[Operation]:
+    def broadcast(self, span: Span, members: tuple[int, ...], size: float) -> list[Operation]:
         """Return a broadcast of `size` bytes."""
         if len(members) == 1:
             return []
-        return [Collective(label, self.costs.collective("broadcast", len(members), size), members)]
+        return [Collective(span, self.costs.collective("broadcast", len(members), size), members)]
 
     def all_reduce(
-        self, label: str, members: tuple[int, ...], numbers: int, rank: int
+        self, span: Span, members: tuple[int, ...], numbers: int, rank: int
     ) -> list[Operation]:
         """Return what a rank does in an all-reduce of so many numbers."""
         if len(members) == 1:
             return []
         seconds = self.costs.collective("all-reduce", len(members), NUMBER_BYTES * numbers)
-        return ring.all_reduce(label, members, seconds, numbers, rank)
+        return all_reduce(span, members, seconds, numbers, rank)
 
     def update(self, rank: int) -> list[Operation]:
         """Return what follows the last backward: counting tokens, reduction, norm, optimizer."""
-        world = tuple(range(self.plan.world_size))
+        world, sync = tuple(range(self.plan.world_size)), Span(None, StepKind.GRAD_SYNC)
         held = rank_holdings(self.config, self.plan, rank)
-        reduce = self.all_reduce("grad-sync", world, 1, rank)
+        reduce = self.all_reduce(sync, world, 1, rank)
         work = self.costs.piece("step", {"step": 1})
         for name, part in held.items():
             members = self.plan.modules[name].group_of(rank, "cp", "dp")
-            reduce += self.all_reduce("grad-sync", members, part.numbers, rank)
+            reduce += self.all_reduce(sync, members, part.numbers, rank)
         whole = sum(held.values(), Holding(0, 0))
         terms = {"step": 1, "module": len(held), "tensor": whole.tensors, "number": whole.numbers}
         work += self.costs.piece("update", terms)
-        norm = self.all_reduce("grad-sync", world, 1, rank)
-        report = self.all_reduce("report", world, 3 + len(self.plan.modules), rank)
-        return [*reduce, *norm, Compute("optimizer", work), *report]
+        norm = self.all_reduce(sync, world, 1, rank)
+        report = self.all_reduce(
+            Span(None, StepKind.REPORT), world, 3 + len(self.plan.modules), rank
+        )
+        return [*reduce, *norm, Compute(Span(None, StepKind.OPTIMIZER), work), *report]
 
 
 def step_costs(

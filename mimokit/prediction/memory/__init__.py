@@ -3,8 +3,13 @@
 from mimokit.architecture.parameters_on_rank import RankParameters
 from mimokit.prediction.memory.activations import layer_activations
 from mimokit.prediction.memory.formulas import MemoryLine, memory_lines
-from mimokit.prediction.memory.in_flight import micro_batches_in_flight, micro_batches_through
-from mimokit.prediction.memory.stage import PARTS, stage_memory, total_bytes
+from mimokit.prediction.memory.stage import (
+    PARTS,
+    micro_batches_in_flight,
+    micro_batches_through,
+    stage_memory,
+    total_bytes,
+)
 from mimokit.prediction.memory.states import Storage, state_bytes
 
 __all__ = [

@@ -18,8 +18,7 @@ from mimokit.architecture.parameters_on_rank import (
     padded_vocab,
     rank_parameters,
 )
-from mimokit.prediction.memory.in_flight import micro_batches_in_flight
-from mimokit.prediction.memory.stage import LOGIT, stage_memory
+from mimokit.prediction.memory.stage import LOGIT, micro_batches_in_flight, stage_memory
 from mimokit.prediction.memory.states import IN_HALF, OPTIMIZER, WEIGHT, Storage
 
 SOURCES: Mapping[str, str] = {

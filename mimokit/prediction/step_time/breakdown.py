@@ -53,3 +53,37 @@ class TimeBreakdown:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["host"] = self.host + np.maximum(0.0, seconds - self.total)
         return TimeBreakdown(**values)
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """What one layer takes, without recomputation.
+
+    Attributes:
+        forward: the forward pass.
+        backward: the backward pass of layer and input.
+        gradients: of a layer that is trained, adding the gradients of its weights to those of the
+            micro-batches before: seconds that do not depend on how many tokens there are.
+    """
+
+    forward: TimeBreakdown
+    backward: TimeBreakdown
+    gradients: Numbers
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """Forward and backward of one stage for one micro-batch.
+
+    Attributes:
+        forward: seconds by part.
+        backward: seconds by part, recomputation included.
+    """
+
+    forward: TimeBreakdown
+    backward: TimeBreakdown
+
+    @property
+    def total(self) -> Numbers:
+        """Forward and backward."""
+        return self.forward.total + self.backward.total

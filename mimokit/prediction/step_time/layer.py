@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
-from mimokit.prediction.step_time.breakdown import TimeBreakdown
-from mimokit.prediction.step_time.collectives import dispatch, members_in_domain, ring
+from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
+from mimokit.prediction.step_time.collectives import (
+    dispatch,
+    members_in_domain,
+    ring,
+    tensor_seconds,
+)
 from mimokit.prediction.step_time.matmul import product_seconds
 from mimokit.prediction.step_time.system import HALF, System
-from mimokit.prediction.step_time.tensor import tensor_seconds
 
 FLASH_BACKWARD = 2.5
 """Flash attention's backward has five products where its forward has two (arXiv 2205.14135)."""
@@ -30,22 +32,6 @@ dropout left is read by a third."""
 SCORES_PER_BLOCK = 4
 """Heads times samples that Megatron's fused softmax takes at once; of another number it takes none
 and several kernels run in its place (`megatron/model/fused_softmax.py`, `is_kernel_available`)."""
-
-
-@dataclass(frozen=True)
-class LayerTime:
-    """What one layer takes, without recomputation.
-
-    Attributes:
-        forward: the forward pass.
-        backward: the backward pass of layer and input.
-        gradients: of a layer that is trained, adding the gradients of its weights to those of the
-            micro-batches before: seconds that do not depend on how many tokens there are.
-    """
-
-    forward: TimeBreakdown
-    backward: TimeBreakdown
-    gradients: Numbers
 
 
 def layer_time(

@@ -8,10 +8,9 @@ import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
-from mimokit.prediction.step_time.breakdown import TimeBreakdown
+from mimokit.prediction.step_time.breakdown import StageTime, TimeBreakdown
 from mimokit.prediction.step_time.stage import (
     ModuleInput,
-    StageTime,
     boundary_time,
     stage_time,
     update_time,

@@ -21,9 +21,9 @@ from mimokit.architecture.parameters_on_rank import (
     rank_parameters,
 )
 from mimokit.architecture.transformer import Transformer
-from mimokit.prediction.step_time.breakdown import TimeBreakdown
+from mimokit.prediction.step_time.breakdown import LayerTime, StageTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import gather, send
-from mimokit.prediction.step_time.layer import LayerTime, layer_time
+from mimokit.prediction.step_time.layer import layer_time
 from mimokit.prediction.step_time.system import HALF, System
 
 OPTIMIZER_BYTES = 34
@@ -48,24 +48,6 @@ class ModuleInput:
     sequences: Numbers
     trained: bool = True
     passes_gradient: bool = True
-
-
-@dataclass(frozen=True)
-class StageTime:
-    """Forward and backward of one stage for one micro-batch.
-
-    Attributes:
-        forward: seconds by part.
-        backward: seconds by part, recomputation included.
-    """
-
-    forward: TimeBreakdown
-    backward: TimeBreakdown
-
-    @property
-    def total(self) -> Numbers:
-        """Forward and backward."""
-        return self.forward.total + self.backward.total
 
 
 def stage_time(

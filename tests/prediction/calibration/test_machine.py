@@ -18,7 +18,7 @@ from mimokit.prediction.calibration import (
     merge,
     save_calibration,
 )
-from mimokit.prediction.calibration.handover import busy_share
+from mimokit.prediction.calibration.cpu_costs import busy_share
 from mimokit.prediction.calibration.measurements import RankMeasurements, Round
 from mimokit.prediction.hardware import load_hardware
 from tests.prediction.calibration.synthetic_machine import Machine

@@ -1,4 +1,8 @@
-"""Programs of modules that have ranks of their own: the actions of the schedule plan."""
+"""The operations of every rank in one step, by deployment mode.
+
+Modules that share their ranks follow the schedule of `mimokit.engine.colocated.schedule`. Modules
+on separate ranks follow the actions of the pipeline plan.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,55 @@ from collections import Counter
 from mimokit.planning.bridges.edges import edge_route
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.schedule import Action, StageEdge
-from mimokit.planning.types import PipelinePlan
-from mimokit.prediction.local_cpu.simulator import Operation, Recv, Send
+from mimokit.planning.types import ColocatedBridge, PipelinePlan
+from mimokit.prediction.local_cpu.simulator import Operation, Recv, Send, Span
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts
 from mimokit.step_kinds import UPDATE, StepKind
 
 
-def programs_apart(step: StepCosts) -> list[list[Operation]]:
+def shared_rank_programs(step: StepCosts) -> list[list[Operation]]:
+    """Return the program of every rank."""
+    return [_shared_rank_program(step, rank) for rank in range(step.plan.world_size)]
+
+
+def _shared_rank_program(step: StepCosts, rank: int) -> list[Operation]:
+    program: list[Operation] = []
+    for _ in range(step.plan.batch.num_microbatches):
+        program += _microbatch(step, rank)
+    return program + step.update(rank)
+
+
+def _microbatch(step: StepCosts, rank: int) -> list[Operation]:
+    language = step.plan.llm_module_name
+    start, stop = step.plan.batch.modules[language].loaded[rank]
+    program: list[Operation] = [step.load(stop - start)]
+    bridges = step.plan.colocated_bridges
+    for bridge in bridges:
+        program.append(step.one_pass(bridge.source, "forward", rank))
+        tensor_group = step.plan.modules[bridge.source].group_of(rank, "tp")
+        program += step.gather(
+            Span(bridge.source, StepKind.GATHER), tensor_group, 3.0 * SCALAR_BYTES
+        )
+        if bridge.direction == "fan_in":
+            program += _gather(step, bridge, rank, StepKind.GATHER)
+    program.append(step.one_pass(language, "forward", rank))
+    program.append(step.one_pass(language, "backward", rank))
+    for bridge in bridges:
+        if bridge.direction == "fan_out":
+            program += _gather(step, bridge, rank, StepKind.SCATTER)
+        program.append(step.one_pass(bridge.source, "backward", rank))
+    return program
+
+
+def _gather(step: StepCosts, bridge: ColocatedBridge, rank: int, kind: StepKind) -> list[Operation]:
+    """Return the gather of a bridge: the rows of the micro-batch of the module with fewer."""
+    members = next(group for group in bridge.gather_groups if rank in group)
+    samples = max(step.samples(name) for name in (bridge.source, bridge.destination))
+    size = step.module(bridge.source).row_bytes(samples)
+    return step.gather(Span(bridge.source, kind), members, size)
+
+
+def separate_rank_programs(step: StepCosts) -> list[list[Operation]]:
     """Return the program of every rank."""
     assert step.plan.pipeline is not None
     return [
@@ -59,14 +105,22 @@ class _RankProgram:
     def _send(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
         begin = (edge.index, forward, action.microbatch)
         return [
-            Send(action.kind, self._step.costs.message(size), (*begin, self._rank, other, split))
+            Send(
+                Span(None, action.kind),
+                self._step.costs.message(size),
+                (*begin, self._rank, other, split),
+            )
             for other, size, split in self._messages(edge, forward, sending=True)
         ]
 
     def _receive(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
         begin = (edge.index, forward, action.microbatch)
         found: list[Operation] = [
-            Recv(action.kind, self._step.costs.message(size), (*begin, other, self._rank, split))
+            Recv(
+                Span(None, action.kind),
+                self._step.costs.message(size),
+                (*begin, other, self._rank, split),
+            )
             for other, size, split in self._messages(edge, forward, sending=False)
         ]
         return found + self._share(edge, forward, action)
@@ -104,7 +158,11 @@ class _RankProgram:
         sizes = [rows]
         if route.form == "leader" or not self._told_all(route):
             sizes.insert(0, float(SCALAR_BYTES * samples))
-        return [operation for size in sizes for operation in share(action.kind, members, size)]
+        return [
+            operation
+            for size in sizes
+            for operation in share(Span(None, action.kind), members, size)
+        ]
 
     def _told_all(self, route: Route) -> bool:
         """Whether what this rank receives counts the rows of all samples that its replica holds.

@@ -1,0 +1,161 @@
+"""`predict` and `search` take an experiment in any form, and read its prediction section."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mimokit
+from mimokit.architecture import load_model
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config import ConfigError, PredictionConfig, load_preset
+from mimokit.layout_search import Constraints, search
+from mimokit.prediction import (
+    EncoderInput,
+    Layout,
+    Workload,
+    predict,
+    predict_timeline,
+)
+from mimokit.prediction.from_config import layout_of_config, workload_of_config
+from mimokit.prediction.hardware import load_hardware, save_hardware
+
+PRESET = "llava_7b_heterogeneous"
+WORKLOAD = Workload(2048, 64)
+SECTION = PredictionConfig(gpu="b200", software="megatron-core", price_per_gpu_hour=4.0)
+
+
+def by_hand(gpu: str, **options: Any) -> Any:
+    config = load_preset(PRESET)
+    model = model_of_config(config.model, config.name)
+    return predict(model, layout_of_config(config), workload_of_config(config), gpu, **options)
+
+
+def test_every_form_of_an_experiment_is_predicted_alike(tmp_path: Path) -> None:
+    config, file = load_preset(PRESET), tmp_path / "experiment.yaml"
+    config.save(file)
+    expected = by_hand("a100")
+    for source in (config, config.to_mapping(), file, str(file), f"preset:{PRESET}"):
+        assert predict(source, gpu="a100") == expected
+        assert predict(source, hardware="a100") == expected
+    assert mimokit.predict(f"preset:{PRESET}", gpu="a100") == expected
+
+
+def test_the_gpu_is_a_name_a_file_or_hardware(tmp_path: Path) -> None:
+    hardware = load_hardware("h200")
+    file = save_hardware(hardware, tmp_path / "mine.json")
+    expected = by_hand("h200")
+    for gpu in (hardware, file, str(file)):
+        assert predict(f"preset:{PRESET}", gpu=gpu) == expected
+
+
+def test_the_prediction_section_holds_unless_an_argument_is_given() -> None:
+    config = load_preset(PRESET)
+    config.prediction = SECTION
+    assert predict(config) == by_hand("b200", software="megatron-core", price_per_gpu_hour=4.0)
+    found = predict(config, gpu="h100", software="megatron-bridge", price_per_gpu_hour=1.0)
+    assert found == by_hand("h100", software="megatron-bridge", price_per_gpu_hour=1.0)
+
+
+def test_the_defaults_are_those_of_the_prediction_config() -> None:
+    section = PredictionConfig()
+    expected = by_hand(section.chosen_gpu, software=section.chosen_software)
+    assert predict(f"preset:{PRESET}") == expected
+    model, sizes = load_model("llama-3-8b"), ParallelSizes(data=8)
+    layout = Layout("homogeneous", {"llama-3-8b": sizes})
+    found = search("llama-3-8b", gpus=8, workload=WORKLOAD)
+    assert found.task.hardware == load_hardware(section.chosen_gpu)
+    assert predict(model, layout, WORKLOAD) == predict(
+        model, layout, WORKLOAD, section.chosen_gpu, software=section.chosen_software
+    )
+
+
+def test_a_search_reads_the_prediction_section() -> None:
+    config = load_preset(PRESET)
+    config.prediction = SECTION
+    rules = Constraints(modes=("homogeneous",))
+    task = search(config, gpus=8, constraints=rules).task
+    assert (task.hardware, task.software.name) == (load_hardware("b200"), "megatron-core")
+    assert task.price_per_gpu_hour == 4.0
+    given = search(config.to_mapping(), gpus=8, gpu="h200", constraints=rules).task
+    assert (given.hardware, given.software) == (load_hardware("h200"), task.software)
+
+
+def test_an_open_data_parallel_takes_its_size_from_the_world() -> None:
+    config = load_preset("llava_7b_homogeneous")
+    expected = predict(config)
+    ranks = expected.layout.gpus
+    content = config.to_mapping()
+    for sizes in content["model"]["module_parallelisms"].values():
+        sizes.pop("data_parallel", None)
+    found = predict(content, world_size=ranks)
+    assert (found.layout.gpus, found.seconds) == (ranks, expected.seconds)
+    with pytest.raises(ConfigError, match="data_parallel"):
+        predict(content)
+
+
+def test_a_timeline_takes_the_same() -> None:
+    found = predict_timeline(f"preset:{PRESET}", gpu="h100")
+    assert found is not None
+    assert found.seconds == predict(f"preset:{PRESET}", gpu="h100").seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "sentence"),
+    [
+        ((load_model("llama-3-8b"),), {}, "a model needs a layout and a workload"),
+        (
+            (f"preset:{PRESET}", Layout("homogeneous", {"a": ParallelSizes()}), WORKLOAD),
+            {},
+            "an experiment has its own layout and workload; leave them out",
+        ),
+        (
+            (f"preset:{PRESET}",),
+            {"gpu": "h100", "hardware": "a100"},
+            "gpu is h100 and hardware is a100; they are the same, give one",
+        ),
+        ((f"preset:{PRESET}",), {"gpu": "h10"}, "h100"),
+        ((f"preset:{PRESET}",), {"software": "megatron"}, "megatron-core"),
+        ((f"preset:{PRESET}",), {"price_per_gpu_hour": -1.0}, "must be a number of at least 0"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(
+    arguments: tuple[Any, ...], options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        predict(*arguments, **options)
+
+
+@pytest.mark.parametrize("mode", ["homogeneous", "colocated", "heterogeneous"])
+def test_the_order_of_modules_does_not_matter(mode: Any) -> None:
+    """The layout names its language module, and encoders are found by their names."""
+    model = model_of_config(load_preset("three_encoders_7b_heterogeneous").model, "three")
+    names = [branch.name for branch in model.branches]  # type: ignore[union-attr]
+    own = ParallelSizes(tensor=2, pipeline=2, data=2)
+    chosen = {
+        "homogeneous": [ParallelSizes(tensor=2, data=2)] * 3,
+        "colocated": [ParallelSizes(data=8), ParallelSizes(2, data=4), ParallelSizes(4, data=2)],
+        "heterogeneous": [ParallelSizes(data=4), ParallelSizes(2, data=2), ParallelSizes(data=2)],
+    }[mode]
+    sizes = dict(zip(names, chosen, strict=True))
+    language = model.language.name  # type: ignore[union-attr]
+    inputs = {name: EncoderInput(100 * (n + 1)) for n, name in enumerate(names)}
+    workload = Workload(2048, 64, inputs=inputs)
+    last = Layout(mode, {**sizes, language: own})
+    assert last.language == language
+    turned = {name: last.modules[name] for name in reversed(last.modules)}
+    first = Layout(mode, turned, language)
+    one, other = (predict(model, layout, workload) for layout in (last, first))
+    assert (one.seconds, one.parts, one.lines) == (other.seconds, other.parts, other.lines)
+    drawn = [predict_timeline(model, layout, workload) for layout in (last, first)]
+    assert drawn[0] is not None
+    assert drawn[0] == drawn[1]
+
+
+def test_a_language_module_without_sizes_is_refused() -> None:
+    layout = Layout("homogeneous", {"llama-3-8b": ParallelSizes()}, "words")
+    with pytest.raises(ConfigError, match="Module 'words': it is the language module"):
+        predict(load_model("llama-3-8b"), layout, WORKLOAD)
