@@ -1,5 +1,6 @@
 """What a model is made of, as far as its memory and its time depend on it."""
 
+from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.modules import (
     AudioEncoder,
@@ -30,4 +31,5 @@ __all__ = [
     "load_model",
     "model_facts",
     "model_names",
+    "model_of_config",
 ]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     )
     from mimokit.engine.data.batch import slice_modality as slice_modality
     from mimokit.engine.data.batch import slice_text as slice_text
+    from mimokit.engine.data.digits import VOCABULARY as VOCABULARY
+    from mimokit.engine.data.digits import DigitStrips as DigitStrips
     from mimokit.engine.data.sources import TrainingData as TrainingData
     from mimokit.engine.data.sources import default_data as default_data
     from mimokit.engine.megatron import GPTModel as GPTModel
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from mimokit.engine.pipeline.microbatches import (
         PipelineStageMultimodality as PipelineStageMultimodality,
     )
+    from mimokit.engine.pipeline.routes import RouteCommunicator as RouteCommunicator
+    from mimokit.engine.stepper import live as live
     from mimokit.engine.training.monitor import (
         create_performance_monitor as create_performance_monitor,
     )

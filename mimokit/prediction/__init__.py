@@ -2,6 +2,7 @@
 
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.layout import Layout
+from mimokit.prediction.local_cpu.prediction import predict_shared
 from mimokit.prediction.prediction import costs_of, layout_cost, predict
 from mimokit.prediction.result import Prediction
 from mimokit.prediction.timeline import Block, PredictedTimeline, predict_timeline
@@ -18,6 +19,7 @@ __all__ = [
     "costs_of",
     "layout_cost",
     "predict",
+    "predict_shared",
     "predict_timeline",
     "step_flops",
 ]
