@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from mimokit.planning.bridges.routes import Route, Transfer
+from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import RankMap, SampleRange
 
@@ -29,8 +29,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-Direction = Literal["fan_in", "fan_out", "equal"]
 
 
 @dataclass(frozen=True)

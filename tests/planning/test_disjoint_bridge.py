@@ -308,7 +308,7 @@ def test_uneven_rows() -> None:
     ("samples", "held", "counts", "rows", "reason"),
     [
         ((0, 2), (0, 2), [3, 1], 5, "4 rows together, but the tensor has 5"),
-        ((0, 2), (0, 2), [3], None, "2 held samples need as many row counts"),
+        ((0, 2), (0, 2), [3], None, "2 stored samples need 2 row counts"),
         ((0, 2), (0, 2), [3, -1], None, "row counts of 0 or more"),
         ((1, 3), (0, 2), [3, 1], None, "samples 1 to 3 are not all among"),
     ],

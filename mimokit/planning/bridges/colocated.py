@@ -1,12 +1,13 @@
-"""Hand the output of one module to another on the same ranks."""
+"""Bridges between modules on the same ranks."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.planning.bridges.routes import check_replicas, direction_between
 from mimokit.planning.ranks import Groups, RankMap, RankRanges
-from mimokit.planning.types import ColocatedBridge, Direction
+from mimokit.planning.types import ColocatedBridge
 
 BYTES_PER_NUMBER = 4
 """Activations cross in fp32."""
@@ -15,11 +16,11 @@ BYTES_PER_NUMBER = 4
 def plan_colocated_bridge(
     source: RankMap, destination: RankMap, samples_per_microbatch: int, bytes_per_sample: int
 ) -> ColocatedBridge:
-    """Return who gathers with whom, what each rank keeps, and what that moves.
+    """Return which ranks gather with each other, what each rank keeps, and the bytes that move.
 
     Args:
         source: ranks of the module whose output crosses.
-        destination: ranks of the module that takes it, the same ranks.
+        destination: ranks of the module that receives it, the same ranks.
         samples_per_microbatch: samples of one micro-batch over all replicas; both
             data-parallel sizes divide it, and one of them divides the other.
         bytes_per_sample: of the output, as it crosses.
@@ -27,8 +28,14 @@ def plan_colocated_bridge(
     Raises:
         ValueError: the modules are not on the same ranks, or the sizes do not divide.
     """
-    _check(source, destination, samples_per_microbatch)
-    direction = _direction(source, destination)
+    if source.ranks != destination.ranks:
+        raise ValueError(
+            f"no bridge from '{source.module}' to '{destination.module}': they are not on the same "
+            "ranks"
+        )
+    replicas = source.data_parallel, destination.data_parallel
+    check_replicas(source.module, destination.module, replicas, samples_per_microbatch)
+    direction = direction_between(*replicas)
     many, few = source, destination
     if direction == "fan_out":
         many, few = destination, source
@@ -51,26 +58,6 @@ def plan_colocated_bridge(
         bytes_forward=received if direction == "fan_in" else 0,
         bytes_backward=received if direction == "fan_out" else 0,
     )
-
-
-def _check(source: RankMap, destination: RankMap, samples_per_microbatch: int) -> None:
-    names = f"from '{source.module}' to '{destination.module}'"
-    if source.ranks != destination.ranks:
-        raise ValueError(f"no bridge {names}: they are not on the same ranks")
-    fewer, more = sorted((source.data_parallel, destination.data_parallel))
-    if more % fewer:
-        raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
-    if samples_per_microbatch % more:
-        raise ValueError(
-            f"no bridge {names}: data_parallel {more} does not divide the micro-batch of "
-            f"{samples_per_microbatch} samples"
-        )
-
-
-def _direction(source: RankMap, destination: RankMap) -> Direction:
-    if source.data_parallel == destination.data_parallel:
-        return "equal"
-    return "fan_in" if source.data_parallel > destination.data_parallel else "fan_out"
 
 
 def _gather_groups(many: RankMap, ratio: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Hand the output of one module to another that has ranks of its own."""
+"""Bridges between modules on separate ranks, and to the first stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from mimokit.planning.bridges.routes import (
     Form,
     Replica,
     Route,
+    check_replicas,
+    direction_between,
     route,
 )
 from mimokit.planning.ranks import RankGrid
-from mimokit.planning.types import Direction, DisjointBridge
+from mimokit.planning.types import DisjointBridge
 from mimokit.units import bytes_text
 
 
@@ -29,21 +31,21 @@ def plan_disjoint_bridge(
     bytes_per_sample: int,
     form: Form | None = None,
 ) -> DisjointBridge:
-    """Return who sends which samples to whom, and what that moves, per micro-batch.
+    """Return the transfers of samples between ranks, and the bytes that move, per micro-batch.
 
-    Of the ways to do it the one is chosen that moves the fewest bytes between the modules, whose
-    links are the slow ones; then the one with the fewest through its busiest rank; then the one
-    with the fewest messages. Shards of less than `LEAST_SHARD_BYTES` are left out: their messages
-    would take longer than they save. Forward and backward are chosen each on its own.
+    The form is chosen that moves the fewest bytes between the modules, whose links are the slow
+    ones; then the one with the fewest bytes through its busiest rank; then the one with the fewest
+    messages. Shards below `LEAST_SHARD_BYTES` are left out: their messages take longer than they
+    save. The forms of forward and backward are chosen independently.
 
     Args:
         source: name and ranks of the module whose output crosses. The dimensions may be in any
             order: "dp" counts replicas, "pp" stages; all others make up the group of a replica.
-        destination: the same of the module that takes it, none of its ranks among the source's.
+        destination: the same for the module that receives it, on other ranks.
         samples_per_microbatch: samples of one micro-batch over all replicas; both
             data-parallel sizes divide it, and one of them divides the other.
         bytes_per_sample: of the output, as it crosses, on average.
-        form: the way to use, None for the one that moves least.
+        form: the form to use; None: the one that moves least.
 
     Raises:
         ValueError: the modules share ranks, the sizes do not divide, or the samples of a replica
@@ -61,18 +63,18 @@ def plan_first_stage_bridge(
 ) -> DisjointBridge:
     """Return how the output of a module reaches the first stage of a pipeline on the same ranks.
 
-    A rank of that stage that has computed samples keeps them: a transfer to itself, which moves
-    nothing. All others are sent, as between modules on ranks of their own. Megatron-LM's pull
-    request 4784 gathers on all stages instead, of which only the first needs the samples.
+    A rank of that stage keeps the samples that it has computed: a transfer to itself, which moves
+    nothing. All others are sent, as between modules on separate ranks. Megatron-LM's pull request
+    4784 gathers on all stages instead, although only the first needs the samples.
 
     Args:
         source: name and ranks of the module whose output crosses.
-        destination: the same of the module that takes it; its ranks are the source's.
+        destination: the same for the module that receives it; its ranks are the source's.
         samples_per_microbatch: as in `plan_disjoint_bridge`.
         bytes_per_sample: of the output, as it crosses, on average.
 
     Raises:
-        ValueError: the modules lie on different ranks, or the sizes do not divide.
+        ValueError: the modules are on different ranks, or the sizes do not divide.
     """
     if source[1].ranks != destination[1].ranks:
         raise ValueError(
@@ -97,7 +99,7 @@ def _bridge(
     return DisjointBridge(
         source=source[0],
         destination=destination[0],
-        direction=_direction(len(senders), len(receivers)),
+        direction=direction_between(len(senders), len(receivers)),
         ratio=many // few,
         leader_edges=tuple((t.source_rank, t.destination_rank) for t in leaders.transfers),
         forward=_route(senders, receivers, bytes_per_sample, form),
@@ -106,7 +108,7 @@ def _bridge(
 
 
 def without_gradient(bridge: DisjointBridge) -> DisjointBridge:
-    """Return a bridge that nothing crosses backward: nothing before it is trained."""
+    """Return the bridge without transfers backward, for a source of which nothing is trained."""
     nothing = Route(
         form=bridge.backward.form,
         transfers=(),
@@ -133,15 +135,8 @@ def _check(
 def _check_sizes(
     source: tuple[str, RankGrid], destination: tuple[str, RankGrid], samples_per_microbatch: int
 ) -> None:
-    names = f"from '{source[0]}' to '{destination[0]}'"
-    fewer, more = sorted((_size(source[1], Axis.DATA), _size(destination[1], Axis.DATA)))
-    if more % fewer:
-        raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
-    if samples_per_microbatch % more:
-        raise ValueError(
-            f"no bridge {names}: data_parallel {more} does not divide the micro-batch of "
-            f"{samples_per_microbatch} samples"
-        )
+    replicas = _size(source[1], "dp"), _size(destination[1], "dp")
+    check_replicas(source[0], destination[0], replicas, samples_per_microbatch)
 
 
 def _size(grid: RankGrid, dimension: str) -> int:
@@ -178,19 +173,13 @@ def _coordinate(grid: RankGrid, places: NDArray[np.int64], dimension: str) -> ND
     return found
 
 
-def _direction(senders: int, receivers: int) -> Direction:
-    if senders == receivers:
-        return "equal"
-    return "fan_in" if senders > receivers else "fan_out"
-
-
 def _route(
     senders: Sequence[Replica],
     receivers: Sequence[Replica],
     bytes_per_sample: int,
     form: Form | None,
 ) -> Route:
-    """Return the route of a form, or of the one that moves least, with the reason."""
+    """Return the route of a form, or the one that moves least, with the reason."""
     if form is not None:
         chosen = route(form, senders, receivers, bytes_per_sample)
         if chosen is None:
@@ -198,9 +187,9 @@ def _route(
                 f"no {form} here: the {len(receivers[0].ranks)} ranks of a receiving replica "
                 f"cannot share its samples evenly"
             )
-        return replace(chosen, reason=f"{form.capitalize()}, as asked for.")
-    # Replicas repeat the same pattern: the first of it is enough to compare. On shared ranks they
-    # do not, as what a rank keeps is another share for each.
+        return replace(chosen, reason=f"{form.capitalize()}, as requested.")
+    # Replicas repeat one pattern, so that comparing its first instance is enough. On shared ranks
+    # they do not: each rank keeps a different share.
     times = 1 if _share_ranks(senders, receivers) else min(len(senders), len(receivers))
     pattern = (senders[: len(senders) // times], receivers[: len(receivers) // times])
     tried = [route(name, *pattern, bytes_per_sample) for name in FORMS]
@@ -208,7 +197,7 @@ def _route(
     found = [candidate for candidate in possible if not _tiny(candidate, bytes_per_sample)]
     best = min(found, key=_cost)
     chosen = route(best.form, senders, receivers, bytes_per_sample)
-    assert chosen is not None, "what can be cut once can be cut again"
+    assert chosen is not None, "the first instance could be cut for this form"
     others = [
         f"the {other.form} form {_compared(other, best, times, bytes_per_sample)}"
         for other in possible
@@ -227,7 +216,7 @@ def _compared(other: Route, best: Route, times: int, bytes_per_sample: int) -> s
     if _tiny(other, bytes_per_sample):
         return (
             f"would cut it into pieces of {bytes_text(_piece(other, bytes_per_sample))}, too small "
-            "to be worth a message each"
+            "for separate messages"
         )
     return "the same" if _cost(other) == _cost(best) else _moved(other, times)
 
@@ -237,7 +226,7 @@ def _tiny(candidate: Route, bytes_per_sample: int) -> bool:
 
 
 def _piece(shards: Route, bytes_per_sample: int) -> int:
-    """Return the bytes that one rank of a group receives of what its group shares."""
+    """Return the bytes that one rank of a group receives before the group gathers."""
     rank = shards.transfers[0].destination_rank
     mine = [t.stop - t.start for t in shards.transfers if t.destination_rank == rank]
     return sum(mine) * bytes_per_sample

@@ -1,4 +1,4 @@
-"""Which rank sends what to which rank when a stage sends to a stage."""
+"""The messages between ranks when one pipeline stage sends to another."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def edge_route(plan: LayoutPlan, edge: StageEdge, *, backward: bool) -> Route | 
 def edge_transfers(plan: LayoutPlan, edge: StageEdge, *, backward: bool) -> tuple[Transfer, ...]:
     """Return what crosses an edge of the pipeline, in one direction, per micro-batch.
 
-    Between modules it is the route of their bridge. Inside a module every rank sends to the one
-    with its own coordinates in the next stage.
+    Between modules it is the route of their bridge. Inside a module every rank sends to its peer,
+    the rank with the same coordinates in the other stage.
 
     Raises:
         ValueError: the plan has no pipeline.
@@ -45,7 +45,8 @@ def edge_transfers(plan: LayoutPlan, edge: StageEdge, *, backward: bool) -> tupl
 def rank_transfers(plan: LayoutPlan, rank: int, action: Action) -> tuple[Transfer, ...]:
     """Return the transfers in which a rank takes part when its stage does an action.
 
-    Empty for an action that is no message, and for a rank to which its group hands the message on.
+    Empty for an action that sends and receives nothing, and for a rank that gets the message from
+    its group.
 
     Raises:
         ValueError: the plan has no pipeline.

@@ -1,7 +1,7 @@
-"""Ways to carry samples from the ranks of one module to those of another, and what each moves.
+"""The forms in which samples can cross from one module to another, and the bytes that each moves.
 
-Routes are planned in samples. How many rows (tokens) a sample has is known when it is there: then
-`row_range` says which rows of a tensor its samples are.
+Routes are planned in samples. The rows (tokens) of a sample are known when it arrives: then
+`row_range` returns the rows of a tensor that belong to its samples.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Literal
 
 from mimokit.planning.ranks import SampleRange
 
+Direction = Literal["fan_in", "fan_out", "equal"]
+
 RowRange = tuple[int, int]
-"""Rows [start, stop) of a tensor that holds the samples' rows end to end."""
+"""Rows [start, stop) of a tensor that stores the samples' rows end to end."""
 
 Form = Literal["leader", "shards", "copies"]
 
 FORMS: tuple[Form, ...] = ("leader", "shards", "copies")
-"""In the order of preference where they move the same."""
+"""In the order of preference between forms that move the same."""
 
 LEAST_SHARD_BYTES = 1 << 20
-"""A shard below this is not worth a message of its own: what a message takes to start is then more
-than what its share of the bytes takes to cross (0.2 to 0.5 ms at 2 GB/s over gloo, 10 to 20 µs at
-50 GB/s over InfiniBand: about 1 MB on either)."""
+"""Below this a shard is not worth a separate message: the message takes longer to start than its
+bytes take to cross (0.2 to 0.5 ms at 2 GB/s over gloo, 10 to 20 µs at 50 GB/s over InfiniBand:
+about 1 MB on either)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Transfer:
         source_rank: the rank that sends.
         destination_rank: the rank that receives.
         start: first sample, counted within the micro-batch.
-        stop: one behind the last.
+        stop: one after the last.
     """
 
     source_rank: int
@@ -50,7 +52,7 @@ class Transfer:
 
     @property
     def moves(self) -> bool:
-        """Whether it is sent at all: what a rank gives itself it keeps."""
+        """Whether it is sent: False for samples that a rank keeps."""
         return self.source_rank != self.destination_rank
 
 
@@ -63,14 +65,41 @@ def numbered(transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, int]]:
 
 
 def counted_samples(ends: tuple[int, int], samples: Mapping[int, SampleRange]) -> SampleRange:
-    """Return the samples that two ranks both hold; a message between them counts the rows of all.
+    """Return the samples that two ranks share; a message between them counts the rows of all.
 
     Args:
         ends: the rank that sends and the rank that receives.
-        samples: rank -> what it holds, or comes to hold, of the micro-batch.
+        samples: rank -> its samples of the micro-batch, those that it receives included.
     """
     (first, last), (start, stop) = (samples[rank] for rank in ends)
     return max(first, start), min(last, stop)
+
+
+def direction_between(senders: int, receivers: int) -> Direction:
+    """Return the direction of a bridge from one number of replicas to another."""
+    if senders == receivers:
+        return "equal"
+    return "fan_in" if senders > receivers else "fan_out"
+
+
+def check_replicas(
+    source: str, destination: str, replicas: tuple[int, int], samples_per_microbatch: int
+) -> None:
+    """Check that samples can be dealt to both ends of a bridge.
+
+    Raises:
+        ValueError: neither number of replicas divides the other, or one does not divide the
+            samples.
+    """
+    names = f"from '{source}' to '{destination}'"
+    fewer, more = sorted(replicas)
+    if more % fewer:
+        raise ValueError(f"no bridge {names}: data_parallel {fewer} does not divide {more}")
+    if samples_per_microbatch % more:
+        raise ValueError(
+            f"no bridge {names}: data_parallel {more} does not divide the micro-batch of "
+            f"{samples_per_microbatch} samples"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +107,9 @@ class Replica:
     """One data-parallel replica of a module, at the stage that sends or receives.
 
     Attributes:
-        ranks: those of its tensor (and context) parallel group; all hold, or come to hold, the
-            same samples.
-        leader: the one that speaks for all in the leader form.
+        ranks: those of its tensor (and context) parallel group; all have, or receive, the same
+            samples.
+        leader: the one that sends or receives for all in the leader form.
         samples: of the micro-batch.
     """
 
@@ -93,22 +122,22 @@ class Replica:
 class Route:
     """How samples cross in one direction, per micro-batch.
 
-    leader: one rank of every sending replica sends to one of every receiving replica, which
-    broadcasts to its group. shards: every receiving rank receives its own part of its replica's
-    samples, and the group gathers the parts. copies: every receiving rank receives all samples of
-    its replica.
+    leader: one rank of every sending replica sends to one rank of every receiving replica, which
+    broadcasts to its group. shards: every receiving rank receives a part of its replica's samples,
+    and the group gathers the parts. copies: every receiving rank receives all samples of its
+    replica.
 
     Attributes:
         form: leader, shards or copies.
         transfers: what crosses between the modules, by the receiving rank, then by sample; on
             shared ranks also what a rank keeps.
-        groups: receiving ranks that then broadcast (the leader) or gather (in this order) among
-            themselves; empty where nobody has to.
+        groups: receiving ranks that then broadcast (from the leader) or gather (in this order);
+            empty if none have to.
         bytes_between: bytes that cross from rank to rank between the modules.
         bytes_busiest: the most of them that one rank sends or receives.
-        bytes_within: bytes that the groups then receive from within.
+        bytes_within: bytes that ranks of the groups then receive from each other.
         messages: transfers from rank to rank.
-        reason: one sentence that says what was chosen, and why.
+        reason: one sentence with the form that was chosen and why.
     """
 
     form: Form
@@ -127,13 +156,13 @@ def route(
     receivers: Sequence[Replica],
     bytes_per_sample: int,
 ) -> Route | None:
-    """Return the route of a form, or None where there is nothing to cut for it.
+    """Return the route of a form, or None if the samples cannot be cut for it.
 
     Args:
         form: leader, shards or copies.
-        senders: all replicas of the module that sends, in the order of their samples, of which
-            each has as many.
-        receivers: the same of the module that receives.
+        senders: all replicas of the module that sends, in the order of their samples; each has
+            the same number.
+        receivers: the same for the module that receives.
         bytes_per_sample: of what crosses.
     """
     ranks = len(receivers[0].ranks)
@@ -152,7 +181,7 @@ def route(
     for transfer, size in moved:
         load[transfer.source_rank] += size
         load[transfer.destination_rank] += size
-    # A group of T ranks ends with T copies, of which one came from outside.
+    # A group of T ranks ends with T copies; one of them came from outside.
     whole = sum(r.samples[1] - r.samples[0] for r in receivers) * bytes_per_sample
     return Route(
         form=form,
@@ -168,7 +197,7 @@ def route(
 def _to_replica(
     form: Form, senders: Sequence[Replica], receiver: Replica, number: int
 ) -> list[Transfer]:
-    """Return what a receiver is sent; it has this number among those that its sender serves."""
+    """Return the transfers to a receiver: number `number` of those that its sender serves."""
     start, stop = receiver.samples
     if form == "leader":
         wanted = [(receiver.leader, receiver.samples)]
@@ -185,41 +214,43 @@ def _to_replica(
     for index, (rank, (first, last)) in enumerate(wanted):
         for sender in senders[first // width : (last - 1) // width + 1]:
             begin, end = max(first, sender.samples[0]), min(last, sender.samples[1])
-            # The ranks of a sending group hold the same: they take turns.
+            # The ranks of a sending group have the same samples: they take turns.
             turn = (number * len(wanted) + index) % len(sender.ranks)
             source = sender.leader if form == "leader" else sender.ranks[turn]
-            source = rank if rank in sender.ranks else source  # it has them already
+            source = rank if rank in sender.ranks else source  # it already has them
             found.append(Transfer(source, rank, begin, end))
     return found
 
 
 def row_range(
     samples: SampleRange,
-    held: SampleRange,
+    stored: SampleRange,
     rows_per_sample: Sequence[int],
     rows: int | None = None,
 ) -> RowRange:
-    """Return the rows of some samples in a tensor that holds the rows of all held ones.
+    """Return the rows that some samples have in a tensor with the rows of all stored samples.
 
     The sender cuts these rows out of what it has computed; the receiver, which knows the same
-    counts, makes room for exactly as many.
+    counts, allocates exactly that many.
 
     Args:
         samples: the samples of a transfer.
-        held: the samples whose rows the tensor holds, end to end.
-        rows_per_sample: rows of each held sample.
-        rows: of the tensor, where it is at hand to be checked.
+        stored: the samples whose rows the tensor stores, end to end.
+        rows_per_sample: rows of each stored sample.
+        rows: of the tensor, to check the counts; None: unknown.
 
     Raises:
-        ValueError: samples that are not held, or counts that do not fit `held` or `rows`.
+        ValueError: samples that are not stored, or counts that do not fit `stored` or `rows`.
     """
     start, stop = samples
-    first, last = held
+    first, last = stored
     if not first <= start <= stop <= last:
-        raise ValueError(f"samples {start} to {stop} are not all among the held {first} to {last}")
+        raise ValueError(
+            f"samples {start} to {stop} are not all among those stored, {first} to {last}"
+        )
     if len(rows_per_sample) != last - first or any(count < 0 for count in rows_per_sample):
         raise ValueError(
-            f"{last - first} held samples need as many row counts of 0 or more, not "
+            f"{last - first} stored samples need {last - first} row counts of 0 or more, not "
             f"{list(rows_per_sample)}"
         )
     if rows is not None and sum(rows_per_sample) != rows:
@@ -232,7 +263,7 @@ def row_range(
 
 def row_ranges(
     pieces: Sequence[SampleRange],
-    held: SampleRange,
+    stored: SampleRange,
     rows_per_sample: Sequence[int],
     rows: int | None = None,
 ) -> tuple[RowRange, ...]:
@@ -241,4 +272,4 @@ def row_ranges(
     Raises:
         ValueError: as `row_range`.
     """
-    return tuple(row_range(piece, held, rows_per_sample, rows) for piece in pieces)
+    return tuple(row_range(piece, stored, rows_per_sample, rows) for piece in pieces)
