@@ -1,4 +1,4 @@
-"""What a stage does: its actions one at a time, and the orders in which it computes.
+"""The actions of a stage, and the orders in which a stage computes.
 
 An order is a function of (position of the stage, stages on the longest path, micro-batches) that
 returns every forward and every backward of the stage once. Orders that cut a stage into chunks
@@ -15,7 +15,7 @@ from mimokit.step_kinds import SENDS, StepKind
 
 ComputeKind = Literal["forward", "backward"]
 Step = tuple[ComputeKind, int]
-"""What to compute, and for which micro-batch (0-based)."""
+"""Forward or backward, and the micro-batch (0-based)."""
 
 Order = Callable[[int, int, int], Sequence[Step]]
 
@@ -25,15 +25,15 @@ Message = tuple[bool, int, int, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that a stage does.
+    """One action of a stage.
 
-    A send only hands its message over and never waits. A receive asks for its message and ends when
-    it is there: what a message holds is only known from its header.
+    A send starts its message and never waits. A receive ends when its message has arrived: the
+    contents of a message are known only from its header.
 
     Attributes:
         kind: load, forward, backward, a send or a receive of activations ("-forward") or of
             gradients ("-backward"), grad-sync or optimizer.
-        stage: index of the stage that does it.
+        stage: index of the stage that executes it.
         microbatch: 0-based; None for grad-sync and optimizer.
         edge: index of the edge that a message crosses, else None.
         peer: index of the stage at the other end of that edge, else None.
@@ -70,7 +70,7 @@ class Action:
 
 
 def num_warmup_microbatches(position: int, total_stages: int, num_microbatches: int) -> int:
-    """Return how many forwards a stage does before it alternates: one per stage that follows.
+    """Return the forwards of a stage before it alternates: one per stage that follows.
 
     `total_stages - position - 1`, at most all micro-batches (Narayanan et al. 2021,
     arXiv 2104.04473, section 2.2; over a graph the position is counted on the longest path, as
@@ -90,7 +90,7 @@ def one_forward_one_backward(
 ) -> Sequence[Step]:
     """Return 1F1B: warm-up forwards, then forward and backward in turn, then the backwards left.
 
-    At most warm-up + 1 micro-batches are held at a time.
+    At most warm-up + 1 micro-batches are in flight at a time.
     """
     warmup = num_warmup_microbatches(position, total_stages, num_microbatches)
     steps: list[Step] = [("forward", m) for m in range(warmup)]

@@ -1,4 +1,4 @@
-"""Refuse a schedule that would lose a message, mix messages up or wait for ever."""
+"""Reject a schedule that would lose a message, mix messages up or wait indefinitely."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Pair = tuple[int, int]
 
 
 class ScheduleError(ValueError):
-    """A schedule was refused; `str()` is one sentence."""
+    """A schedule was rejected; `str()` is one sentence."""
 
 
 def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool = False) -> None:
-    """Check what all stages do, before anything runs.
+    """Check the actions of all stages before anything runs.
 
-    Every send must have one receive and every receive one send; the messages of a pair of stages
-    must be received in the order in which they are sent, as backends without tags need it (NCCL
-    ignores them); and nobody may wait for somebody who waits for him.
+    Every send must have one receive and every receive one send. The messages of a pair of stages
+    must be received in the order in which they are sent, because NCCL ignores tags. No stage may
+    wait for a stage that waits for it.
 
     Args:
-        actions: by index of a stage, what it does in order.
-        blocking_sends: a send waits until its receive is reached, as a blocking gloo or an
-            ungrouped NCCL send does. False: it hands over and goes on.
+        actions: by index of a stage: its actions in order.
+        blocking_sends: a send waits until its receive is reached, as a blocking gloo send or an
+            ungrouped NCCL send does. False: it starts the message and continues.
 
     Raises:
-        ScheduleError: the first fault found, in one sentence; a cycle is spelled out.
+        ScheduleError: the first fault found, in one sentence; a cycle is listed action by action.
     """
     sent, received = _traffic(actions, SENDS), _traffic(actions, RECEIVES)
     for pair in sorted(sent.keys() | received.keys()):
@@ -86,7 +86,7 @@ def _times(count: int) -> str:
 
 
 def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
-    """Let all stages run as far as they can, again and again; refuse if some never end."""
+    """Run all stages as far as they can, until none advances; reject if some have not ended."""
     run = _Run(actions, blocking_sends)
     awake = list(range(len(actions)))
     while awake:
@@ -98,7 +98,7 @@ def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) ->
 
 
 class _Run:
-    """How far every stage has come.
+    """The progress of every stage.
 
     Attributes:
         at: by index of a stage: its next action.
@@ -112,7 +112,7 @@ class _Run:
         self.computed: set[tuple[int, int | None, int]] = set()
 
     def advance(self, stage: int) -> Iterator[int]:
-        """Run a stage until it waits; yield the stages that it may have woken."""
+        """Run a stage until it waits; yield the stages that may continue now."""
         own = self.actions[stage]
         while self.at[stage] < len(own):
             action = own[self.at[stage]]
@@ -139,14 +139,14 @@ class _Run:
         return (backward.stage, backward.microbatch, backward.chunk) in self.computed
 
     def _waiting_sender(self, receive: Action) -> Iterator[int]:
-        """Yield the sender of a receive that has been reached, if it stands at the send."""
+        """Yield the sender of a receive that has been reached, if it waits at that send."""
         assert receive.peer is not None, "a receive has a peer"
         head = self._head(receive.peer)
         if head is not None and head.kind in SENDS and head.message == receive.message:
             yield receive.peer
 
     def _meets(self, send: Action) -> bool:
-        """Return whether the peer of a send stands at its receive."""
+        """Return whether the peer of a send waits at its receive."""
         assert send.peer is not None, "a send has a peer"
         head = self._head(send.peer)
         return head is not None and head.kind in RECEIVES and head.message == send.message
@@ -156,11 +156,11 @@ class _Run:
         return own[self.at[stage]] if self.at[stage] < len(own) else None
 
     def cycle(self, stage: int) -> list[Action]:
-        """Return the actions that wait for each other, beginning anywhere among the stuck."""
+        """Return the actions that wait for each other, from a stage that has not ended."""
         path: list[Action] = []
         while True:
             head = self._head(stage)
-            assert head is not None, "whoever is waited for has not ended"
+            assert head is not None, "a stage that others wait for has not ended"
             if head in path:
                 return path[path.index(head) :]
             path.append(head)

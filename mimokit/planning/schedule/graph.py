@@ -1,4 +1,4 @@
-"""The graph of pipeline stages: every module cut into stages, modules joined end to end."""
+"""The graph of pipeline stages: every module cut into stages, and modules joined end to end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Stage:
     Attributes:
         index: its number among all stages; a stage comes after all that it receives from.
         module: the module it is a part of.
-        place: which stage of its module, counted from 0.
-        position: stages before it on the longest path that leads to it; what megatron-core counts
-            as the stage of a rank when several modules are joined.
+        place: its number within the module, 0-based.
+        position: stages before it on the longest path that leads to it; megatron-core's number of
+            a rank's stage if several modules are joined.
     """
 
     index: int
@@ -32,7 +32,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class StageEdge:
-    """What crosses from one stage to another: activations forward, gradients backward.
+    """A connection of two stages: activations cross it forward, gradients backward.
 
     Attributes:
         index: its number among all edges.
@@ -49,7 +49,7 @@ class StageEdge:
 
 @dataclass(frozen=True)
 class StageGraph:
-    """All stages and what crosses between them.
+    """All stages and the edges between them.
 
     Attributes:
         stages: by index, the stages of a module next to each other.
@@ -95,15 +95,15 @@ class StageGraph:
 
 
 def stage_graph(topology: Topology, pipeline_parallel: Mapping[str, int]) -> StageGraph:
-    """Return the stages of modules that feed each other.
+    """Return the graph of modules that feed each other.
 
     Args:
         topology: module -> the modules that it feeds: any graph without a cycle.
-        pipeline_parallel: module -> the stages it is cut into.
+        pipeline_parallel: module -> its number of stages.
 
     Raises:
-        ValueError: a cycle, a module without a size, a size below 1, or a module that nobody
-            feeds and that feeds nobody, where there are others.
+        ValueError: a cycle, a module without a size, a size below 1, or one of several modules
+            that is connected to no other.
     """
     names = names_of(topology)
     fed = {target for targets in topology.values() for target in targets}
@@ -111,7 +111,7 @@ def stage_graph(topology: Topology, pipeline_parallel: Mapping[str, int]) -> Sta
         if pipeline_parallel.get(name, 0) < 1:
             raise ValueError(f"'{name}' needs a pipeline_parallel size of 1 or more")
         if len(names) > 1 and name not in fed and not topology.get(name):
-            raise ValueError(f"nobody feeds '{name}', and it feeds nobody")
+            raise ValueError(f"'{name}' feeds no module, and no module feeds it")
     order = topological_order(topology)
     stages = _stages(order, topology, pipeline_parallel)
     return StageGraph(

@@ -1,8 +1,9 @@
-"""An interleaved pipeline on the clock: every stage has several chunks of layers.
+"""Simulates an interleaved pipeline, in which every stage has several chunks of layers.
 
-The order is Megatron's (arXiv 2104.04473, section 2.2): micro-batches come in rounds of as many as
-there are stages, each round through all chunks of a stage; after
-`2 (p - 1 - stage) + (v - 1) p` forwards a stage alternates.
+The order is Megatron's (arXiv 2104.04473, section 2.2): micro-batches come in rounds, one
+micro-batch per stage, each round through all chunks of a stage; after
+`2 (p - 1 - stage) + (v - 1) p` forwards a stage alternates. Encoders have no fixed order: their
+stages compute whatever is ready first, so that `simulate`, which needs the order, does not apply.
 """
 
 from __future__ import annotations
@@ -10,18 +11,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-Key = tuple[str, int, int, int, bool]
-"""Module, stage, chunk, micro-batch, backward."""
+
+class Key(NamedTuple):
+    """One computation."""
+
+    module: str
+    stage: int
+    chunk: int
+    micro_batch: int
+    backward: bool
 
 
 @dataclass(frozen=True)
 class Branch:
-    """An encoder with ranks of its own, before the first stage.
+    """An encoder on separate ranks, before the first stage.
 
     Attributes:
         name: of the module.
-        stages: of its plain pipeline.
+        stages: of its pipeline, which is not interleaved.
         forward: seconds of one stage and micro-batch.
         backward: the same.
     """
@@ -34,7 +43,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Interleaved:
-    """What is put on a clock.
+    """The pipeline to simulate.
 
     Attributes:
         name: of the language model.
@@ -59,12 +68,12 @@ class Interleaved:
 
     @property
     def ahead(self) -> int:
-        """Micro-batches that an encoder may be ahead of its gradients: what the chunks hold."""
+        """Most micro-batches between a forward and a backward of an encoder."""
         return 3 * self.stages + max((branch.stages for branch in self.branches), default=0)
 
 
 def chunk_order(stage: int, pipeline: Interleaved) -> Iterator[Key]:
-    """Yield what a stage of the language model computes, in order."""
+    """Yield the computations of a stage of the language model, in order."""
     stages, chunks, name = pipeline.stages, pipeline.chunks, pipeline.name
     whole = pipeline.micro_batches * chunks
     warmup = min(whole, 2 * (stages - 1 - stage) + (chunks - 1) * stages)
@@ -73,7 +82,7 @@ def chunk_order(stage: int, pipeline: Interleaved) -> Iterator[Key]:
         turn, place = divmod(number, stages * chunks)
         chunk = place // stages
         micro_batch = turn * stages + place % stages
-        return name, stage, chunks - 1 - chunk if backward else chunk, micro_batch, backward
+        return Key(name, stage, chunks - 1 - chunk if backward else chunk, micro_batch, backward)
 
     yield from (key(number, False) for number in range(warmup))
     for number in range(whole - warmup):
@@ -93,7 +102,7 @@ def on_the_clock(pipeline: Interleaved) -> dict[Key, tuple[float, float]]:
         ready = [own[at] for own, at in zip(orders, places, strict=True) if at < len(own)]
         ready += [key for branch in pipeline.branches for key in _next(branch, pipeline, counted)]
         starts = [
-            (max(free.get(key[:2], 0.0), begin), not key[-1], key)
+            (max(free.get(key[:2], 0.0), begin), not key.backward, key)
             for key in ready
             if (begin := _begin(key, pipeline, done)) is not None
         ]
@@ -102,10 +111,10 @@ def on_the_clock(pipeline: Interleaved) -> dict[Key, tuple[float, float]]:
         start, _, key = min(starts)
         done[key] = (start, start + _seconds(key, pipeline))
         free[key[:2]] = done[key][1]
-        if key[0] == pipeline.name:
-            places[key[1]] += 1
+        if key.module == pipeline.name:
+            places[key.stage] += 1
         else:
-            counted[key[0], key[1], key[-1]] += 1
+            counted[key.module, key.stage, key.backward] += 1
 
 
 def _next(
@@ -115,13 +124,13 @@ def _next(
     for stage in range(branch.stages):
         forward, backward = (counted.get((branch.name, stage, way), 0) for way in (False, True))
         if backward < pipeline.micro_batches:
-            yield branch.name, stage, 0, backward, True
+            yield Key(branch.name, stage, 0, backward, True)
         if forward < pipeline.micro_batches and forward - backward < pipeline.ahead:
-            yield branch.name, stage, 0, forward, False
+            yield Key(branch.name, stage, 0, forward, False)
 
 
 def _begin(key: Key, pipeline: Interleaved, done: dict[Key, tuple[float, float]]) -> float | None:
-    """Return when everything that a computation waits for is done, None where it is not."""
+    """Return when all that a computation waits for is done; None: it is not done yet."""
     ends = [done.get(other) for other in _before(key, pipeline)]
     if any(end is None for end in ends):
         return None
@@ -129,28 +138,28 @@ def _begin(key: Key, pipeline: Interleaved, done: dict[Key, tuple[float, float]]
 
 
 def _before(key: Key, pipeline: Interleaved) -> Iterator[Key]:
-    """Yield what a computation waits for."""
+    """Yield the computations that a computation waits for."""
     name, stage, chunk, micro_batch, backward = key
     if backward:
-        yield name, stage, chunk, micro_batch, False
+        yield Key(name, stage, chunk, micro_batch, False)
     branch = next((each for each in pipeline.branches if each.name == name), None)
     last = (pipeline.stages if branch is None else branch.stages) - 1
     step = 1 if backward else -1
     if 0 <= stage + step <= last:
-        yield name, stage + step, chunk, micro_batch, backward
+        yield Key(name, stage + step, chunk, micro_batch, backward)
     elif branch is not None:
         if backward:
-            yield pipeline.name, 0, 0, micro_batch, True
+            yield Key(pipeline.name, 0, 0, micro_batch, True)
     elif 0 <= chunk + step < pipeline.chunks:
-        yield name, 0 if backward else last, chunk + step, micro_batch, backward
+        yield Key(name, 0 if backward else last, chunk + step, micro_batch, backward)
     elif not backward:
         for each in pipeline.branches:
-            yield each.name, each.stages - 1, 0, micro_batch, False
+            yield Key(each.name, each.stages - 1, 0, micro_batch, False)
 
 
 def _seconds(key: Key, pipeline: Interleaved) -> float:
-    name, stage, _, _, backward = key
-    branch = next((each for each in pipeline.branches if each.name == name), None)
+    branch = next((each for each in pipeline.branches if each.name == key.module), None)
     if branch is not None:
-        return branch.backward if backward else branch.forward
-    return (pipeline.backward if backward else pipeline.forward)[stage] / pipeline.chunks
+        return branch.backward if key.backward else branch.forward
+    seconds = pipeline.backward if key.backward else pipeline.forward
+    return seconds[key.stage] / pipeline.chunks

@@ -1,4 +1,4 @@
-"""Make a schedule, and check it before anything runs."""
+"""Makes a schedule and checks it before anything runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def plan_schedule(
     loading: Collection[int] | None = None,
     check: bool = True,
 ) -> Schedule:
-    """Return a schedule that has been checked: what it sends arrives and nobody waits for ever.
+    """Return a checked schedule: every message arrives and no stage waits indefinitely.
 
     Args:
         graph: the stages, from `stage_graph`.
         num_microbatches: micro-batches per optimizer step.
-        order: when a stage computes what: `one_forward_one_backward`, `gpipe` or one of your own.
+        order: of computations: `one_forward_one_backward`, `gpipe` or your own function.
         frozen: modules of which nothing is trained.
         absent: (module, micro-batch) pairs for which a module has no input.
         loading: indices of the stages that read data; None: first and last stages of the graph.
-        check: False leaves the check to the caller; a search over known orders needs none.
+        check: False skips the check; a search over known orders needs none.
 
     Raises:
         ScheduleError: the order leaves work out or repeats it, or the check fails.
@@ -56,10 +56,10 @@ def plan_schedule(
 
 
 def check_schedule(schedule: Schedule) -> None:
-    """Refuse a schedule that would mix messages up or wait for ever.
+    """Reject a schedule that would mix messages up or wait indefinitely.
 
-    Looks at the tables that actions are made from, and at the actions themselves only to spell a
-    fault out: a thousand micro-batches take milliseconds.
+    It reads the tables that actions are made from, and the actions themselves only to describe a
+    fault: a thousand micro-batches take milliseconds.
 
     Raises:
         ScheduleError: as `check_actions`.
@@ -70,7 +70,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 
 def _ends(graph: StageGraph) -> frozenset[int]:
-    """Return the stages that nobody feeds (they need inputs) and that feed nobody (labels)."""
+    """Return the stages that no stage feeds (they read inputs) or that feed none (labels)."""
     return frozenset(
         stage.index
         for stage in graph.stages

@@ -1,4 +1,4 @@
-"""The whole plan of a pipeline: graph, order and micro-batches, worked out when it is asked for."""
+"""A pipeline schedule: graph, order and micro-batches; its actions are computed on request."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from mimokit.step_kinds import StepKind
 
 @dataclass(frozen=True)
 class Schedule:
-    """What every stage does in which order. It stays small: actions are made when asked for.
+    """The actions of every stage in order. It stays small: actions are computed on request.
 
     Attributes:
         graph: the stages.
         num_microbatches: micro-batches per optimizer step.
         order: the order of work.
-        frozen: modules of which nothing is trained. Where nothing before them is trained either,
-            they have no backward and receive no gradients.
+        frozen: modules of which nothing is trained. If nothing before them is trained either, they
+            have no backward and receive no gradients.
         absent: (module, micro-batch) pairs for which a module has no input: it neither computes
-            nor sends, and nobody waits for it.
+            nor sends, and no stage waits for it.
         loading: indices of the stages that read data.
     """
 
@@ -44,16 +44,16 @@ class Schedule:
     loading: frozenset[int] = frozenset()
 
     def warmup(self, stage: int) -> int:
-        """Return how many forwards a stage does before its first backward under 1F1B."""
+        """Return the forwards of a stage before its first backward under 1F1B."""
         position = self.graph.stages[stage].position
         return num_warmup_microbatches(position, self.graph.total_stages, self.num_microbatches)
 
     def steps(self, stage: int) -> tuple[Step, ...]:
-        """Return what a stage computes, in order."""
+        """Return the computations of a stage, in order."""
         return _steps(self)[stage]
 
     def actions(self, stage: int) -> tuple[Action, ...]:
-        """Return everything that a stage does, in order."""
+        """Return all actions of a stage, in order."""
         return tuple(_stage_actions(self, stage))
 
     def all_actions(self) -> tuple[tuple[Action, ...], ...]:
@@ -62,22 +62,22 @@ class Schedule:
 
     @property
     def work(self) -> Work:
-        """Which stage computes what and which edge carries what."""
+        """The computations of the stages and the messages of the edges."""
         return _work(self)
 
     def in_flight(self, stage: int) -> int:
-        """Return the most micro-batches whose activations a stage holds for backward at a time.
+        """Return the most micro-batches whose activations a stage stores for backward at a time.
 
-        A stage without a backward holds the one that it computes.
+        A stage without a backward stores those of the one that it computes.
         """
-        held = most = 0
+        stored = most = 0
         backward = self.work.backward[stage]
         for kind, microbatch in self.steps(stage):
             if kind == "backward":
-                held -= 1
+                stored -= 1
             else:
-                most = max(most, held + 1)
-                held += bool(backward[microbatch])
+                most = max(most, stored + 1)
+                stored += bool(backward[microbatch])
         return most
 
 
@@ -88,7 +88,7 @@ def _work(schedule: Schedule) -> Work:
 
 @lru_cache(maxsize=64)
 def _steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
-    """Return the steps of every stage that there is something to do for."""
+    """Return the steps of every stage, without those that have nothing to compute."""
     work = schedule.work
     everything = bool(work.forward.all() and work.backward.all())
     at_position: dict[int, tuple[Step, ...]] = {}
@@ -108,7 +108,7 @@ def _steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
 
 
 def _ordered(schedule: Schedule, position: int) -> tuple[Step, ...]:
-    """Return what the order says for a position, once it is known to be complete."""
+    """Return the steps of the order at a position, after checking that they are complete."""
     count = schedule.num_microbatches
     steps = tuple(schedule.order(position, schedule.graph.total_stages, count))
     wanted = _every_step(count)
@@ -121,8 +121,7 @@ def _ordered(schedule: Schedule, position: int) -> tuple[Step, ...]:
         "there is none" if strange else f"it must do so once, not {times[kind, microbatch]} times"
     )
     raise ScheduleError(
-        f"The order at position {position} is to do the {kind} of micro-batch {microbatch}, but "
-        f"{fault}."
+        f"The order at position {position} has the {kind} of micro-batch {microbatch}, but {fault}."
     )
 
 

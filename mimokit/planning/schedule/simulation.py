@@ -1,9 +1,9 @@
-"""Put a schedule on a clock.
+"""Puts a schedule on a clock.
 
 A computation begins when the one before it on its stage has ended and its messages have arrived.
 A message leaves when it has been computed and the one before it on the same edge in the same
-direction has arrived; it takes no time of the stages. Nothing else takes time but the gradient
-sync, after the last backward of a stage, and the optimizer, after all of them.
+direction has arrived; it takes no time of the stages. The only other actions that take time are the
+gradient sync, after the last backward of a stage, and the optimizer, after all gradient syncs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def simulate(
 ) -> Timeline:
     """Return when every action begins and ends.
 
-    All times are in one unit of the caller's choice, seconds say.
+    All times have one unit of the caller's choice, for example seconds.
 
     Args:
         schedule: from `plan_schedule`.
@@ -54,7 +54,7 @@ def simulate(
         ScheduleError: the schedule fails its check.
         ValueError: times that are negative, not finite or of another shape.
     """
-    tasks = _sound(schedule)
+    tasks = _checked_tasks(schedule)
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
     if durations.ndim > 1:
         raise ValueError("simulate takes one set of times; makespan takes many at once")
@@ -78,7 +78,7 @@ def makespan(
 ) -> NDArray[np.float64]:
     """Return when the last computation ends, for one or for many sets of times at once.
 
-    The tasks of a schedule are worked out once and kept; a further set of times costs a few
+    The tasks of a schedule are computed once and cached; another set of times costs a few
     microseconds per level of the graph, and a hundred sets hardly more than one.
 
     Args:
@@ -96,13 +96,13 @@ def makespan(
         ScheduleError: the schedule fails its check.
         ValueError: times that are negative, not finite or of another shape.
     """
-    tasks = _sound(schedule)
+    tasks = _checked_tasks(schedule)
     durations = _durations(schedule, tasks, forward, backward, transfer, transfer_backward)
     ends: NDArray[np.float64] = np.asarray(_run(tasks, durations).max(axis=0))
     return ends
 
 
-def _sound(schedule: Schedule) -> TaskGraph:
+def _checked_tasks(schedule: Schedule) -> TaskGraph:
     tasks = task_graph(schedule)
     if tasks.faulty:
         check_actions(schedule.all_actions())
@@ -110,9 +110,9 @@ def _sound(schedule: Schedule) -> TaskGraph:
 
 
 def _run(tasks: TaskGraph, durations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return when tasks end, level by level, and a zero for "nothing" behind the last.
+    """Return when tasks end, computed level by level, and a zero for the task that does not exist.
 
-    Durations may have any axes behind the tasks.
+    Durations may have any axes after the tasks.
     """
     stop = np.zeros((tasks.size + 1, *durations.shape[1:]))
     waits_for = tasks.waits_for
@@ -159,7 +159,7 @@ def _table(schedule: Schedule, name: str, times: Seconds, places: int) -> NDArra
     """Return times as [..., places, micro-batches]."""
     values = np.asarray(times, dtype=np.float64)
     if not np.isfinite(values).all() or (values < 0).any():
-        raise ValueError(f"{name} must hold finite times of 0 or more")
+        raise ValueError(f"{name} must be finite times of 0 or more")
     if values.ndim == 1:
         values = values[:, None]
     count = schedule.num_microbatches

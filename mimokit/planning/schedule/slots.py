@@ -1,9 +1,9 @@
-"""Which numbers the tensors of a message have, so that branches which meet keep apart.
+"""The slots of tensors in messages, which separate the branches that meet at a stage.
 
-Everything that reaches a stage in a micro-batch has a slot of its own. The slots of the modalities
-lie end to end: [0, S_text) text, then S_audio slots of audio, then S_vision slots of vision; where
-several branches are of one modality, one behind the other in the order of their edges. Each message
-begins with a header, which has a slot too.
+Every tensor that reaches a stage in a micro-batch has a separate slot. The slots of the modalities
+are consecutive: [0, S_text) text, then S_audio slots of audio, then S_vision slots of vision.
+Several branches of one modality follow each other in the order of their edges. Each message begins
+with a header, which has a slot, too.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _AXES = 1  # grids of items, or position ids
 
 @dataclass(frozen=True)
 class StageSlots:
-    """What reaches one stage.
+    """The slots of all tensors that reach one stage.
 
     Attributes:
-        counts: modality -> its slots (S_text, S_audio, S_vision); 0 where it does not come in.
+        counts: modality -> its slots (S_text, S_audio, S_vision); 0 if none of it arrives.
     """
 
     counts: Mapping[Modality, int]
@@ -46,7 +46,7 @@ class StageSlots:
 
     @property
     def total(self) -> int:
-        """All slots."""
+        """The number of slots."""
         return sum(self.counts.values())
 
 
@@ -56,8 +56,8 @@ class SlotPlan:
 
     Attributes:
         stages: by stage index.
-        edges: by edge index: the slots of the message over it, the header's first; the same in
-            both directions.
+        edges: by edge index: the slots of its messages, the header first; the same in both
+            directions.
     """
 
     stages: tuple[StageSlots, ...]
@@ -74,13 +74,13 @@ def plan_slots(
 
     Args:
         graph: the stages.
-        modalities: module -> what it is of; the language model is text.
-        three_axes: modules from which integers of three axes travel: encoders of images that differ
-            in size (their grids), a language model with such positions (from stage to stage).
+        modalities: module -> its modality; the language model is text.
+        three_axes: modules that send integers of three axes: encoders of images that differ in size
+            (their grids), a language model with such positions (from stage to stage).
         text_heads: modules that read words for the language model: their texts differ in length.
 
     Raises:
-        KeyError: a module is of no modality.
+        KeyError: a module has no modality.
     """
     edges: list[range] = [range(0)] * len(graph.edges)
     stages = []

@@ -1,4 +1,4 @@
-"""A schedule as arrays: every computation and every transfer a task, with what it waits for."""
+"""A schedule as arrays: every computation and transfer is a task, with the tasks it waits for."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ FORWARD, BACKWARD = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class TaskGraph:
-    """Computations and transfers; which waits for which does not depend on how long they take.
+    """Computations and transfers. What a task waits for does not depend on durations.
 
-    Tasks are numbered in levels: a task waits for tasks of earlier levels only. Task number
-    `size`, which does not exist, stands for "nothing" where a task waits for less than others.
+    Tasks are numbered in levels: a task waits only for tasks of earlier levels. Task number `size`,
+    which does not exist, fills the rows of tasks that wait for fewer tasks than others.
 
     Attributes:
         place: task -> index of its stage (a computation) or of its edge (a transfer).
         microbatch: task -> its micro-batch.
         backward: task -> whether it is of the backward pass.
         transfer: task -> whether it is a transfer.
-        waits_for: [tasks, most that a task waits for] of task numbers. The first is what comes
-            before it in the same place: on the same stage, or on the same edge in the same
-            direction, which carries one message at a time.
+        waits_for: [tasks, most that a task waits for] of task numbers. The first is the task before
+            it in the same place: on the same stage, or on the same edge in the same direction,
+            which carries one message at a time.
         levels: task numbers at which a level begins, and `size`.
-        faulty: tasks would wait for ever, or messages cross on their way. Such a graph has no
-            times.
+        faulty: tasks would wait indefinitely, or messages overtake each other. Such a graph cannot
+            be simulated.
     """
 
     place: Indices
@@ -79,7 +79,7 @@ def task_graph(schedule: Schedule) -> TaskGraph:
 
 
 class _Builder:
-    """Numbers the tasks place by place: all of a stage, then the next; then edge by edge."""
+    """Numbers the tasks place by place: all of a stage, then the next stage; then edge by edge."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -152,7 +152,7 @@ class _Builder:
         )
 
     def _waits_for(self, lengths: Indices) -> Indices:
-        """Return the table: first what comes before in the same place, then one by one."""
+        """Return the table: first the task before in the same place, then the others."""
         tasks = np.concatenate([task for task, _ in self.waits] or [np.zeros(0, np.int64)])
         others = np.concatenate([other for _, other in self.waits] or [np.zeros(0, np.int64)])
         in_order = np.argsort(tasks, kind="stable")
@@ -172,7 +172,7 @@ def _begins(lengths: Indices) -> Indices:
 
 
 def _levels(waits_for: Indices) -> tuple[Indices, tuple[int, ...]]:
-    """Return the tasks level by level, without those that wait for ever, and where levels begin."""
+    """Return tasks level by level, without those that wait indefinitely, and where levels begin."""
     size = len(waits_for)
     followers = _followers(waits_for)
     done = np.zeros(size + 1, dtype=np.bool_)
@@ -194,7 +194,7 @@ def _levels(waits_for: Indices) -> tuple[Indices, tuple[int, ...]]:
 
 
 def _followers(waits_for: Indices) -> Indices:
-    """Return the table the other way round: task -> the tasks that wait for it."""
+    """Return the inverse table: task -> the tasks that wait for it."""
     size = len(waits_for)
     tasks, columns = np.nonzero(waits_for < size)
     heads = waits_for[tasks, columns]

@@ -1,4 +1,4 @@
-"""What a simulation found: when each action begins and ends, who idles, and what is in the way."""
+"""The result of a simulation: times of each action, idle time, and the critical path."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Timeline:
         tasks: its computations and transfers.
         start: task -> when it begins.
         stop: task -> when it ends.
-        grad_sync: by stage: what its gradient sync takes.
-        optimizer: by stage: what its optimizer takes.
+        grad_sync: by stage: the time of its gradient sync.
+        optimizer: by stage: the time of its optimizer.
     """
 
     schedule: Schedule
@@ -61,7 +61,7 @@ class Timeline:
 
     @cached_property
     def busy(self) -> tuple[float, ...]:
-        """By stage: the time that it computes."""
+        """By stage: the time in which it computes."""
         computing = ~self.tasks.transfer
         spent = (self.stop - self.start)[computing]
         stages = len(self.schedule.graph.stages)
@@ -79,14 +79,14 @@ class Timeline:
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:
-        """By stage: the most micro-batches whose activations it holds at a time."""
+        """By stage: the most micro-batches whose activations it stores at a time."""
         return tuple(self.schedule.in_flight(stage.index) for stage in self.schedule.graph.stages)
 
     def critical_path(self) -> tuple[Interval, ...]:
-        """Return the computations and sends that the end of the pipeline waits for, in order.
+        """Return the computations and sends that determine the end of the pipeline, in order.
 
-        They follow each other without a gap from 0 to `pipeline_makespan`: to make the step
-        faster, one of them must become shorter.
+        They follow each other without a gap from 0 to `pipeline_makespan`: a step becomes faster
+        only if one of them becomes shorter.
         """
         path: list[Interval] = []
         nothing = self.tasks.size
@@ -101,7 +101,7 @@ class Timeline:
     def intervals(self, stage: int) -> tuple[Interval, ...]:
         """Return the actions of a stage on the clock, in the order of the schedule.
 
-        A send and its receive have the time of the message on its way; loading takes no time.
+        A send and its receive have the times of the message; loading takes no time.
         """
         return tuple(self._on_clock(stage))
 

@@ -1,4 +1,4 @@
-"""Which stage has what to compute, and which edge has what to carry, micro-batch by micro-batch."""
+"""The computations of each stage and the messages over each edge, by micro-batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What there is to do.
+    """Whether a stage computes, and whether an edge carries a message, in a micro-batch.
 
     Attributes:
         forward: [stages, micro-batches].
@@ -36,10 +36,10 @@ def work_of(
     frozen: Collection[str],
     absent: Collection[tuple[str, int]],
 ) -> Work:
-    """Return what there is to do.
+    """Return what all stages compute and what all edges carry.
 
-    A module has a forward in every micro-batch but those in which it is absent. It has a backward
-    where something is trained in it or before it, and where a gradient reaches it.
+    A module has a forward in every micro-batch except those in which it is absent. It has a
+    backward if it or a module before it is trained, and if a gradient reaches it.
     """
     order = [name for name, _ in graph.topology]
     fed = dict(graph.topology)

@@ -138,7 +138,7 @@ def test_schedules_travel() -> None:
             dict.fromkeys("abcd", 1),
             "cycle: b -> c -> b",
         ),
-        ({"a": ["l"], "l": [], "b": []}, {"a": 1, "l": 1, "b": 1}, "nobody feeds 'b'"),
+        ({"a": ["l"], "l": [], "b": []}, {"a": 1, "l": 1, "b": 1}, "'b' feeds no module"),
         ({"a": ["l"], "l": []}, {"a": 1}, "'l' needs a pipeline_parallel"),
         ({"a": ["l"], "l": []}, {"a": 0, "l": 1}, "'a' needs a pipeline_parallel"),
     ],

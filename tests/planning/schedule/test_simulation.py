@@ -108,8 +108,8 @@ def test_many_sets_of_times_at_once() -> None:
 @pytest.mark.parametrize(
     ("times", "message"),
     [
-        ({"forward": -1}, "forward must hold finite times"),
-        ({"backward": float("nan")}, "backward must hold finite times"),
+        ({"forward": -1}, "forward must be finite times"),
+        ({"backward": float("nan")}, "backward must be finite times"),
         ({"forward": [1, 2, 3]}, r"forward is of shape \(3,\); give one number, 2 numbers"),
         ({"transfer": np.zeros((1, 5))}, r"\[\.\.\., 1, 4\]"),
         ({"forward": np.ones((2, 2, 1))}, "makespan takes many"),
