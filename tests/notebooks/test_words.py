@@ -1,3 +1,48 @@
+"""What the text of the notebooks says is true: figures, names of tabs, imports."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import mimokit
+from mimokit.architecture import model_of_config
+from mimokit.experiment.verification import STEPS
+from mimokit_widgets.planner.screen import TABS
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LANGUAGE = "language_module"
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+def cells(name: str, kind: str) -> list[str]:
+    notebook = nbformat.read(ROOT / "notebooks" / name, 4)
+    return [cell.source for cell in notebook.cells if cell.cell_type == kind]
+
+
+def text(name: str) -> str:
+    return "\n".join(cells(name, "markdown"))
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
+def test_no_notebook_imports_from_deep_inside_or_edits_nested_mappings(file: Path) -> None:
+    code = "\n".join(cells(file.name, "code"))
+    imported = re.findall(r"^\s*(?:from|import) (mimokit[\w.]*)", code, re.MULTILINE)
+    assert imported
+    assert [name for name in imported if name.count(".") > 1] == []
+    assert not re.search(r"\[\"(model|data|runtime|module_parallelisms)\"\]", code)
+    assert "module_parallelisms" not in code
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
+def test_tabs_are_called_what_the_planner_calls_them(file: Path) -> None:
+    assert set(re.findall(r"\btab \*([^*]+)\*", text(file.name))) <= set(TABS.values())
+
+
 def test_the_text_about_64_gpus() -> None:
     said = text("00_plan_a_layout.ipynb")
     preset = mimokit.load_preset("llava_7b_homogeneous")
@@ -21,3 +66,78 @@ def test_the_text_about_64_gpus() -> None:
     assert "7 billion parameters" in said
     parameters = model_of_config(preset.model).language.parameters
     assert round(parameters / 1e9) == 7
+
+
+def test_the_text_about_the_first_layout() -> None:
+    from mimokit.engine.data.digits import IMAGE_SIZE, MAX_DIGITS
+
+    said = text("01_first_light.ipynb")
+    plan = mimokit.plan(ROOT / "configs/digits_colocated.yaml")
+    images, language = plan.modules["images"], plan.modules[LANGUAGE]
+    assert f"it runs as {images.data_parallel} replicas" in said
+    assert f"cut into {language.tensor_parallel} tensor-parallel shards" in said
+    assert f"runs as {language.data_parallel} replicas" in said
+    assert f"on the same {plan.world_size} ranks" in said
+    assert plan.world_size == images.size == language.size
+    assert f"after each of {STEPS} optimizer steps" in said
+    assert f"the {NUMBERS[language.tensor_parallel]} ranks of a language replica" in said
+    assert f"a strip of 1 to {MAX_DIGITS} scans ({IMAGE_SIZE}×{IMAGE_SIZE} pixels" in said
+
+
+def test_the_text_about_three_modes() -> None:
+    from mimokit.engine.data.digits import MAX_DIGITS
+
+    said = text("02_heterogeneous.ipynb")
+    plans = [
+        mimokit.plan(ROOT / f"configs/digits_{mode}.yaml")
+        for mode in ("homogeneous", "colocated", "heterogeneous")
+    ]
+    assert {plan.world_size for plan in plans} == {8}
+    assert "on the same eight ranks" in said
+    assert len({plan.batch.global_batch_size for plan in plans}) == 1  # the same samples per step
+    assert f"after each of {STEPS} optimizer steps" in said
+    mean = (1 + MAX_DIGITS) / 2
+    assert f"A strip has 1 to {MAX_DIGITS} images, {mean} on average" in said
+
+
+def test_the_text_about_steps() -> None:
+    said = text("03_step_through.ipynb")
+    fan_in = mimokit.load_experiment_config(ROOT / "configs/digits_colocated.yaml")
+    fan_in.data.base_batch_size = 4
+    plan = mimokit.plan(fan_in)
+    images, language = plan.modules["images"], plan.modules[LANGUAGE]
+    assert f"{NUMBERS[images.data_parallel].capitalize()} replicas of the vision encoder" in said
+    assert f"with {NUMBERS[language.data_parallel]} language replicas" in said
+    assert plan.batch.modules["images"].micro_batch_size == 1  # "has encoded one sample"
+    assert plan.batch.modules[LANGUAGE].micro_batch_size == 4  # "those of its four samples"
+    apart = mimokit.plan(ROOT / "configs/digits_heterogeneous.yaml")
+    images, language = apart.modules["images"], apart.modules[LANGUAGE]
+    assert list(images.ranks) == [0, 1]
+    assert (language.ranks.start, language.ranks.stop - 1) == (2, 7)
+    assert (
+        "the encoder on ranks 0 and 1, the language model on ranks 2 to 7 in three stages" in said
+    )
+    assert language.pipeline_parallel == 3
+    audio = mimokit.load_experiment_config(ROOT / "configs/digits_audio.yaml")
+    presence = audio.data.modality_presence["audio"]
+    assert not any(presence.at(1, sample) for sample in range(8))
+    silent = [sample for sample in range(8) if not presence.at(0, sample)]
+    assert silent == [sample for sample in range(8) if sample % 4 == silent[0]]
+    assert "the second micro-batch has no audio, and every fourth sample of the first" in said
+
+
+def test_the_text_about_the_searched_model() -> None:
+    said = text("06_predict_and_search.ipynb")
+    code = "\n".join(cells("06_predict_and_search.ipynb", "code"))
+    length = int(re.search(r"seq_length=(\d+)", code)[1])
+    samples = int(re.search(r"global_batch(?:_size)?=(\d+)", code)[1])
+    patches = int(re.search(r"EncoderInput\(length=(\d+), count=2\)", code)[1])
+    merge = int(re.search(r'"spatial_merge_size": (\d+)', code)[1])
+    assert f"{samples} samples of {length:,} tokens" in said
+    assert f"two images of {patches:,} patches each, which become {patches // merge**2:,}" in said
+    guess = re.search(r"ParallelSizes\(tensor=(\d+), pipeline=(\d+), data=(\d+)\)", code)
+    tensor, pipeline, data = map(int, guess.groups())
+    assert (tensor, tensor * pipeline * data) == (8, 256)  # a node; "on 256 H100s"
+    assert f"{NUMBERS[pipeline]} pipeline stages" in said
+    assert "memory_share=0.8" in code  # "leave a fifth of the memory free"
+    assert f"--gpus 256 --seq-length {length} --global-batch {samples}" in said
