@@ -21,10 +21,6 @@ class Phase(StrEnum):
         """The column of a step table with the seconds of this phase."""
         return f"{self}_time"
 
-    def column_of(self, module: str) -> str:
-        """The column with the seconds that this phase takes for one module."""
-        return f"{module}_{self.column}"
-
 
 MODULE_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 """Phases that belong to one module; every module of a rank has their columns."""

@@ -19,9 +19,16 @@ NAMES = {str(kind) for kind in StepKind}
 DIRECTIONS = {"forward", "backward"}
 
 
-def _names(node: ast.AST) -> Iterator[set[str]]:
-    """Yield the step names written side by side in each tuple, list, set, dict and Literal."""
-    for part in ast.walk(node):
+def lists_of_names(source: str, known: set[str], suffix: str = ".py") -> Iterator[set[str]]:
+    """Yield which of some names stand side by side in a tuple, list, set, dict or Literal.
+
+    Of JavaScript: in quotes among the elements of an array or the keys of an object.
+    """
+    if suffix == ".js":
+        for block in re.findall(r"[\[{]([^\[\]{}]*)[\]}]", source):
+            yield set(re.findall(r"['\"]([\w-]+)['\"]", block)) & known
+        return
+    for part in ast.walk(ast.parse(source)):
         if isinstance(part, ast.Tuple | ast.List | ast.Set):
             elements = part.elts
         elif isinstance(part, ast.Dict):
@@ -29,30 +36,22 @@ def _names(node: ast.AST) -> Iterator[set[str]]:
         else:
             continue
         texts = {e.value for e in elements if isinstance(e, ast.Constant)}
-        yield {text for text in texts if isinstance(text, str)} & NAMES
+        yield {text for text in texts if isinstance(text, str)} & known
 
 
-def step_lists(source: str) -> list[set[str]]:
+def step_lists(source: str, suffix: str = ".py") -> list[set[str]]:
     """Return every list of step names; forward and backward alone are directions."""
-    found = _names(ast.parse(source))
-    return [names for names in found if len(names) > 1 and not names <= DIRECTIONS]
-
-
-def step_lists_of_javascript(source: str) -> list[set[str]]:
-    """The same for the elements of arrays and the keys of objects, quoted."""
-    blocks = re.findall(r"[\[{]([^\[\]{}]*)[\]}]", source)
-    found = [set(re.findall(r"['\"]([a-z-]+)['\"]", block)) & NAMES for block in blocks]
+    found = lists_of_names(source, NAMES, suffix)
     return [names for names in found if len(names) > 1 and not names <= DIRECTIONS]
 
 
 def test_no_other_list_of_step_names_is_in_the_tree() -> None:
     found = []
     for room in ("mimokit", "widgets/mimokit_widgets"):
-        for file in sorted((ROOT / room).rglob("*.py")):
-            if file != TABLE:
-                found += [(str(file), names) for names in step_lists(file.read_text())]
-        for file in sorted((ROOT / room).rglob("*.js")):
-            found += [(str(file), names) for names in step_lists_of_javascript(file.read_text())]
+        for file in sorted((ROOT / room).rglob("*.*")):
+            if file.suffix in (".py", ".js") and file != TABLE:
+                listed = step_lists(file.read_text(), file.suffix)
+                found += [(str(file), names) for names in listed]
     assert found == []
     assert step_lists(TABLE.read_text()) == [], "the table has one row per name"
 
@@ -71,10 +70,9 @@ def test_a_planted_list_of_step_names_is_found(planted: str) -> None:
 
 
 def test_a_planted_list_in_javascript_is_found() -> None:
-    assert step_lists_of_javascript('const STEPS = ["forward", "gather"];') == [
-        {"forward", "gather"}
-    ]
-    assert step_lists_of_javascript('["forward", "backward"]') == []
+    planted = 'const STEPS = ["forward", "gather"];'
+    assert step_lists(planted, ".js") == [{"forward", "gather"}]
+    assert step_lists('["forward", "backward"]', ".js") == []
 
 
 def test_the_table_says_what_every_consumer_used_to_list() -> None:

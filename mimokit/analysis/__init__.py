@@ -1,13 +1,7 @@
 """What happened: from samples and results folders to pandas tables."""
 
 from mimokit.analysis.folder import RunFolderError, RunTables, read_run
-from mimokit.analysis.phases import (
-    COMMUNICATION,
-    PHASE_COLUMNS,
-    REMAINDER,
-    module_names,
-    phase_times,
-)
+from mimokit.analysis.phases import module_names, phase_times
 from mimokit.analysis.predicted_times import predicted_steps
 from mimokit.analysis.samples import samples_to_evaluations, samples_to_steps
 from mimokit.analysis.summary import per_iteration, summarize, without_warmup
@@ -25,9 +19,6 @@ from mimokit.analysis.trace_times import (
 )
 
 __all__ = [
-    "COMMUNICATION",
-    "PHASE_COLUMNS",
-    "REMAINDER",
     "RunFolderError",
     "RunTables",
     "TraceFileError",

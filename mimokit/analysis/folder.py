@@ -10,10 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from mimokit.analysis.samples import EVALUATION_COLUMNS, STEP_COLUMNS
-
-NEEDED = ("iteration", "total_time", "loss")
-TEXT_COLUMNS = ("task",)
+from mimokit.samples import (
+    EVALUATION_COLUMNS,
+    NEEDED_EVALUATION_COLUMNS,
+    NEEDED_STEP_COLUMNS,
+    STEP_COLUMNS,
+    TEXT_COLUMNS,
+)
 
 
 class RunFolderError(ValueError):
@@ -62,12 +65,12 @@ def read_run(directory: str | Path) -> RunTables:
     return RunTables(
         directory=folder,
         info=_read_info(folder / "experiment_info.json"),
-        metrics=_read_table(metrics_file, NEEDED),
+        metrics=_read_table(metrics_file, NEEDED_STEP_COLUMNS),
         metrics_by_rank=_read_optional(
-            folder / "metrics_by_rank.csv", ("rank", *NEEDED), STEP_COLUMNS
+            folder / "metrics_by_rank.csv", ("rank", *NEEDED_STEP_COLUMNS), STEP_COLUMNS
         ),
         evaluations=_read_optional(
-            folder / "evaluations.csv", ("iteration", "exact_match"), EVALUATION_COLUMNS
+            folder / "evaluations.csv", NEEDED_EVALUATION_COLUMNS, EVALUATION_COLUMNS
         ),
     )
 

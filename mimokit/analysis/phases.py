@@ -5,25 +5,13 @@ from __future__ import annotations
 import pandas as pd
 
 from mimokit.analysis.summary import without_warmup
-
-REMAINDER = "other"
-"""The phase that holds what no other phase accounts for, so that the phases of a rank always add
-up to its step time."""
-
-COMMUNICATION = "communication"
-
-PHASE_COLUMNS = {
-    COMMUNICATION: "communication_time",
-    "optimizer": "optimizer_time",
-    "data": "data_time",
-}
-"""Phases that belong to no single module, and the columns of a step table they are read from."""
+from mimokit.samples import module_column, modules_of
+from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, REMAINDER
 
 
 def module_names(steps: pd.DataFrame) -> list[str]:
     """Return the modules that a step table has times of, in the order of its columns."""
-    suffix = "_forward_time"
-    return [name.removesuffix(suffix) for name in steps.columns if name.endswith(suffix)]
+    return modules_of(steps.columns)
 
 
 def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame:
@@ -54,13 +42,10 @@ def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame
 
 def _sources(steps: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Return (module, phase, column) in the order in which phases are stacked."""
-    found = []
-    for phase in ("forward", "backward"):
-        for module in module_names(steps):
-            column = f"{module}_{phase}_time"
-            if column in steps.columns:
-                found.append((module, phase, column))
-    for phase, column in PHASE_COLUMNS.items():
-        if column in steps.columns:
-            found.append(("", phase, column))
-    return found
+    found = [
+        (module, str(phase), module_column(module, phase.column))
+        for phase in MODULE_PHASES
+        for module in module_names(steps)
+    ]
+    found += [("", str(phase), phase.column) for phase in RANK_PHASES]
+    return [source for source in found if source[2] in steps.columns]

@@ -2,70 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-STEP_COLUMNS = (
-    "rank",
-    "iteration",
-    "time",
-    "total_time",
-    "forward_time",
-    "backward_time",
-    "optimizer_time",
-    "communication_time",
-    "data_time",
-    "tokens_per_sec",
-    "samples_per_sec",
-    "memory_allocated",
-    "memory_reserved",
-    "loss",
-    "grad_norm",
-)
-"""Columns of every step table: times in seconds, memory in bytes, rates of all ranks together.
-For every module M the columns M_forward_time, M_backward_time and M_tokens_per_sec follow."""
+from mimokit.samples import EVALUATION_COLUMNS, STEP_COLUMNS, EvaluationSample, Sample, StepSample
 
-EVALUATION_COLUMNS = (
-    "rank",
-    "iteration",
-    "time",
-    "task",
-    "exact_match",
-    "digit_accuracy",
-    "loss",
-    "chance",
-)
-"""Columns of every evaluation table: shares between 0 and 1, time in unix seconds."""
+_FIRST = ("rank", "iteration", "time")
+TABLE_COLUMNS = (*_FIRST, *(name for name in STEP_COLUMNS if name not in _FIRST))
+"""Columns of every step table, in order; those of modules follow."""
 
 
-def samples_to_steps(samples: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def samples_to_steps(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the training steps, one row per rank and iteration, sorted by iteration and rank."""
-    return _table(samples, "step", STEP_COLUMNS, ["iteration", "rank"])
+    rows = [sample.row() for sample in samples if isinstance(sample, StepSample)]
+    return _table(rows, TABLE_COLUMNS, ["iteration", "rank"])
 
 
-def samples_to_evaluations(samples: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def samples_to_evaluations(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the evaluations, one row per iteration and task, sorted by iteration."""
-    return _table(samples, "evaluation", EVALUATION_COLUMNS, ["iteration", "task"])
+    rows = [sample.row() for sample in samples if isinstance(sample, EvaluationSample)]
+    return _table(rows, EVALUATION_COLUMNS, ["iteration", "task"])
 
 
 def _table(
-    samples: Iterable[Mapping[str, Any]],
-    kind: str,
-    columns: tuple[str, ...],
-    order: list[str],
+    rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...], order: list[str]
 ) -> pd.DataFrame:
-    rows = [
-        {name: value for name, value in sample.items() if name != "kind"}
-        for sample in samples
-        if sample.get("kind") == kind
-    ]
     if not rows:
         return pd.DataFrame(columns=list(columns))
     table = pd.DataFrame(rows)
     known = [name for name in columns if name in table.columns]
     others = [name for name in table.columns if name not in columns]
-    table = table[known + others]
-    present = [name for name in order if name in table.columns]
-    return table.sort_values(present, kind="stable", ignore_index=True)
+    return table[known + others].sort_values(order, kind="stable", ignore_index=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from mimokit.samples import over_ranks
+
 
 def without_warmup(steps: pd.DataFrame, warmup_iterations: int) -> pd.DataFrame:
     """Return the steps after the first `warmup_iterations` iterations of the table.
@@ -19,25 +21,16 @@ def without_warmup(steps: pd.DataFrame, warmup_iterations: int) -> pd.DataFrame:
 
 
 def per_iteration(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per iteration: the slowest rank's times and rates, the largest memory.
-
-    A step is over when its last rank is done, so the step time of all ranks is the slowest one's.
-    Loss and gradient norm are the mean over the ranks (they agree up to rounding).
-    """
+    """Return one row per iteration, as `metrics.csv` has them; see `samples.over_ranks`."""
     how = {
-        name: _how_ranks_combine(name)
+        name: str(over_ranks(name))
         for name in steps.columns
         if name not in ("rank", "iteration") and pd.api.types.is_numeric_dtype(steps[name])
     }
     if steps.empty or not how:
         return steps.drop(columns=["rank"], errors="ignore")
-    return steps.groupby("iteration", as_index=False, sort=True).agg(how)
-
-
-def _how_ranks_combine(column: str) -> str:
-    if column in ("loss", "grad_norm"):
-        return "mean"
-    return "min" if column.endswith("_per_sec") else "max"
+    ordered = steps.sort_values("rank", kind="stable") if "rank" in steps.columns else steps
+    return ordered.groupby("iteration", as_index=False, sort=True).agg(how)
 
 
 def summarize(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.Series:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from mimokit.planning.types import LayoutPlan
+from mimokit.samples import Sample, TraceSample, whole_file
 from mimokit.step_kinds import Phase, StepKind
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
@@ -24,14 +25,9 @@ class TraceFileError(ValueError):
     """A trace that cannot be read; the message is one sentence."""
 
 
-def samples_to_trace(samples: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def samples_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the traced steps of all ranks, sorted by start and rank."""
-    rows = [
-        (sample["rank"], sample["iteration"], *event)
-        for sample in samples
-        if sample.get("kind") == "trace"
-        for event in sample["events"]
-    ]
+    rows = [(one.rank, one.iteration, *event) for one in _traces(samples) for event in one.events]
     table = _table(rows)
     if len(table):
         begin = table["start"].min()
@@ -39,20 +35,25 @@ def samples_to_trace(samples: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return table
 
 
-def write_trace(file: str | Path, samples: Iterable[Mapping[str, Any]], plan: LayoutPlan) -> None:
+def _traces(samples: Iterable[Sample]) -> list[TraceSample]:
+    return [sample for sample in samples if isinstance(sample, TraceSample)]
+
+
+def write_trace(file: str | Path, samples: Iterable[Sample], plan: LayoutPlan) -> None:
     """Write the trace of a run as Chrome trace events, one process per rank."""
-    traced = [sample for sample in samples if sample.get("kind") == "trace"]
+    traced = _traces(samples)
     table = samples_to_trace(traced)
     content = {
         "traceEvents": [*_names(plan), *_events(table)],
         "displayTimeUnit": "ms",
         "otherData": {
             "clock": "rank 0",
-            "clock_offset_seconds": {str(s["rank"]): s["clock_offset"] for s in traced},
-            "clock_error_seconds": {str(s["rank"]): s["clock_error"] for s in traced},
+            "clock_offset_seconds": {str(one.rank): one.clock_offset for one in traced},
+            "clock_error_seconds": {str(one.rank): one.clock_error for one in traced},
         },
     }
-    Path(file).write_text(json.dumps(content) + "\n", encoding="utf-8")
+    with whole_file(Path(file)) as opened:
+        opened.write(json.dumps(content) + "\n")
 
 
 def _names(plan: LayoutPlan) -> Iterator[dict[str, Any]]:

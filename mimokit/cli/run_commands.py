@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mimokit.samples import Sample, StepSample
+
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
     from mimokit.config import ExperimentConfig
@@ -93,13 +95,13 @@ def _follow(training: TrainingRun) -> Any:
     runtime = training.config.runtime
     with tqdm(total=runtime.num_iterations, unit="step", mininterval=0.5, disable=None) as bar:
 
-        def show(sample: dict[str, Any]) -> None:
-            if sample["kind"] != "step" or sample["rank"] != 0:
+        def show(sample: Sample) -> None:
+            if not isinstance(sample, StepSample) or sample.rank != 0 or sample.loss is None:
                 return
-            bar.set_postfix(loss=f"{sample['loss']:.3f}", refresh=False)
+            bar.set_postfix(loss=f"{sample.loss:.3f}", refresh=False)
             bar.update()
-            if bar.disable and sample["iteration"] % runtime.log_interval == 0:
-                typer.echo(f"iteration {sample['iteration']}: loss {sample['loss']:.4f}")
+            if bar.disable and sample.iteration % runtime.log_interval == 0:
+                typer.echo(f"iteration {sample.iteration}: loss {sample.loss:.4f}")
 
         training.on_sample(show)
         try:

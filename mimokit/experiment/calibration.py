@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.experiment import on_rank
 from mimokit.prediction.calibration import Calibration, fit_calibration, merge, save_calibration
+from mimokit.samples import CalibrationSample, from_wire
 
 DEFAULT_PATH = "this-machine.json"
 
@@ -44,9 +45,10 @@ def calibrate(
     target = os.fspath(path) if path is not None else DEFAULT_PATH
     _check(cluster, target)
 
-    def hear(sample: dict[str, Any]) -> None:
-        if sample["kind"] == "calibration":
-            progress(f"calibrating: {sample['part']}")
+    def hear(message: Mapping[str, Any]) -> None:
+        sample = from_wire(message)
+        if isinstance(sample, CalibrationSample):
+            progress(f"calibrating: {sample.part}")
 
     measured = cluster.run(on_rank.calibrate_rank, world_size=len(cluster), on_sample=hear)
     return save_calibration(fit_calibration(merge(measured)), target)

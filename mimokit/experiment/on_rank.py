@@ -13,12 +13,17 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.evaluations import Evaluations
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
+from mimokit.samples import Sample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
     from mimokit.engine.verify.compare import StepDifference
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.check import StepRecord
+
+
+def _send(sample: Sample) -> None:
+    cluster.emit(to_wire(sample))
 
 
 def train_rank(
@@ -33,7 +38,7 @@ def train_rank(
     from mimokit.engine.training.loop import train_on_rank
 
     train_on_rank(
-        plan, config, cluster.emit, cluster.should_stop, source or default_data, evaluations, trace
+        plan, config, _send, cluster.should_stop, source or default_data, evaluations, trace
     )
 
 
@@ -69,7 +74,7 @@ def calibrate_rank() -> RankMeasurements:
     """Measure on this rank; what comes next reaches the caller as samples."""
     from mimokit.engine.calibration import measure
 
-    return measure(cluster.emit)
+    return measure(_send)
 
 
 def open_stepper(

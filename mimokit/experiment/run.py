@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from mimokit.analysis import samples_to_evaluations, samples_to_steps, write_trace
+from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun, EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.evaluations import Evaluations
-from mimokit.engine.training.metrics import write_metrics
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
+from mimokit.experiment.results import new_folder, write_error, write_results
 from mimokit.planning import plan as make_plan
 from mimokit.planning.types import LayoutPlan
+from mimokit.samples import Sample, from_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
-
-Sample = dict[str, Any]
 
 _PATIENCE = 10.0
 """Seconds that an interrupted run may take to end its iteration."""
@@ -71,11 +66,11 @@ class TrainingRun:
     @property
     def samples(self) -> list[Sample]:
         """What the ranks have sent so far."""
-        return list(self._run.samples)
+        return [from_wire(message) for message in self._run.samples]
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
         """Call back for every sample, earlier ones included, from a thread of its own."""
-        self._run.on_sample(callback)
+        self._run.on_sample(lambda message: callback(from_wire(message)))
 
     @property
     def done(self) -> bool:
@@ -132,47 +127,13 @@ class TrainingRun:
 
     def _write(self) -> TrainingResult:
         samples = self.samples
+        write_results(self.directory, self.config, self.plan, samples, self.elapsed)
         steps, evaluations = samples_to_steps(samples), samples_to_evaluations(samples)
-        self._write_tables(samples, evaluations)
         return TrainingResult(steps, evaluations, self.directory)
 
-    def _write_tables(self, samples: list[Sample], evaluations: pd.DataFrame) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        rows: dict[int, list[Sample]] = defaultdict(list)
-        for sample in samples:
-            if sample["kind"] == "step" and "total_time" in sample:
-                left_out = ("kind", "rank")
-                row = {key: value for key, value in sample.items() if key not in left_out}
-                rows[sample["rank"]].append(row)
-        if rows:
-            write_metrics(self.directory, rows)
-        evaluations.to_csv(self.directory / "evaluations.csv", index=False)
-        if any(sample["kind"] == "trace" for sample in samples):
-            write_trace(self.directory / "trace.json", samples, self.plan)
-        self.config.save(self.directory / "config.yaml")
-        self._write_info()
-
-    def _write_info(self) -> None:
-        info = {
-            "name": self.config.name,
-            "deployment_mode": self.plan.deployment_mode,
-            "world_size": self.plan.world_size,
-            "finished": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "seconds": round(self.elapsed, 3),
-            "versions": {
-                name: version(name) for name in ("mimokit", "torch", "megatron-core", "ipyparallel")
-            },
-        }
-        path = self.directory / "experiment_info.json"
-        path.write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
-
     def _write_error(self, error: Exception) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        samples = self.samples
-        self._write_tables(samples, samples_to_evaluations(samples))
-        content = {"type": type(error).__name__, "message": str(error)}
-        path = self.directory / "error.json"
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_results(self.directory, self.config, self.plan, self.samples, self.elapsed)
+        write_error(self.directory, error)
 
 
 def train(
@@ -204,7 +165,7 @@ def train(
     ready = prepared(config)
     check_runnable(ready)
     plan = make_plan(ready)
-    folder = Path(directory or ready.runtime.metrics_output_dir or _new_folder(ready.name))
+    folder = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
     # The tables are written here from what the ranks send: on a cluster of many hosts only this
     # process has a folder to leave them in.
     remote = ready.model_copy(
@@ -214,7 +175,3 @@ def train(
         on_rank.train_rank, plan, remote, data, evaluations, trace, world_size=plan.world_size
     )
     return TrainingRun(run, ready, plan, folder)
-
-
-def _new_folder(name: str) -> Path:
-    return Path("runs") / f"run_{datetime.now():%Y%m%d_%H%M%S}" / name

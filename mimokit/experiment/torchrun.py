@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 
@@ -20,6 +18,7 @@ from mimokit.experiment.prepare import prepared
 from mimokit.experiment.refusals import refusals
 from mimokit.experiment.score import score
 from mimokit.planning import plan as make_plan
+from mimokit.samples import EvaluationSample, Sample, StepSample
 
 
 @contextmanager
@@ -46,18 +45,18 @@ def main(file: str) -> None:
 
     started = time.perf_counter()
 
-    def report(sample: dict[str, Any]) -> None:
-        if sample["rank"] != 0:
-            return
-        if sample["kind"] == "evaluation":
-            print(score(sample["exact_match"], sample["chance"]))
-        elif sample["iteration"] % config.runtime.log_interval == 0:
+    def report(sample: Sample) -> None:
+        if isinstance(sample, EvaluationSample):
+            print(score(sample.exact_match, sample.chance))
+        elif isinstance(sample, StepSample) and sample.rank == 0 and is_due(sample):
             seconds = time.perf_counter() - started
             print(
-                f"iteration {sample['iteration']} loss {sample['loss']:.4f} after {seconds:.1f} s",
-                file=sys.stdout,
+                f"iteration {sample.iteration} loss {sample.loss:.4f} after {seconds:.1f} s",
                 flush=True,
             )
+
+    def is_due(sample: StepSample) -> bool:
+        return sample.iteration % config.runtime.log_interval == 0
 
     with world_from_environment():
         train_on_rank(make_plan(config), config, report, lambda: False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,7 @@ from mimokit.analysis import (
 from mimokit.charts import _palette
 from mimokit.planning.schedule import simulate
 from mimokit.prediction.local_cpu import RankSpan, SharedPrediction, Span
+from mimokit.samples import StepSample, TraceSample
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 
@@ -49,15 +51,14 @@ def _samples(iterations=3, slow_first=3.0):
                 if i.action.kind in ("forward", "backward")
             ]
             events.append(("optimizer", None, None, begin + 4.0, begin + 4.1))
-            yield {
-                "kind": "trace",
-                "rank": rank,
-                "iteration": iteration,
-                "clock_offset": 0.001 * rank,
-                "clock_error": 0.00002 * rank,
-                "events": events,
-            }
-    yield {"kind": "step", "rank": 0, "iteration": 0, "loss": 1.0}
+            yield TraceSample(
+                rank=rank,
+                iteration=iteration,
+                clock_offset=0.001 * rank,
+                clock_error=0.00002 * rank,
+                events=tuple(events),
+            )
+    yield StepSample(0, loss=1.0)
 
 
 @pytest.fixture
@@ -118,15 +119,17 @@ def test_the_plan_with_measured_times_is_what_was_measured():
 
 
 def test_a_rank_that_stalls_shows_in_the_measured_bubble_and_not_in_the_planned_one():
-    samples = [dict(sample) for sample in _samples()]
-    for sample in samples:
-        if sample["kind"] == "trace" and sample["rank"] == 3:
-            sample["events"] = sample["events"][:3] + [
-                (name, module, microbatch, start + 0.5, stop + 0.5)
-                for name, module, microbatch, start, stop in sample["events"][3:]
-            ]
+    samples = [_stalled(sample) if sample.rank == 3 else sample for sample in _samples()]
     table = bubbles(samples_to_trace(samples), PLAN).set_index("rank")
     assert (table["measured"] > table["planned"] + 0.1).all()
+
+
+def _stalled(sample):
+    late = tuple(
+        (name, module, microbatch, start + 0.5, stop + 0.5)
+        for name, module, microbatch, start, stop in sample.events[3:]
+    )
+    return replace(sample, events=sample.events[:3] + late)
 
 
 def test_one_iteration_begins_at_zero_and_leaves_out_the_slow_first():

@@ -41,13 +41,14 @@ import time
 from IPython.display import clear_output, display
 import mimokit
 from mimokit.experiment import train
+from mimokit.samples import StepSample
 from mimokit_widgets import LiveMonitor
 config = mimokit.load_experiment_config({config!r})
 shorter = config.runtime.model_copy(update={{"num_iterations": {iterations}, "log_interval": 1}})
 config = config.model_copy(update={{"runtime": shorter}})
 def rate_of(run):
     run.result()
-    return [s["time"] for s in run.samples if s["kind"] == "step" and s["rank"] == 0]
+    return [s.time for s in run.samples if isinstance(s, StepSample) and s.rank == 0]
 def unwatched():
     return rate_of(train(cluster, config, directory="runs"))
 def watched():
@@ -118,7 +119,7 @@ def watch_paced(seconds: float) -> tuple[list[float], int]:
         notebook.run_all()
         deadline = (seconds + 60) * 1000
         notebook.page.locator(".mimokit-remembered .mimokit-live").wait_for(timeout=deadline)
-        sent = notebook.value("[sample['time'] for sample in run.samples]")
+        sent = notebook.value("[sample.time for sample in run.samples]")
         pictures = notebook.page.evaluate("window.pictures")
         return lags(sent, pictures), sum(notebook.value("run.result()"))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch.distributed as dist
 
 from mimokit.cluster import ClusterRun, EngineCluster, emit
-from tests.charts.fakes import samples
+from mimokit.samples import Sample, from_wire, to_wire
+from tests.charts.fakes import step
 from tests.charts.plans import plan
 
 RANKS = 8
@@ -23,11 +26,11 @@ def send_at_a_pace(count: int, rate: float) -> int:
     """
     dist.barrier()
     rank = dist.get_rank()
-    step = samples(iterations=1)[rank]
+    sample = step(0, rank, 2.5)
     start = time.monotonic()
     for iteration in range(count):
         time.sleep(max(0.0, start + iteration / rate - time.monotonic()))
-        emit({**step, "iteration": iteration, "time": time.time()})
+        emit(to_wire(replace(sample, iteration=iteration, time=time.time())))
     time.sleep(1.0)
     return count
 
@@ -41,6 +44,15 @@ class PacedRun:
         )
         self.plan = plan()
         self._run: ClusterRun = cluster.submit(send_at_a_pace, count, rate, world_size=RANKS)
+
+    @property
+    def samples(self) -> list[Sample]:
+        """What the ranks have sent so far."""
+        return [from_wire(message) for message in self._run.samples]
+
+    def on_sample(self, callback: Callable[[Sample], object]) -> None:
+        """Call back for every sample."""
+        self._run.on_sample(lambda message: callback(from_wire(message)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)

@@ -30,6 +30,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.planning import plan as make_plan
 from mimokit.prediction.calibration import Calibration
 from mimokit.prediction.local_cpu import predict_shared
+from mimokit.samples import Sample, StepSample, to_wire
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 
@@ -91,10 +92,10 @@ def timed_steps(plan: Any, config: ExperimentConfig) -> list[tuple[float, float]
 
     stamps = []
 
-    def emit(sample: dict[str, Any]) -> None:
-        if sample["kind"] == "step":
+    def emit(sample: Sample) -> None:
+        if isinstance(sample, StepSample):
             stamps.append((time.perf_counter(), time.process_time()))
-        cluster.emit(sample)
+        cluster.emit(to_wire(sample))
 
     def without_test(config: ExperimentConfig) -> Any:
         return replace(default_data(config), test=None)

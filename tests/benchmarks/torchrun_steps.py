@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
 
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.torchrun import world_from_environment
 from mimokit.planning import plan as make_plan
+from mimokit.samples import Sample, StepSample
 
 
 def main(file: str) -> None:
@@ -19,9 +19,9 @@ def main(file: str) -> None:
     config = prepared(file, int(os.environ["WORLD_SIZE"]))
     times: list[float] = []
 
-    def keep(sample: dict[str, Any]) -> None:
-        if sample["kind"] == "step":
-            times.append(sample["time"])
+    def keep(sample: Sample) -> None:
+        if isinstance(sample, StepSample):
+            times.append(sample.time)
 
     with world_from_environment() as rank:
         train_on_rank(make_plan(config), config, keep, lambda: False)

@@ -20,6 +20,8 @@ from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.planning.stepper import clock_of
 from mimokit.planning.types import LayoutPlan
+from mimokit.samples import to_wire
+from mimokit.step_kinds import StepKind
 from tests.benchmarks.table import show
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -51,7 +53,7 @@ def alternate_on_rank(
 
     found = []
     with prepared(plan, config, default_data) as state:
-        tracer = Tracer.aligned(emit)
+        tracer = Tracer.aligned(lambda sample: emit(to_wire(sample)))
         for number in range(WARMUP + pairs):
             order = (True, False) if number % 2 else (False, True)
             times = {traced: step(traced, number) for traced in order}
@@ -69,7 +71,8 @@ def cost_of_a_step_on_rank(times: int = 20_000) -> float:
     from mimokit.engine.training.clocks import ClockOffset
     from mimokit.engine.training.tracer import Tracer
 
-    tracer, step = Tracer(emit, ClockOffset(0.0, 0.0)), Step("forward", "language_module", 0)
+    tracer = Tracer(lambda sample: emit(to_wire(sample)), ClockOffset(0.0, 0.0))
+    step = Step(StepKind.FORWARD, "language_module", 0)
     per_iteration = 50
     begin = time.process_time()
     for number in range(times // per_iteration):

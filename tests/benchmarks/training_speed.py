@@ -19,6 +19,7 @@ import typer
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.experiment import train
+from mimokit.samples import StepSample
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "digits_colocated.yaml"
@@ -48,8 +49,8 @@ def through_cluster(cluster: EngineCluster, directory: Path) -> float:
     """Train with monitor and streaming on."""
     run = train(cluster, _config(monitored=True), directory=directory)
     run.result()
-    steps = [s for s in run.samples if s["kind"] == "step" and s["rank"] == 0]
-    return steps_per_second([step["time"] for step in steps])
+    times = [s.time for s in run.samples if isinstance(s, StepSample) and s.rank == 0]
+    return steps_per_second(times)
 
 
 def under_torchrun(directory: Path) -> float:

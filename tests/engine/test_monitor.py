@@ -9,7 +9,6 @@ import pytest
 
 import mimokit
 from mimokit.engine.steps import Step, exhaust
-from mimokit.engine.training.metrics import COLUMNS, slowest_rank, write_metrics
 from mimokit.engine.training.monitor import PerformanceMonitor
 from tests.layouts import digits_config
 
@@ -34,7 +33,8 @@ def test_steps_of_a_schedule_are_timed_where_they_happen():
     monitor = PerformanceMonitor(["images", "language_module"], world_size=4)
     monitor.start_step()
     assert exhaust(_schedule(), monitor.observe) == "done"
-    row = monitor.end_step(7, samples=8, language_tokens=80, tokens={"images": 32}, loss=1.5)
+    sample = monitor.end_step(7, samples=8, language_tokens=80, tokens={"images": 32}, loss=1.5)
+    row = sample.row()
     # A busy machine sleeps longer, never shorter, than it was asked to.
     slept = {"forward": 0.06, "backward": 0.08, "communication": 0.04, "optimizer": 0.01}
     for phase, seconds in slept.items():
@@ -47,7 +47,8 @@ def test_steps_of_a_schedule_are_timed_where_they_happen():
     assert row["tokens_per_sec_per_rank"] == pytest.approx(row["tokens_per_sec"] / 4)
     assert row["images_tokens_per_sec"] == pytest.approx(32 / row["total_time"])
     assert row["memory_allocated"] > 1e6
-    assert monitor.log_metrics(7) is row
+    assert (sample.loss, sample.iteration) == (1.5, 7)
+    assert monitor.log_metrics(7) == row
     with pytest.raises(KeyError, match="No metrics of iteration 8"):
         monitor.log_metrics(8)
 
@@ -57,35 +58,13 @@ def test_phases_by_hand():
     monitor.start_step()
     monitor.start_phase("optimizer")
     monitor.end_phase("optimizer")
-    assert 0 < monitor.end_step(0)["optimizer_time"] < 0.1
+    monitor.start_phase("forward_backward")
+    monitor.end_phase("forward_backward")
+    row = monitor.end_step(0).row()
+    assert 0 < row["optimizer_time"] < 0.1
+    assert 0 < row["forward_backward_time"] < 0.1
     with pytest.raises(KeyError):
         monitor.end_phase("optimizer")
-
-
-def test_one_row_per_iteration_holds_what_the_others_waited_for():
-    rows = [
-        {"iteration": 0, "rank": 0, "total_time": 2.0, "forward_time": 1.0, "loss": 3.0},
-        {"iteration": 0, "rank": 1, "total_time": 3.0, "forward_time": 0.5, "loss": 3.0},
-    ]
-    assert slowest_rank(rows) == [
-        {"iteration": 0, "total_time": 3.0, "forward_time": 1.0, "loss": 3.0}
-    ]
-
-
-def test_columns_begin_as_documented(tmp_path):
-    row = {"iteration": 0, "total_time": 1.0, "loss": 2.0, "images_forward_time": 0.1}
-    write_metrics(tmp_path / "new", {0: [row], 1: [row]})
-    with (tmp_path / "new" / "metrics.csv").open() as file:
-        header = next(csv.reader(file))
-    documented = (
-        "iteration,total_time,forward_time,backward_time,optimizer_time,tokens_per_sec,"
-        "samples_per_sec,memory_allocated,memory_reserved,loss"
-    )
-    assert ",".join(header).startswith(documented)
-    assert header[: len(COLUMNS)] == list(COLUMNS)
-    assert header[-1] == "images_forward_time"
-    with (tmp_path / "new" / "metrics_by_rank.csv").open() as file:
-        assert [line["rank"] for line in csv.DictReader(file)] == ["0", "1"]
 
 
 def _train_with_files(plan, config):
@@ -93,7 +72,7 @@ def _train_with_files(plan, config):
 
     samples = []
     train_on_rank(plan, config, samples.append, lambda: False)
-    return [sample["kind"] for sample in samples]
+    return [type(sample).__name__ for sample in samples]
 
 
 def test_a_run_without_a_notebook_leaves_tables_profile_and_tensorboard(cluster, tmp_path):
@@ -109,7 +88,7 @@ def test_a_run_without_a_notebook_leaves_tables_profile_and_tensorboard(cluster,
         profile_end_step=3,
     )
     kinds = cluster.run(_train_with_files, mimokit.plan(config), config, world_size=2)
-    assert kinds == [["step"] * 4 + ["evaluation"], ["step"] * 4]
+    assert kinds == [["StepSample"] * 4 + ["EvaluationSample"], ["StepSample"] * 4]
     with (tmp_path / "metrics" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["iteration"] for row in rows] == ["0", "1", "2", "3"]

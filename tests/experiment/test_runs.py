@@ -179,7 +179,7 @@ def test_an_exception_in_the_middle_of_a_step_is_the_ranks_own_and_the_next_run_
 ):
     config = digits_config((1, 4), (2, 2), num_iterations=1000)
     run = train(cluster, config, _Fault(2, "raise"), directory=tmp_path / "failed")
-    _wait_until(lambda: sum(s["rank"] == 2 for s in run.samples) >= 2, 60)
+    _wait_until(lambda: sum(s.rank == 2 for s in run.samples) >= 2, 60)
     begin = time.monotonic()
     with pytest.raises(RankError) as error:
         run.result(timeout=60)
@@ -196,7 +196,7 @@ def test_an_exception_in_the_middle_of_a_step_is_the_ranks_own_and_the_next_run_
 def test_a_rank_killed_while_the_others_reduce_is_named_and_training_goes_on(cluster, tmp_path):
     config = digits_config((1, 4), (2, 2), num_iterations=1000)
     run = train(cluster, config, _Fault(1, "kill"), directory=tmp_path / "failed")
-    _wait_until(lambda: sum(s["rank"] == 0 for s in run.samples) >= 2, 60)
+    _wait_until(lambda: sum(s.rank == 0 for s in run.samples) >= 2, 60)
     begin = time.monotonic()
     with pytest.raises(RankDied) as error:
         run.result(timeout=60)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 from mimokit.cluster.errors import RunAborted
+from mimokit.samples import Sample
 from tests.charts.plans import plan
 
 
@@ -15,13 +15,13 @@ class FakeRun:
         runtime = SimpleNamespace(num_iterations=num_iterations, warmup_iterations=2)
         self.config = SimpleNamespace(runtime=runtime)
         self.plan = plan()
-        self.samples: list[dict[str, Any]] = []
+        self.samples: list[Sample] = []
         self.done = False
         self.stopped = 0
         self.error: Exception | None = None
-        self._callbacks: list[Callable[[dict[str, Any]], None]] = []
+        self._callbacks: list[Callable[[Sample], None]] = []
 
-    def give(self, samples: list[dict[str, Any]]) -> None:
+    def give(self, samples: list[Sample]) -> None:
         for sample in samples:
             self.samples.append(sample)
             for callback in self._callbacks:
@@ -31,7 +31,7 @@ class FakeRun:
         self.error = error
         self.done = True
 
-    def on_sample(self, callback: Callable[[dict[str, Any]], None]) -> None:
+    def on_sample(self, callback: Callable[[Sample], None]) -> None:
         for sample in self.samples:
             callback(sample)
         self._callbacks.append(callback)

@@ -10,13 +10,16 @@ import threading
 import time
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import pytest
 import traitlets
 
+from mimokit.samples import CalibrationSample, StepSample, module_column
 from mimokit_widgets import LiveMonitor
-from mimokit_widgets.live.rows import STEP_COLUMNS, RowQueue, thinned, to_row
+from mimokit_widgets.live import rows as live_rows
+from mimokit_widgets.live.rows import EVALUATION, STEP, Header, RowQueue, phase_columns, thinned
 from mimokit_widgets.live.saved import MOST_ROWS, remembered
 from mimokit_widgets.notebooks.page import external_references
 from tests.charts.fakes import samples
@@ -47,10 +50,11 @@ def test_every_sample_is_sent_once_and_in_order(messages: Messages) -> None:
         assert message["start"] == len(received)
         received += message["rows"]
     assert received == monitor._rows.everything()
-    steps = [row for row in received if row[0] == 0]
-    rank, iteration = (1 + STEP_COLUMNS.index(name) for name in ("rank", "iteration"))
+    steps = [row for row in received if row[0] == STEP]
+    columns = monitor._header["step"]
+    rank, iteration = (1 + columns.index(name) for name in ("rank", "iteration"))
     assert [(row[iteration], row[rank]) for row in steps] == [
-        (sample["iteration"], sample["rank"]) for sample in made if sample["kind"] == "step"
+        (sample.iteration, sample.rank) for sample in made if isinstance(sample, StepSample)
     ]
     assert len(received) == len(made)
 
@@ -120,8 +124,13 @@ def test_a_run_that_fails_before_its_first_step(messages: Messages) -> None:
 def test_a_run_without_performance_monitor_still_shows_its_loss(messages: Messages) -> None:
     run = FakeRun()
     monitor = LiveMonitor(run)
-    kept = ("kind", "rank", "iteration", "time", "loss")
-    run.give([{name: sample[name] for name in kept} for sample in samples(iterations=9)])
+    run.give(
+        [
+            StepSample(one.iteration, rank=one.rank, time=one.time, loss=one.loss)
+            for one in samples(iterations=9)
+            if isinstance(one, StepSample)
+        ]
+    )
     run.end()
     monitor.wait()
     assert monitor._picture is not None
@@ -220,7 +229,8 @@ def test_a_page_in_the_middle_of_a_run_says_where_it_was(messages: Messages) -> 
 
 
 def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
-    state = {"_history": [], "sentence": "</script><script>alert(1)</script><!--"}
+    words = "</script><script>alert(1)</script><!--"
+    state = {"_history": [], "_header": Header.of([]).to_json(), "sentence": words}
     page = remembered(state, "<b>")
     assert page.count("</script") == 1
     assert "<!--" not in page
@@ -229,17 +239,19 @@ def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
 
 
 def test_a_long_run_is_thinned_by_whole_iterations() -> None:
-    queue = RowQueue([])
+    header = Header.of([])
+    queue, place = RowQueue(header), 1 + header.step.index("iteration")
     for sample in samples(iterations=103):
         queue.add(sample)
     rows = queue.everything()
-    kept, every = thinned(rows, 300)
+    kept, every = thinned(rows, header.to_json(), 300)
     assert every == 3
-    iterations = {row[2] for row in kept if row[0] == 0}
+    iterations = {row[place] for row in kept if row[0] == STEP}
     assert iterations == {*range(0, 103, 3), 102}
-    assert sum(row[0] == 1 for row in kept) == sum(row[0] == 1 for row in rows)
-    assert all(sum(row[0] == 0 and row[2] == at for row in kept) == 8 for at in iterations)
-    assert thinned(rows, MOST_ROWS) == (rows, 1)
+    tests = [row for row in rows if row[0] == EVALUATION]
+    assert [row for row in kept if row[0] == EVALUATION] == tests
+    assert all(sum(row[0] == STEP and row[place] == at for row in kept) == 8 for at in iterations)
+    assert thinned(rows, header.to_json(), MOST_ROWS) == (rows, 1)
 
 
 def test_a_gap_is_healed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,14 +304,59 @@ def test_state_that_the_browser_needs() -> None:
 
 
 def test_numbers_that_json_does_not_know_become_none() -> None:
-    row = to_row({"kind": "step", "rank": 0, "iteration": 1, "loss": float("nan")}, ["a"])
+    header = Header.of(["a"])
+    row = header.row(StepSample(1, loss=float("nan")))
     assert row is not None
-    assert row[1 + STEP_COLUMNS.index("loss")] is None
-    assert to_row({"kind": "something else"}, []) is None
+    assert row[1 + header.step.index("loss")] is None
+    assert header.row(CalibrationSample("something else")) is None
+
+
+def test_a_row_has_a_value_for_every_column_of_its_header() -> None:
+    header = Header.of(["images", "language_module"])
+    for sample in samples(iterations=10, ranks=1):
+        row = header.row(sample)
+        assert row is not None
+        columns = header.step if row[0] == STEP else header.evaluation
+        values = dict(zip(columns, row[1:], strict=True))
+        assert None not in values.values()
+        assert values["loss"] == pytest.approx(sample.loss, rel=1e-5)
+        assert set(header.to_json()["over"]) == set(header.step)
+
+
+def test_the_store_reads_only_columns_that_rows_have() -> None:
+    """The browser names columns; one that Python does not send would end its picture."""
+    store = (Path(live_rows.__file__).parent / "store.js").read_text()
+    asked = columns_asked(store)
+    assert {"rank", "iteration", "total_time", "loss", "exact_match"} <= asked
+    header = Header.of([])
+    assert asked <= {*header.step, *header.evaluation}
+    assert not re.search(r"row\[[1-9]", store), "by name, never by place"
+
+
+def columns_asked(source: str) -> set[str]:
+    """Return the columns that a store reads by name."""
+    return set(re.findall(r'\bat\("(\w+)"\)', source)) | set(
+        re.findall(r'\breduced\([\w.]+, "(\w+)"\)', source)
+    )
+
+
+def test_a_column_that_is_not_sent_is_found() -> None:
+    planted = 'const memory = at("memory_peak"); all.loss = reduced(all.loss, "validation_loss");'
+    assert columns_asked(planted) == {"memory_peak", "validation_loss"}
+    assert not columns_asked(planted) & set(Header.of([]).step)
+
+
+def test_every_live_column_is_drawn() -> None:
+    """A column that is marked live and that no chart reads would travel for nothing."""
+    store = (Path(live_rows.__file__).parent / "store.js").read_text()
+    columns = set(phase_columns(["m"]).values()) | {module_column("m", "tokens_per_sec")}
+    assert set(Header.of(["m"]).step) == (columns_asked(store) | columns) - (
+        set(Header.of([]).evaluation) - set(Header.of([]).step)
+    )
 
 
 def test_the_queue_gives_every_row_once() -> None:
-    queue = RowQueue([])
+    queue = RowQueue(Header.of([]))
     for sample in samples(iterations=2, ranks=2):
         queue.add(sample)
     assert queue.take()[0] == 0

@@ -7,7 +7,7 @@ export default () => {
   let store = null;
 
   function initialize({ model }) {
-    store = new RunStore(model.get("_phases"), model.get("_modules"));
+    store = new RunStore(model.get("_header"), model.get("_phases"), model.get("_modules"));
     const takeHistory = () => store.append(0, model.get("_history") ?? []);
     takeHistory();
     model.on("change:_history", takeHistory);

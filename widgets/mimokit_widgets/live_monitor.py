@@ -13,8 +13,10 @@ from IPython.display import DisplayHandle, display
 
 from mimokit.axes import Axis
 from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
+from mimokit.samples import EvaluationSample, Sample, StepSample, module_column
+from mimokit.step_kinds import REMAINDER
 from mimokit_widgets._kernel import EndOfCell, defer_shell_choice
-from mimokit_widgets.live.rows import RowQueue, further_columns, phase_names
+from mimokit_widgets.live.rows import STEP, Header, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles
 
@@ -35,6 +37,7 @@ STATE = (
     "marks",
     "_zoomed",
     "_layout_in_words",
+    "_header",
     "_phases",
     "_modules",
     "_colors",
@@ -49,14 +52,14 @@ class Run(Protocol):
     plan: Any
 
     @property
-    def samples(self) -> Sequence[Mapping[str, Any]]:
+    def samples(self) -> Sequence[Sample]:
         """What the ranks have sent so far."""
 
     @property
     def done(self) -> bool:
         """Whether the run has ended, well or badly."""
 
-    def on_sample(self, callback: Callable[[dict[str, Any]], None]) -> None:
+    def on_sample(self, callback: Callable[[Sample], None]) -> None:
         """Call back for every sample, earlier ones included, from a thread of its own."""
 
     def result(self, timeout: float | None = None) -> Any:
@@ -100,6 +103,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     marks = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
     _zoomed = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
     _layout_in_words = traitlets.Unicode("").tag(sync=True)
+    _header = traitlets.Dict().tag(sync=True)
     _phases = traitlets.List().tag(sync=True)
     _modules = traitlets.List().tag(sync=True)
     _colors = traitlets.Dict().tag(sync=True)
@@ -110,7 +114,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def __init__(self, run: Run, **options: Any) -> None:
         modules = list(run.plan.modules)
         hues = module_colors(modules)
-        self._rows = RowQueue(further_columns(modules))
+        self._rows = RowQueue(Header.of(modules))
         self._run = run
         self._handles: list[tuple[DisplayHandle, DisplayHandle]] = []
         self._picture: dict[str, Any] | None = None
@@ -120,8 +124,12 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
             total_iterations=int(run.config.runtime.num_iterations),
             warmup_iterations=int(run.config.runtime.warmup_iterations),
             _layout_in_words=_layout_in_words(run.plan),
-            _phases=_colored(phase_names(modules), hues),
-            _modules=[{"name": name, "color": hues[name]} for name in modules],
+            _header=self._rows.header.to_json(),
+            _phases=_colored(phase_columns(modules), hues),
+            _modules=[
+                {"name": name, "color": hues[name], "rate": module_column(name, "tokens_per_sec")}
+                for name in modules
+            ],
             _colors={"line": LINE, "accent": ACCENT},
             **options,
         )
@@ -193,7 +201,8 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
             memory.update(self._memory(), raw=True)
 
     def _memory(self) -> dict[str, Any]:
-        done = sum(1 for row in self._rows.everything() if row[0] == 0 and row[1] == 0)
+        rank = 1 + self._rows.header.step.index("rank")
+        done = sum(1 for row in self._rows.everything() if row[0] == STEP and row[rank] == 0)
         sentence = f"Training: {done} of {self.total_iterations} iterations when this was saved."
         return {"text/html": remembered(self._state(), sentence), "text/plain": sentence}
 
@@ -246,9 +255,8 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def _drain(self) -> None:
         """Send what the run gave last; its thread may still be handing samples over."""
         deadline = time.monotonic() + SECONDS_TO_DRAIN
-        expected = sum(
-            1 for sample in self._run.samples if sample.get("kind") in ("step", "evaluation")
-        )
+        drawn = (StepSample, EvaluationSample)
+        expected = sum(1 for sample in self._run.samples if isinstance(sample, drawn))
         while len(self._rows) < expected and time.monotonic() < deadline:
             time.sleep(0.02)
         self._send_new_rows()
@@ -256,8 +264,8 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def _outcome(self, failure: BaseException | None) -> tuple[str, str]:
         from mimokit.cluster.errors import RunAborted  # the run has imported it, a widget need not
 
-        steps = [sample for sample in self._run.samples if sample.get("kind") == "step"]
-        done = 1 + max((int(sample["iteration"]) for sample in steps), default=-1)
+        steps = [sample for sample in self._run.samples if isinstance(sample, StepSample)]
+        done = 1 + max((step.iteration for step in steps), default=-1)
         progress = f"{done} of {self.total_iterations} iterations in {_span(steps):.0f} s."
         if isinstance(failure, RunAborted):
             return "aborted", progress
@@ -268,12 +276,16 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         return "finished", f"{done} iterations in {_span(steps):.0f} s."
 
 
-def _colored(names: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[str, str]]:
+def _colored(columns: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[str, str | None]]:
+    """Return name, colour and column of every phase; the remainder, the last one, has no column."""
     colors = dict(PHASE_COLORS)
     for module, color in hues.items():
         colors[f"{module} forward"] = forward_color(color)
         colors[f"{module} backward"] = color
-    return [{"name": name, "color": colors[name]} for name in [*names, "other"]]
+    return [
+        {"name": name, "color": colors[name], "column": columns.get(name)}
+        for name in [*columns, REMAINDER]
+    ]
 
 
 def _layout_in_words(plan: Any) -> str:
@@ -290,9 +302,9 @@ def _first_sentence(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _span(steps: Sequence[Mapping[str, Any]]) -> float:
+def _span(steps: Sequence[StepSample]) -> float:
     """Return the seconds from the start of the first step to the end of the last."""
     if not steps:
         return 0.0
-    started = min(float(step["time"]) - float(step.get("total_time") or 0) for step in steps)
-    return max(float(step["time"]) for step in steps) - started
+    started = min(step.time - (step.total_time or 0.0) for step in steps)
+    return max(step.time for step in steps) - started

@@ -27,7 +27,7 @@ class RememberedModel {
 }
 
 function drawRemembered(host, styles, state) {
-  const store = new RunStore(state._phases, state._modules);
+  const store = new RunStore(state._header, state._phases, state._modules);
   store.append(0, state._history);
   const style = document.createElement("style");
   style.textContent = styles;

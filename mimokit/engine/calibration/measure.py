@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import psutil
 import torch
@@ -24,13 +22,14 @@ from mimokit.engine.calibration.single_rank import Alone
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.prediction.calibration.measurements import RankMeasurements
+from mimokit.samples import CalibrationSample, Emit
 
 
-def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
+def measure(emit: Emit) -> RankMeasurements:
     """Measure on this rank. Collective over the world.
 
     Args:
-        emit: takes samples; those of kind "calibration" say what is measured next.
+        emit: takes a `CalibrationSample` per part that is measured next, and other samples.
     """
     if CPU_ONLY:
         torch.set_num_threads(1)
@@ -38,7 +37,7 @@ def measure(emit: Callable[[dict[str, Any]], None]) -> RankMeasurements:
     def next_part(name: str) -> None:
         dist.barrier()
         if dist.get_rank() == 0:
-            emit({"kind": "calibration", "part": name})
+            emit(CalibrationSample(name))
 
     before, hosts = open_groups(), _hosts()
     next_part("cores and memory")

@@ -6,11 +6,10 @@ What a piece costs depends on how many ranks compute beside it: they share cache
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from statistics import median
-from typing import Any
 
 import torch.distributed as dist
 
@@ -21,6 +20,7 @@ from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE
 from mimokit.engine.steps import Step
 from mimokit.engine.training.monitor import PerformanceMonitor
 from mimokit.prediction.calibration.measurements import PieceTime, Round
+from mimokit.samples import Emit
 from mimokit.step_kinds import StepKind
 
 ROUNDS, UNCOUNTED = 7, 1
@@ -82,7 +82,7 @@ def _go_round(pieces: Sequence[TimedPiece], collectives: Sequence[Collective], r
     )
 
 
-def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
+def step_time(emit: Emit) -> PieceTime:
     """Measure what a step costs around its work: the monitor, and sending its figures."""
     monitor = PerformanceMonitor([IMAGES, LANGUAGE], 1)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -90,8 +90,7 @@ def step_time(emit: Callable[[dict[str, Any]], None]) -> PieceTime:
         monitor.start_step()
         for number in range(EXECUTED_STEPS):
             monitor.observe(Step(StepKind.FORWARD, LANGUAGE, number))
-        row = monitor.end_step(iteration, samples=1, language_tokens=1, loss=0.0, grad_norm=0.0)
-        emit({"kind": "calibration-step", "time": time.time(), **row})
+        emit(monitor.end_step(iteration, samples=1, language_tokens=1, loss=0.0, grad_norm=0.0))
         time.sleep(STEP_PAUSE)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return PieceTime("step", {"step": 1}, wall / STEPS, cpu / STEPS)

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,9 +33,9 @@ from mimokit.engine.training.monitor import PerformanceMonitor, create_performan
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.tracer import Tracer
 from mimokit.planning.types import LayoutPlan
+from mimokit.samples import Emit, EvaluationSample, StepSample
 from mimokit.step_kinds import StepKind
 
-Emit = Callable[[dict[str, Any]], None]
 ShouldStop = Callable[[], bool]
 
 
@@ -196,17 +195,17 @@ def train_on_rank(
     source: DataSource = default_data,
     evaluations: Evaluations | None = None,
     trace: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[StepSample]:
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
     Args:
         plan: the layout.
         config: model, data, runtime.
-        emit: takes samples: dictionaries of kind "step" (every rank) and "evaluation" (rank 0).
+        emit: takes a `StepSample` per iteration on every rank, an `EvaluationSample` on rank 0.
         should_stop: asked once per iteration; all ranks stop after the same one.
         source: gives the data.
         evaluations: when to test; by default once at the end.
-        trace: time every step of the schedule and stream a sample of kind "trace" as well.
+        trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
     """
     with prepared(plan, config, source) as state:
         tracer = Tracer.aligned(emit) if trace else None
@@ -220,7 +219,7 @@ def _train(
     should_stop: ShouldStop,
     evaluations: Evaluations,
     tracer: Tracer | None,
-) -> list[dict[str, Any]]:
+) -> list[StepSample]:
     monitor = create_performance_monitor(
         config.model, config.runtime, state.model.module_to_grid_map
     )
@@ -255,21 +254,26 @@ def _iterate(
     result = exhaust(training_step(state, stop), observed_by(watching))
     if tracer is not None:
         tracer.end_iteration(iteration)
-    sample: dict[str, Any] = {"iteration": iteration}
-    if monitor is not None:
-        data, plan = state.config.data, state.model.plan
-        samples = plan.batch.global_batch_size
-        sample = monitor.end_step(
-            iteration,
-            samples=samples,
-            language_tokens=samples * data.seq_length,
-            tokens=result.module_tokens,
-            loss=result.loss,
-            grad_norm=result.grad_norm,
-        )
-    place = {"kind": "step", "rank": dist.get_rank(), "time": time.time(), "loss": result.loss}
-    emit({**place, "grad_norm": result.grad_norm, **sample})
+    emit(_step_sample(state, monitor, iteration, result))
     return result
+
+
+def _step_sample(
+    state: TrainingState, monitor: PerformanceMonitor | None, iteration: int, result: StepResult
+) -> StepSample:
+    loss, norm = result.loss, result.grad_norm
+    if monitor is None:
+        rank = dist.get_rank()
+        return StepSample(iteration, loss=loss, grad_norm=norm, time=time.time(), rank=rank)
+    samples = state.model.plan.batch.global_batch_size
+    return monitor.end_step(
+        iteration,
+        samples=samples,
+        language_tokens=samples * state.config.data.seq_length,
+        tokens=result.module_tokens,
+        loss=loss,
+        grad_norm=norm,
+    )
 
 
 def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Evaluation | None:
@@ -279,17 +283,15 @@ def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Eva
     result = evaluate(state.model, state.data, state.config.data, samples)
     if dist.get_rank() == 0:
         emit(
-            {
-                "kind": "evaluation",
-                "rank": 0,
-                "iteration": iteration,
-                "time": time.time(),
-                "task": state.data.name,
-                "exact_match": result.exact_match,
-                "digit_accuracy": result.token_accuracy,
-                "loss": result.loss,
-                "samples": result.samples,
-                "chance": state.data.chance,
-            }
+            EvaluationSample(
+                iteration=iteration,
+                time=time.time(),
+                task=state.data.name,
+                exact_match=result.exact_match,
+                digit_accuracy=result.token_accuracy,
+                loss=result.loss,
+                chance=state.data.chance,
+                samples=result.samples,
+            )
         )
     return result

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -15,10 +14,17 @@ import torch.distributed as dist
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
 from mimokit.engine.megatron import CPU_ONLY, HyperCommGrid
 from mimokit.engine.steps import Step
-from mimokit.engine.training.metrics import write_metrics
+from mimokit.samples import (
+    MODULE_COLUMNS,
+    STEP_COLUMNS,
+    ModuleSample,
+    Row,
+    StepSample,
+    module_column,
+    write_metrics,
+)
 from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, StepKind
 
-_PHASES = tuple(dict.fromkeys((*MODULE_PHASES, *RANK_PHASES)))
 _COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
 
 Span = tuple[str | None, str]
@@ -36,13 +42,15 @@ class PerformanceMonitor:
     Args:
         module_names: the modules on this rank, in order.
         world_size: ranks over which the rates per rank are counted.
+        rank: that measures.
     """
 
-    def __init__(self, module_names: Sequence[str], world_size: int) -> None:
+    def __init__(self, module_names: Sequence[str], world_size: int, rank: int = 0) -> None:
         self._modules = tuple(module_names)
         self._world_size = world_size
+        self._rank = rank
         self._process = psutil.Process()
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[StepSample] = []
         self._reset()
 
     def _reset(self) -> None:
@@ -92,48 +100,62 @@ class PerformanceMonitor:
         samples: int = 0,
         tokens: Mapping[str, int] | None = None,
         language_tokens: int = 0,
-        **values: float,
-    ) -> dict[str, Any]:
-        """End an iteration and return its row.
+        loss: float | None = None,
+        grad_norm: float | None = None,
+        **further: float,
+    ) -> StepSample:
+        """End an iteration and return what was measured.
 
         Args:
             iteration: 0-based.
             samples: samples of all ranks in this step.
             tokens: module -> tokens it computed over all ranks.
             language_tokens: tokens of the language model over all ranks, padding included.
-            values: further columns, such as loss and grad_norm.
+            loss: of the step, over all ranks.
+            grad_norm: over all modules.
+            further: further columns.
         """
         self._end_current()
         total = _now() - self._started
-        row: dict[str, Any] = {"iteration": iteration, "total_time": total}
-        row.update(self._phase_columns())
+        own, modules, others = self._phase_times()
+        for module, count in (tokens or {}).items():
+            modules[module]["tokens_per_sec"] = count / total
         allocated, reserved = self._memory()
-        row.update(
+        sample = StepSample(
+            iteration=iteration,
+            total_time=total,
             tokens_per_sec=language_tokens / total,
             samples_per_sec=samples / total,
             tokens_per_sec_per_rank=language_tokens / total / self._world_size,
             samples_per_sec_per_rank=samples / total / self._world_size,
             memory_allocated=allocated,
             memory_reserved=reserved,
-            **values,
+            loss=loss,
+            grad_norm=grad_norm,
+            time=time.time(),
+            rank=self._rank,
+            modules={name: ModuleSample(**values) for name, values in modules.items()},
+            further={**others, **further},
+            **own,
         )
-        for module, count in (tokens or {}).items():
-            row[f"{module}_tokens_per_sec"] = count / total
-        self.rows.append(row)
-        return row
+        self.rows.append(sample)
+        return sample
 
-    def _phase_columns(self) -> dict[str, float]:
-        columns = {phase.column: 0.0 for phase in _PHASES}
+    def _phase_times(self) -> tuple[Row, dict[str, Row], Row]:
+        """Return seconds by column: of the rank, of each module, and of phases timed by hand."""
+        own = {phase.column: 0.0 for phase in (*MODULE_PHASES, *RANK_PHASES)}
+        modules: dict[str, Row] = defaultdict(dict)
         for module in self._modules:
-            for phase in MODULE_PHASES:
-                columns[phase.column_of(module)] = 0.0
+            modules[module] = {phase.column: 0.0 for phase in MODULE_PHASES}
+        others: Row = {}
         for (owner, name), seconds in self._times.items():
             column = _COLUMNS.get(name, f"{name}_time")
-            columns[column] = columns.get(column, 0.0) + seconds
-            if owner is not None:
-                per_module = f"{owner}_{column}"
-                columns[per_module] = columns.get(per_module, 0.0) + seconds
-        return columns
+            _add(own if column in STEP_COLUMNS else others, column, seconds)
+            if owner is not None and column in MODULE_COLUMNS:
+                _add(modules[owner], column, seconds)
+            elif owner is not None:
+                _add(others, module_column(owner, column), seconds)
+        return own, modules, others
 
     def _memory(self) -> tuple[int, int]:
         if CPU_ONLY:
@@ -141,15 +163,15 @@ class PerformanceMonitor:
             return resident, resident
         return int(torch.cuda.memory_allocated()), int(torch.cuda.memory_reserved())
 
-    def log_metrics(self, iteration: int) -> dict[str, Any]:
-        """Return the row of an iteration.
+    def log_metrics(self, iteration: int) -> Row:
+        """Return what was measured of an iteration: column -> value.
 
         Raises:
             KeyError: if there is none.
         """
-        by_iteration: dict[int, dict[str, Any]] = {row["iteration"]: row for row in self.rows}
-        if iteration in by_iteration:
-            return by_iteration[iteration]
+        for sample in reversed(self.rows):
+            if sample.iteration == iteration:
+                return sample.row()
         raise KeyError(f"No metrics of iteration {iteration}; it has not ended.")
 
     def save_metrics(self, directory: str | Path) -> None:
@@ -158,10 +180,10 @@ class PerformanceMonitor:
         The first has one row per iteration: of times and memory the largest over the ranks, which
         is what the others waited for. The second has one row per iteration and rank.
         """
-        rows: list[list[dict[str, Any]]] = [[] for _ in range(dist.get_world_size())]
-        dist.all_gather_object(rows, self.rows)
+        by_rank: list[list[StepSample]] = [[] for _ in range(dist.get_world_size())]
+        dist.all_gather_object(by_rank, self.rows)
         if dist.get_rank() == 0:
-            write_metrics(directory, dict(enumerate(rows)))
+            write_metrics(directory, [sample for rows in by_rank for sample in rows])
 
 
 def create_performance_monitor(
@@ -172,10 +194,14 @@ def create_performance_monitor(
     """Return a monitor of the modules on this rank, None where the config wants none."""
     if not runtime_config.enable_performance_monitoring:
         return None
-    return PerformanceMonitor(list(module_to_grid_map), dist.get_world_size())
+    return PerformanceMonitor(list(module_to_grid_map), dist.get_world_size(), dist.get_rank())
 
 
 def _now() -> float:
     """Seconds; on CUDA after the work queued so far is done."""
     torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def _add(row: Row, column: str, seconds: float) -> None:
+    row[column] = row.get(column, 0.0) + seconds

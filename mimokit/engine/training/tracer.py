@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch.distributed as dist
 
 from mimokit.engine.steps import Step
 from mimokit.engine.training.clocks import ClockOffset, align_clocks, now
-
-Event = tuple[str, str | None, int | None, float, float]
-"""(name, module, micro-batch, start, stop), seconds on the clock of rank 0."""
+from mimokit.samples import Emit, TraceSample
 
 
 class Tracer:
@@ -21,19 +16,18 @@ class Tracer:
     traced run overlaps less than an untraced one.
 
     Args:
-        emit: takes a sample of kind "trace" per iteration: rank, iteration, clock_offset,
-            clock_error (seconds) and events.
+        emit: takes a `TraceSample` per iteration.
         clock: how this rank's clock stands to that of rank 0.
     """
 
-    def __init__(self, emit: Callable[[dict[str, Any]], None], clock: ClockOffset) -> None:
+    def __init__(self, emit: Emit, clock: ClockOffset) -> None:
         self._emit = emit
         self._clock = clock
         self._rank = dist.get_rank()
         self._begun: list[tuple[Step, float]] = []
 
     @classmethod
-    def aligned(cls, emit: Callable[[dict[str, Any]], None]) -> Tracer:
+    def aligned(cls, emit: Emit) -> Tracer:
         """Return a tracer whose clock is aligned with that of rank 0. Collective."""
         return cls(emit, align_clocks())
 
@@ -45,18 +39,16 @@ class Tracer:
         """Note that the last step ends, and send the iteration."""
         times = [begun + self._clock.offset for _, begun in self._begun]
         times.append(now() + self._clock.offset)
-        events: list[Event] = [
+        events = tuple(
             (str(step.name), step.module, step.microbatch, start, stop)
             for (step, _), start, stop in zip(self._begun, times[:-1], times[1:], strict=True)
-        ]
-        self._begun.clear()
-        self._emit(
-            {
-                "kind": "trace",
-                "rank": self._rank,
-                "iteration": iteration,
-                "clock_offset": self._clock.offset,
-                "clock_error": self._clock.error,
-                "events": events,
-            }
         )
+        self._begun.clear()
+        sample = TraceSample(
+            rank=self._rank,
+            iteration=iteration,
+            clock_offset=self._clock.offset,
+            clock_error=self._clock.error,
+            events=events,
+        )
+        self._emit(sample)

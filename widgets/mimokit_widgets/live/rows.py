@@ -5,49 +5,68 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from mimokit.analysis import PHASE_COLUMNS
+from mimokit.samples import (
+    EVALUATION_COLUMNS,
+    LIVE_MODULE_COLUMNS,
+    LIVE_STEP_COLUMNS,
+    EvaluationSample,
+    Sample,
+    StepSample,
+    module_column,
+    over_ranks,
+)
+from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES
 
 Row = list[Any]
 
 STEP, EVALUATION = 0, 1
-STEP_COLUMNS = (
-    "rank",
-    "iteration",
-    "time",
-    "total_time",
-    "tokens_per_sec",
-    "loss",
-    "memory_allocated",
-)
-EVALUATION_COLUMNS = ("iteration", "time", "task", "exact_match", "digit_accuracy", "chance")
 
 
-def phase_names(modules: Sequence[str]) -> dict[str, str]:
-    """Return the phases in stacking order: name in the legend -> column of a sample."""
+@dataclass(frozen=True)
+class Header:
+    """What the rows of a run hold, in order, after their kind.
+
+    Attributes:
+        step: the columns of a row of kind STEP.
+        evaluation: of kind EVALUATION.
+    """
+
+    step: tuple[str, ...]
+    evaluation: tuple[str, ...] = EVALUATION_COLUMNS
+
+    @classmethod
+    def of(cls, modules: Sequence[str]) -> Header:
+        """Return the header of a run that has some modules."""
+        per_module = [module_column(m, name) for m in modules for name in LIVE_MODULE_COLUMNS]
+        return cls((*LIVE_STEP_COLUMNS, *per_module))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the browser reads rows by: names, and how ranks become one."""
+        over = {name: str(over_ranks(name)) for name in self.step}
+        return {"step": list(self.step), "evaluation": list(self.evaluation), "over": over}
+
+    def row(self, sample: Sample) -> Row | None:
+        """Return a sample as [kind, value, value, ...], None for one that no chart draws."""
+        if isinstance(sample, StepSample):
+            values: Mapping[str, Any] = sample.row()
+            return [STEP, *(_short(name, values.get(name)) for name in self.step)]
+        if isinstance(sample, EvaluationSample):
+            values = sample.row()
+            return [EVALUATION, *(_short(name, values.get(name)) for name in self.evaluation)]
+        return None
+
+
+def phase_columns(modules: Sequence[str]) -> dict[str, str]:
+    """Return the phases in stacking order: name in the legend -> column."""
     per_module = {
-        f"{module} {phase}": f"{module}_{phase}_time"
-        for phase in ("forward", "backward")
+        f"{module} {phase}": module_column(module, phase.column)
+        for phase in MODULE_PHASES
         for module in modules
     }
-    return {**per_module, **PHASE_COLUMNS}
-
-
-def further_columns(modules: Sequence[str]) -> list[str]:
-    """Return the columns behind STEP_COLUMNS: the phases, then tokens per second by module."""
-    rates = [f"{module}_tokens_per_sec" for module in modules]
-    return [*phase_names(modules).values(), *rates]
-
-
-def to_row(sample: Mapping[str, Any], further: Sequence[str]) -> Row | None:
-    """Return a sample as [kind, value, value, ...], None for a kind that no chart draws."""
-    if sample.get("kind") == "step":
-        columns = (*STEP_COLUMNS, *further)
-        return [STEP, *(_short(name, sample.get(name)) for name in columns)]
-    if sample.get("kind") == "evaluation":
-        return [EVALUATION, *(_short(name, sample.get(name)) for name in EVALUATION_COLUMNS)]
-    return None
+    return {**per_module, **{str(phase): phase.column for phase in RANK_PHASES}}
 
 
 def _short(name: str, value: Any) -> Any:
@@ -62,8 +81,8 @@ def _short(name: str, value: Any) -> Any:
 class RowQueue:
     """Every row of a run in order of arrival, and how far they have been sent."""
 
-    def __init__(self, further: Sequence[str]) -> None:
-        self._further = tuple(further)
+    def __init__(self, header: Header) -> None:
+        self.header = header
         self._rows: list[Row] = []
         self._sent = 0
         self._lock = threading.Lock()
@@ -72,9 +91,9 @@ class RowQueue:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, sample: Mapping[str, Any]) -> None:
+    def add(self, sample: Sample) -> None:
         """Append a sample."""
-        row = to_row(sample, self._further)
+        row = self.header.row(sample)
         if row is not None:
             with self._lock:
                 self._rows.append(row)
@@ -97,12 +116,18 @@ class RowQueue:
             return list(self._rows)
 
 
-def thinned(rows: Sequence[Row], most: int) -> tuple[list[Row], int]:
+def thinned(rows: Sequence[Row], header: Mapping[str, Any], most: int) -> tuple[list[Row], int]:
     """Return at most about `most` rows, and every how many iterations of them are left.
 
     Evaluations and the last iteration are always kept.
+
+    Args:
+        rows: of a run.
+        header: from `Header.to_json`.
+        most: rows.
     """
     every = max(1, -(-len(rows) // most))
-    last = max((row[2] for row in rows if row[0] == STEP), default=0)
-    kept = [row for row in rows if row[0] != STEP or row[2] % every == 0 or row[2] == last]
+    place = 1 + header["step"].index("iteration")
+    last = max((row[place] for row in rows if row[0] == STEP), default=0)
+    kept = [row for row in rows if row[0] != STEP or row[place] % every == 0 or row[place] == last]
     return kept, every

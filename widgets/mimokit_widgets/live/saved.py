@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit.samples import Sample
 from mimokit_widgets._widget import suppress_missing_widget
 from mimokit_widgets.live.rows import thinned
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -29,7 +30,7 @@ def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = No
         sentence: what a page without scripts says.
         picture: an address (`data:...`) of a picture for a page without scripts.
     """
-    rows, every = thinned(state["_history"], MOST_ROWS)
+    rows, every = thinned(state["_history"], state["_header"], MOST_ROWS)
     given = {**state, "_history": rows, "_every": every}
     name = f"mimokit-run-{uuid.uuid4().hex[:12]}"
     image = f'<img alt="{escape(sentence)}" src="{picture}">' if picture else ""
@@ -51,7 +52,7 @@ PICTURE = "image/svg+xml"
 
 
 def final_picture(
-    samples: Sequence[Mapping[str, Any]], state: Mapping[str, Any], title: str
+    samples: Sequence[Sample], state: Mapping[str, Any], title: str
 ) -> dict[str, Any]:
     """Return the MIME bundle of a run that is over.
 
@@ -75,7 +76,7 @@ def final_picture(
     }
 
 
-def _svg(samples: Sequence[Mapping[str, Any]], title: str, state: Mapping[str, Any]) -> str | None:
+def _svg(samples: Sequence[Sample], title: str, state: Mapping[str, Any]) -> str | None:
     steps = samples_to_steps(samples)
     if steps.empty:
         return None

@@ -4,8 +4,14 @@ const STEP = 0;
 const EVALUATION = 1;
 
 export class RunStore {
-  /** `phases` and `modules` have a name each; the last phase is what remains of a step. */
-  constructor(phases, modules) {
+  /**
+   * `header` names the values of a row and says how ranks become one. Each of `phases` has a name
+   * and a column; the last one is what remains of a step. Each of `modules` has a name and the
+   * column of its rate.
+   */
+  constructor(header, phases, modules) {
+    this.places = { step: placesOf(header.step), evaluation: placesOf(header.evaluation) };
+    this.over = header.over;
     this.phases = phases;
     this.modules = modules;
     this.communication = phases.findIndex((phase) => phase.name === "communication");
@@ -29,37 +35,40 @@ export class RunStore {
   }
 
   add(row) {
-    if (row[0] === EVALUATION) {
-      const [, iteration, time, task, exact, digit, chance] = row;
-      this.evaluations.push({ iteration, time, task, exact, digit, chance });
-    } else if (row[0] === STEP) {
-      this.addStep(row);
-    }
+    if (row[0] === EVALUATION) this.addEvaluation(readerOf(this.places.evaluation, row));
+    else if (row[0] === STEP) this.addStep(readerOf(this.places.step, row));
   }
 
-  addStep(row) {
-    const [, rank, iteration, time, seconds, tokens, loss, memory, ...rest] = row;
-    const known = rest.slice(0, this.phases.length - 1).map((part) => part ?? 0);
+  addEvaluation(at) {
+    this.evaluations.push({ iteration: at("iteration"), time: at("time"), task: at("task"),
+      exact: at("exact_match"), digit: at("digit_accuracy"), chance: at("chance") });
+  }
+
+  addStep(at) {
+    const rank = at("rank");
+    const iteration = at("iteration");
+    const time = at("time");
+    const seconds = at("total_time");
+    const known = this.phases.slice(0, -1).map(({ column }) => at(column) ?? 0);
     const measured = seconds !== null; // else the performance monitor is off
     const spent = known.reduce((sum, part) => sum + part, 0);
     const phases = measured ? [...known, Math.max(0, seconds - spent)] : null;
     if (!this.ranks.has(rank)) this.ranks.set(rank, new Map());
-    this.ranks.get(rank).set(iteration, { seconds, memory, phases });
+    this.ranks.get(rank).set(iteration, { seconds, memory: at("memory_allocated"), phases });
     const all = this.iteration(iteration);
-    all.time = Math.max(all.time, time);
-    all.loss ??= loss; // only some ranks have it where modules have ranks of their own
-    all.tokens = least(all.tokens, tokens); // the slowest rank's
-    rest.slice(this.phases.length - 1).forEach((rate, module) => {
-      all.rates[module] = least(all.rates[module], rate);
-    });
-    all.memory = Math.max(all.memory, memory ?? 0);
-    if (measured) this.addTimes(all, seconds, phases);
+    const reduced = (before, column) => combine(this.over[column], before, at(column));
+    all.time = reduced(all.time, "time");
+    all.loss = reduced(all.loss, "loss");
+    all.tokens = reduced(all.tokens, "tokens_per_sec");
+    all.memory = reduced(all.memory, "memory_allocated");
+    all.rates = this.modules.map(({ rate }, module) => reduced(all.rates[module], rate));
+    if (measured) this.addTimes(all, reduced(all.seconds, "total_time"), phases);
     this.firstTime = Math.min(this.firstTime ?? Infinity, time - (seconds ?? 0));
     this.lastTime = Math.max(this.lastTime ?? time, time);
   }
 
   addTimes(all, seconds, phases) {
-    all.seconds = Math.max(all.seconds, seconds);
+    all.seconds = seconds;
     all.ranks += 1;
     phases.forEach((part, at) => (all.phases[at] += part));
     all.waited = Math.max(all.waited, phases[this.communication]);
@@ -123,7 +132,24 @@ export class RunStore {
   }
 }
 
-function least(known, value) {
+/** Where each column stands in a row, after its kind. */
+function placesOf(columns) {
+  return new Map(columns.map((name, place) => [name, place + 1]));
+}
+
+/** Read a row by the names of columns. */
+function readerOf(places, row) {
+  return (name) => {
+    const place = places.get(name);
+    if (place === undefined) throw new Error(`The rows of this run have no column ${name}.`);
+    return row[place];
+  };
+}
+
+/** What two ranks have together; null is unknown. */
+function combine(over, known, value) {
   if (value === null || value === undefined) return known;
-  return known === null ? value : Math.min(known, value);
+  if (known === null) return value;
+  if (over === "first") return known;
+  return over === "max" ? Math.max(known, value) : Math.min(known, value);
 }

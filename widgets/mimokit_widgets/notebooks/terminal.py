@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from mimokit_widgets.live.rows import EVALUATION, EVALUATION_COLUMNS, STEP, STEP_COLUMNS
+from mimokit_widgets.live.rows import EVALUATION, STEP
 
 SECONDS_BETWEEN_LINES = 5.0
 INDENT = "        "
@@ -90,6 +90,7 @@ class TrainingProgress:
     def __init__(self) -> None:
         self._total = 0
         self._monitors: set[str] = set()
+        self._header: Mapping[str, Sequence[str]] = {}
         self._first: tuple[int, float] | None = None
         self._parts: dict[str, str] = {}
 
@@ -99,6 +100,7 @@ class TrainingProgress:
         if state.get("_anywidget_id") == "mimokit_widgets.live_monitor.LiveMonitor":
             self._monitors.add(content["comm_id"])
             self._total = int(state["total_iterations"])
+            self._header = state["_header"]
             self._first, self._parts = None, {}
 
     def line(self, content: Mapping[str, Any]) -> str | None:
@@ -112,13 +114,13 @@ class TrainingProgress:
 
     def _read(self, row: Sequence[Any]) -> None:
         if row[0] == STEP:
-            step = dict(zip(STEP_COLUMNS, row[1:], strict=False))
+            step = dict(zip(self._header["step"], row[1:], strict=True))
             self._parts["done"] = f"iteration {step['iteration'] + 1} of {self._total}"
             if step["loss"] is not None:
                 self._parts["loss"] = f"loss {step['loss']:.3f}"
             self._read_pace(int(step["iteration"]), float(step["time"]))
         elif row[0] == EVALUATION:
-            test = dict(zip(EVALUATION_COLUMNS, row[1:], strict=False))
+            test = dict(zip(self._header["evaluation"], row[1:], strict=True))
             self._parts["right"] = f"right {test['exact_match']:.0%}"
 
     def _read_pace(self, iteration: int, now: float) -> None:

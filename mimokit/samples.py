@@ -1,0 +1,316 @@
+"""What ranks send while they work: typed records, their columns, and how ranks become one row.
+
+A column is a field of `StepSample` or `ModuleSample`, and stands nowhere else: tables, CSV files
+and the browser read names, order and reduction from here. Plain Python, because the notebook, the
+engines and the command line all use it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import Field, dataclass, field, fields
+from enum import StrEnum
+from operator import attrgetter
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+Row: TypeAlias = dict[str, float]
+Event: TypeAlias = tuple[str, str | None, int | None, float, float]
+"""(name of the step, module, micro-batch, start, stop), seconds on the clock of rank 0."""
+
+
+class OverRanks(StrEnum):
+    """How the values of all ranks become one; the members are pandas' names of it.
+
+    A step is over when its last rank is done, so of times and memory the largest counts. Rates
+    divide work of the whole world by the step time, so the smallest is the slowest rank's. Loss and
+    gradient norm are the same number on every rank (one all-reduce, or a norm over all modules),
+    so any rank's is that of the step: the lowest rank's that has one. A mean would only round.
+    """
+
+    LARGEST = "max"
+    SMALLEST = "min"
+    FIRST = "first"
+
+
+def _column(over: OverRanks, *, live: bool = False) -> Any:
+    """Return a field that is a column of numbers; None where nothing was measured.
+
+    Args:
+        over: how ranks become one.
+        live: the browser draws it while the run goes on.
+    """
+    return field(default=None, metadata={"over": over, "live": live})
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSample:
+    """What a rank measured of one module in one step: seconds, and tokens per second of all
+    ranks together. `forward_time` of module `images` is the column `images_forward_time`."""
+
+    forward_time: float | None = _column(OverRanks.LARGEST, live=True)
+    backward_time: float | None = _column(OverRanks.LARGEST, live=True)
+    communication_time: float | None = _column(OverRanks.LARGEST)
+    data_time: float | None = _column(OverRanks.LARGEST)
+    tokens_per_sec: float | None = _column(OverRanks.SMALLEST, live=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """What one rank says of one optimizer step; the fields are the columns, in file order.
+
+    Times are seconds, memory is bytes, rates are those of all ranks together except for
+    `_per_rank`. `time` is the end of the step in Unix seconds. Without the performance monitor only
+    rank, iteration, time, loss and grad_norm are there.
+
+    Attributes:
+        modules: module -> what was measured of it.
+        further: further columns, such as phases that a training loop times itself.
+    """
+
+    iteration: int = field(metadata={"over": OverRanks.FIRST, "live": True})
+    total_time: float | None = _column(OverRanks.LARGEST, live=True)
+    forward_time: float | None = _column(OverRanks.LARGEST)
+    backward_time: float | None = _column(OverRanks.LARGEST)
+    optimizer_time: float | None = _column(OverRanks.LARGEST, live=True)
+    tokens_per_sec: float | None = _column(OverRanks.SMALLEST, live=True)
+    samples_per_sec: float | None = _column(OverRanks.SMALLEST)
+    memory_allocated: int | None = _column(OverRanks.LARGEST, live=True)
+    memory_reserved: int | None = _column(OverRanks.LARGEST)
+    loss: float | None = _column(OverRanks.FIRST, live=True)
+    communication_time: float | None = _column(OverRanks.LARGEST, live=True)
+    data_time: float | None = _column(OverRanks.LARGEST, live=True)
+    tokens_per_sec_per_rank: float | None = _column(OverRanks.SMALLEST)
+    samples_per_sec_per_rank: float | None = _column(OverRanks.SMALLEST)
+    grad_norm: float | None = _column(OverRanks.FIRST)
+    report_time: float | None = _column(OverRanks.LARGEST)
+    time: float = field(default=0.0, metadata={"over": OverRanks.LARGEST, "live": True})
+    rank: int = field(default=0, metadata={"over": OverRanks.FIRST, "live": True})
+    modules: Mapping[str, ModuleSample] = field(default_factory=dict)
+    further: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the performance monitor was on."""
+        return self.total_time is not None
+
+    def row(self) -> Row:
+        """Return column -> value, of the columns that have one."""
+        row = dict(zip(STEP_COLUMNS, _step_values(self), strict=True))
+        for module, sample in self.modules.items():
+            for name, value in zip(MODULE_COLUMNS, _module_values(sample), strict=True):
+                row[module_column(module, name)] = value
+        row.update(self.further)
+        return {name: value for name, value in row.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSample:
+    """A test on held-out samples; the fields are the columns, in file order.
+
+    Attributes:
+        rank: that sent it.
+        iteration: after which the model was tested.
+        time: Unix seconds.
+        task: what the data is.
+        exact_match: share of samples that are right in every answer token, between 0 and 1.
+        digit_accuracy: share of answer tokens.
+        loss: mean over answer tokens.
+        chance: the exact match of guessing, None if it is not known.
+        samples: samples tested.
+    """
+
+    rank: int = 0
+    iteration: int
+    time: float
+    task: str
+    exact_match: float
+    digit_accuracy: float
+    loss: float
+    chance: float | None
+    samples: int
+
+    def row(self) -> dict[str, Any]:
+        """Return column -> value."""
+        return {name: getattr(self, name) for name in EVALUATION_COLUMNS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSample:
+    """When the steps of one iteration began and ended on one rank.
+
+    Attributes:
+        clock_offset: seconds added to the rank's clock.
+        clock_error: the true offset is at most this far from `clock_offset`, in seconds.
+        events: the steps in order.
+    """
+
+    rank: int
+    iteration: int
+    clock_offset: float
+    clock_error: float
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationSample:
+    """The part that a calibration measures next."""
+
+    part: str
+
+
+Sample: TypeAlias = StepSample | EvaluationSample | TraceSample | CalibrationSample
+Emit: TypeAlias = Callable[[Sample], None]
+
+_STEP_FIELDS: Mapping[str, Field[Any]] = {
+    one.name: one for one in fields(StepSample) if one.name not in ("modules", "further")
+}
+_MODULE_FIELDS: Mapping[str, Field[Any]] = {one.name: one for one in fields(ModuleSample)}
+
+STEP_COLUMNS = tuple(_STEP_FIELDS)
+"""Columns of every step table, in file order; those of modules follow."""
+MODULE_COLUMNS = tuple(_MODULE_FIELDS)
+"""What a step table has for every module; see `module_column`."""
+_step_values = attrgetter(*STEP_COLUMNS)
+_module_values = attrgetter(*MODULE_COLUMNS)
+EVALUATION_COLUMNS = tuple(one.name for one in fields(EvaluationSample))
+"""Columns of every evaluation table."""
+TEXT_COLUMNS = ("task",)
+"""The columns that are no numbers."""
+NEEDED_STEP_COLUMNS = ("iteration", "total_time", "loss")
+NEEDED_EVALUATION_COLUMNS = ("iteration", "exact_match")
+"""Without these a table cannot be used; any other column may be absent."""
+LIVE_STEP_COLUMNS = tuple(name for name, one in _STEP_FIELDS.items() if one.metadata["live"])
+LIVE_MODULE_COLUMNS = tuple(name for name, one in _MODULE_FIELDS.items() if one.metadata["live"])
+"""The columns that a browser gets while a run goes on."""
+
+
+def module_column(module: str, column: str) -> str:
+    """Return the name of a module's column in a table."""
+    return f"{module}_{column}"
+
+
+def modules_of(columns: Iterable[str]) -> list[str]:
+    """Return the modules that a table has columns of, in the order of the columns."""
+    suffix = module_column("", "forward_time")
+    return [name.removesuffix(suffix) for name in columns if name.endswith(suffix)]
+
+
+def over_ranks(column: str) -> OverRanks:
+    """Return how the ranks' values of a column become one; of an unknown column the largest."""
+    known = _STEP_FIELDS.get(column)
+    if known is None:
+        ends = (one for name, one in _MODULE_FIELDS.items() if column.endswith(f"_{name}"))
+        known = next(ends, None)
+    over: OverRanks = OverRanks.LARGEST if known is None else known.metadata["over"]
+    return over
+
+
+def reduce_ranks(samples: Iterable[StepSample]) -> list[Row]:
+    """Return one row per iteration: of every column that a rank has, what `over_ranks` says."""
+    iterations: dict[int, list[StepSample]] = defaultdict(list)
+    for sample in samples:
+        iterations[sample.iteration].append(sample)
+    return [_reduced(iterations[iteration]) for iteration in sorted(iterations)]
+
+
+def _reduced(group: Sequence[StepSample]) -> Row:
+    values: dict[str, list[float]] = defaultdict(list)
+    for sample in sorted(group, key=lambda one: one.rank):
+        for name, value in sample.row().items():
+            values[name].append(value)
+    values.pop("rank")
+    return {name: _reduce(over_ranks(name), found) for name, found in values.items()}
+
+
+def _reduce(over: OverRanks, values: Sequence[float]) -> float:
+    numbers = [value for value in values if not math.isnan(value)]
+    if not numbers:
+        return math.nan
+    if over is OverRanks.FIRST:
+        return numbers[0]
+    return max(numbers) if over is OverRanks.LARGEST else min(numbers)
+
+
+def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSample]) -> None:
+    """Write `metrics.csv`, a row per iteration, and `metrics_by_rank.csv`, a row per rank too.
+
+    Args:
+        directory: made if missing.
+        samples: of all ranks, in any order.
+    """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(samples, key=lambda one: (one.iteration, one.rank))
+    together = [name for name in STEP_COLUMNS if name != "rank"]
+    write_table(folder / "metrics_by_rank.csv", [one.row() for one in ordered], STEP_COLUMNS)
+    write_table(folder / "metrics.csv", reduce_ranks(ordered), together)
+
+
+def write_evaluations(
+    directory: str | os.PathLike[str], samples: Iterable[EvaluationSample]
+) -> None:
+    """Write `evaluations.csv` into a folder that exists, a row per evaluation."""
+    ordered = sorted(samples, key=lambda one: (one.iteration, one.task))
+    rows = [one.row() for one in ordered]
+    write_table(Path(directory) / "evaluations.csv", rows, EVALUATION_COLUMNS)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write a CSV file, whole or not at all.
+
+    Args:
+        path: of the file.
+        rows: column -> value; a missing value is written as an empty cell.
+        columns: that come first; further columns of the rows follow as they occur.
+    """
+    further = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    with whole_file(path) as file:
+        writer = csv.DictWriter(file, [*columns, *further], restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """Open a text file that takes the place of `path` when it is complete, or never."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("w", newline="", encoding="utf-8") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+_STEP, _OTHER = "step", "sample"
+
+
+def to_wire(sample: Sample) -> dict[str, Any]:
+    """Return what goes through the channel of a cluster, which carries mappings.
+
+    Of a step, which every rank sends every time, the values travel without the names of columns.
+    """
+    if not isinstance(sample, StepSample):
+        return {_OTHER: sample}
+    modules = {name: _module_values(one) for name, one in sample.modules.items()}
+    return {_STEP: (_step_values(sample), modules, sample.further)}
+
+
+def from_wire(message: Mapping[str, Any]) -> Sample:
+    """Return the sample of a message of `to_wire`.
+
+    Raises:
+        KeyError: it carries none.
+    """
+    if _STEP not in message:
+        sample: Sample = message[_OTHER]
+        return sample
+    values, modules, further = message[_STEP]
+    found = {name: ModuleSample(*measured) for name, measured in modules.items()}
+    return StepSample(*(*values, found, further))

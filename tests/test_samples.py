@@ -1,0 +1,308 @@
+"""The records that ranks send: their columns, how ranks become one row, files, and the wire."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import pickle
+import random
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mimokit.analysis import (
+    module_names,
+    per_iteration,
+    phase_times,
+    read_run,
+    read_trace,
+    samples_to_evaluations,
+    samples_to_steps,
+    summarize,
+    traced_iteration,
+)
+from mimokit.samples import (
+    EVALUATION_COLUMNS,
+    MODULE_COLUMNS,
+    STEP_COLUMNS,
+    CalibrationSample,
+    EvaluationSample,
+    ModuleSample,
+    OverRanks,
+    StepSample,
+    TraceSample,
+    from_wire,
+    modules_of,
+    over_ranks,
+    reduce_ranks,
+    to_wire,
+    whole_file,
+    write_evaluations,
+    write_metrics,
+)
+from mimokit.step_kinds import Phase
+from tests.charts.fakes import samples
+from tests.test_step_kinds import lists_of_names
+
+ROOT = Path(__file__).parent.parent
+OLD_RUNS = ROOT / "tests" / "fixtures" / "first_release" / "runs"
+DOCUMENTED = (
+    "iteration,total_time,forward_time,backward_time,optimizer_time,tokens_per_sec,"
+    "samples_per_sec,memory_allocated,memory_reserved,loss"
+)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _steps(iterations: int = 5, ranks: int = 4) -> list[StepSample]:
+    return [one for one in samples(iterations, ranks) if isinstance(one, StepSample)]
+
+
+def _random_steps(seed: int) -> list[StepSample]:
+    """Ranks that know different columns, of different modules."""
+    draw = random.Random(seed)
+    found = []
+    for iteration in range(4):
+        loss = draw.random()
+        for rank in range(5):
+            numbers = {
+                name: draw.choice([None, draw.random()])
+                for name in STEP_COLUMNS
+                if name not in ("iteration", "rank", "time", "loss", "grad_norm")
+            }
+            modules = {
+                name: ModuleSample(*(draw.choice([None, draw.random()]) for _ in MODULE_COLUMNS))
+                for name in ("images", "audio", "language_module")
+                if draw.random() < 0.6
+            }
+            one = StepSample(
+                iteration,
+                rank=rank,
+                time=draw.random(),
+                loss=None if rank == 1 else loss,
+                grad_norm=2 * loss,
+                modules=modules,
+                further={"val_loss": draw.random()} if draw.random() < 0.5 else {},
+                **numbers,
+            )
+            found.append(one)
+    draw.shuffle(found)
+    return found
+
+
+# How ranks become one row.
+
+
+def test_times_are_the_largest_rates_the_slowest_ranks_and_the_loss_that_of_the_step() -> None:
+    fast = StepSample(
+        0, total_time=2.0, forward_time=1.0, tokens_per_sec=30.0, loss=3.0, memory_allocated=5
+    )
+    slow = StepSample(
+        0, total_time=3.0, forward_time=0.5, tokens_per_sec=20.0, loss=3.0, memory_allocated=4
+    )
+    assert reduce_ranks([replace(slow, rank=1), fast]) == [
+        {
+            "iteration": 0,
+            "total_time": 3.0,
+            "forward_time": 1.0,
+            "tokens_per_sec": 20.0,
+            "memory_allocated": 5,
+            "loss": 3.0,
+            "time": 0.0,
+        }
+    ]
+
+
+def test_the_loss_is_not_averaged_and_comes_from_the_lowest_rank_that_has_one() -> None:
+    tenth = 0.1  # summed over ten ranks and divided again it is another number
+    assert sum([tenth] * 10) / 10 != tenth
+    steps = [StepSample(0, rank=rank, loss=tenth, total_time=1.0 + rank) for rank in range(10)]
+    steps[0] = replace(steps[0], loss=None)
+    assert reduce_ranks(steps)[0]["loss"] == tenth
+    assert per_iteration(samples_to_steps(steps))["loss"].tolist() == [tenth]
+
+
+def test_a_loss_that_is_not_a_number_stays_one() -> None:
+    steps = [StepSample(0, rank=rank, loss=math.nan, total_time=1.0) for rank in range(2)]
+    assert math.isnan(reduce_ranks(steps)[0]["loss"])
+    assert per_iteration(samples_to_steps(steps))["loss"].isna().all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_row_of_the_file_and_that_of_the_table_are_the_same(seed: int) -> None:
+    steps = _random_steps(seed)
+    table = per_iteration(samples_to_steps(steps))
+    rows = pd.DataFrame(reduce_ranks(steps))
+    pd.testing.assert_frame_equal(
+        table[sorted(table.columns)], rows[sorted(rows.columns)], check_dtype=False
+    )
+
+
+def test_every_column_says_how_ranks_become_one() -> None:
+    for name in STEP_COLUMNS:
+        if name not in ("iteration", "rank"):
+            assert over_ranks(name) in OverRanks
+    for name in MODULE_COLUMNS:
+        assert over_ranks(f"images_{name}") is over_ranks(name)
+    assert over_ranks("images_tokens_per_sec") is OverRanks.SMALLEST
+    assert over_ranks("tokens_per_sec_per_rank") is OverRanks.SMALLEST
+    assert over_ranks("never_heard_of") is OverRanks.LARGEST
+
+
+def test_every_phase_has_its_column() -> None:
+    assert {phase.column for phase in Phase} <= set(STEP_COLUMNS)
+    assert {"forward_time", "backward_time"} <= set(MODULE_COLUMNS)
+
+
+# Columns stand once.
+
+
+def columns_listed(source: str, suffix: str = ".py") -> list[set[str]]:
+    """Return every list of three or more columns."""
+    known = {*STEP_COLUMNS, *MODULE_COLUMNS}
+    return [names for names in lists_of_names(source, known, suffix) if len(names) > 2]
+
+
+def test_no_other_list_of_columns_is_in_the_tree() -> None:
+    found = []
+    for room in ("mimokit", "widgets/mimokit_widgets"):
+        for file in sorted((ROOT / room).rglob("*.*")):
+            if file.suffix in (".py", ".js"):
+                listed = columns_listed(file.read_text(), file.suffix)
+                found += [(file.name, names) for names in listed]
+    # The key of a table, and the columns without which a table is refused.
+    assert found == [
+        ("samples.py", {"iteration", "rank", "time"}),
+        ("samples.py", {"iteration", "total_time", "loss"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("planted", "suffix"),
+    [
+        ('COLUMNS = ("total_time", "forward_time", "grad_norm")', ".py"),
+        ('row = {"total_time": 1, "data_time": 2, "loss": 3}', ".py"),
+        ('const [a, b] = ["total_time", "loss", "memory_allocated"].map(read);', ".js"),
+    ],
+)
+def test_a_planted_list_of_columns_is_found(planted: str, suffix: str) -> None:
+    assert len(columns_listed(planted, suffix)) == 1
+
+
+# Files.
+
+
+def test_columns_begin_as_documented(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "new", _steps())
+    header = (tmp_path / "new" / "metrics.csv").read_text().splitlines()[0]
+    assert header.startswith(DOCUMENTED)
+    assert header.endswith("language_module_tokens_per_sec")
+    assert "rank" not in header.split(",")
+    by_rank = _rows(tmp_path / "new" / "metrics_by_rank.csv")
+    assert [row["rank"] for row in by_rank[:4]] == ["0", "1", "2", "3"]
+
+
+def test_metrics_keep_the_columns_of_modules_that_the_slowest_rank_lacks(tmp_path: Path) -> None:
+    """Of ranks of their own, each measures its module; the slowest one knows but one of them."""
+    encoder = StepSample(
+        0, rank=0, total_time=1.0, modules={"images": ModuleSample(forward_time=0.4)}
+    )
+    language = StepSample(
+        0, rank=1, total_time=9.0, modules={"language": ModuleSample(data_time=0.2)}
+    )
+    write_metrics(tmp_path, [encoder, language])
+    (row,) = _rows(tmp_path / "metrics.csv")
+    assert (row["total_time"], row["images_forward_time"]) == ("9.0", "0.4")
+    assert row["language_data_time"] == "0.2"
+
+
+def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
+    made = samples(iterations=20, ranks=3)
+    write_metrics(tmp_path, [one for one in made if isinstance(one, StepSample)])
+    write_evaluations(tmp_path, [one for one in made if isinstance(one, EvaluationSample)])
+    tables = read_run(tmp_path)
+    steps = samples_to_steps(made)
+    pd.testing.assert_frame_equal(
+        tables.metrics_by_rank[steps.columns], steps, check_dtype=False, rtol=0, atol=0
+    )
+    reduced = per_iteration(steps)
+    pd.testing.assert_frame_equal(
+        tables.metrics[reduced.columns], reduced, check_dtype=False, rtol=0, atol=0
+    )
+    pd.testing.assert_frame_equal(
+        tables.evaluations, samples_to_evaluations(made), check_dtype=False, rtol=0, atol=0
+    )
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "metrics.csv"
+    with whole_file(target) as file:
+        file.write("first")
+        file.flush()
+        assert not target.exists()
+    assert target.read_text() == "first"
+    with pytest.raises(UnicodeEncodeError), whole_file(target) as file:
+        file.writelines(["half of the sec", "\ud800"])  # no UTF-8 can be written of the latter
+    assert target.read_text() == "first"
+    assert os.listdir(tmp_path) == ["metrics.csv"], "no part is left"
+
+
+# The wire.
+
+
+def test_a_sample_comes_out_of_the_wire_as_it_went_in() -> None:
+    trace = TraceSample(
+        rank=1,
+        iteration=2,
+        clock_offset=0.1,
+        clock_error=0.01,
+        events=(("forward", "images", 0, 0.0, 1.0),),
+    )
+    for sample in [*samples(10, 2), *_random_steps(1), trace, CalibrationSample("memory")]:
+        assert from_wire(pickle.loads(pickle.dumps(to_wire(sample)))) == sample
+
+
+def test_a_step_on_the_wire_is_half_of_what_its_names_and_values_take() -> None:
+    """As a dictionary of columns it took 700 bytes with two modules."""
+    sample = _steps(1, 1)[0]
+    sent = len(pickle.dumps(to_wire(sample), protocol=pickle.HIGHEST_PROTOCOL))
+    as_mapping = len(pickle.dumps({"kind": "step", **sample.row()}, protocol=5))
+    assert sent < as_mapping / 2
+
+
+def test_records_are_frozen_and_every_field_has_a_column() -> None:
+    sample = _steps(1, 1)[0]
+    with pytest.raises(AttributeError):
+        sample.loss = 1.0  # type: ignore[misc]
+    assert {one.name for one in fields(StepSample)} == {*STEP_COLUMNS, "modules", "further"}
+    assert set(asdict(samples(10, 1)[-1])) == set(EVALUATION_COLUMNS)
+
+
+# What was written before.
+
+
+@pytest.mark.parametrize("name", ["colocated", "heterogeneous"])
+def test_run_folders_of_the_first_release_are_read(name: str) -> None:
+    tables = read_run(OLD_RUNS / name)
+    assert len(tables.metrics) == 4
+    assert len(tables.metrics_by_rank) == 4 * 8
+    assert tables.evaluations["samples"].tolist() == [1024]
+    assert tables.info["world_size"] == 8
+    assert set(module_names(tables.metrics_by_rank)) == {"images", "language_module"}
+    assert modules_of(tables.metrics.columns) == module_names(tables.metrics)
+    again = per_iteration(tables.metrics_by_rank)
+    for column in ("total_time", "forward_time", "communication_time", "memory_allocated"):
+        assert again[column].tolist() == tables.metrics[column].tolist()
+    assert again["loss"].tolist() == pytest.approx(tables.metrics["loss"].tolist(), rel=1e-12)
+    times = phase_times(tables.metrics_by_rank, 1)
+    assert (times["seconds"] >= 0).all()
+    assert summarize(tables.metrics_by_rank, 1)["iterations"] == 3
+    trace = traced_iteration(read_trace(OLD_RUNS / name))
+    assert set(trace["rank"]) == set(range(8))
+    assert {"forward", "backward", "grad-sync", "optimizer", "report"} <= set(trace["name"])
