@@ -7,7 +7,7 @@ generator; a tracer or a debugger looks at the steps on the way.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mimokit.step_kinds import StepKind
@@ -23,11 +23,14 @@ class Step:
         name: of the table of step kinds.
         module: the module it is done for, None where it concerns the whole rank.
         microbatch: 0-based, None outside the micro-batches.
+        function: what runs when the generator goes on; None where that are the lines after its
+            `yield`.
     """
 
     name: StepKind
     module: str | None = None
     microbatch: int | None = None
+    function: Callable[..., object] | None = field(default=None, compare=False)
 
 
 StepGenerator = Generator[Step, None, Result]

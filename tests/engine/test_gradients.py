@@ -7,7 +7,7 @@ import torch
 
 import mimokit
 from mimokit.config import RuntimeConfig
-from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_at
+from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler
 from tests.layouts import digits_config
 
 
@@ -120,11 +120,25 @@ def test_adam_steps_on_nothing_where_all_is_frozen():
     assert not optimizer.state
 
 
+def _rates(runtime: RuntimeConfig, iterations: int) -> list[float]:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.main_grad = torch.ones(3)
+    optimizer = MainGradAdamW([parameter], lr=runtime.learning_rate)
+    scheduler = learning_rate_scheduler(optimizer, runtime)
+    rates = []
+    for _ in range(iterations):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
 def test_the_learning_rate_rises_stays_and_falls():
     runtime = RuntimeConfig(
         num_iterations=10, learning_rate=1.0, learning_rate_warmup=4, learning_rate_decay=2
     )
-    rates = [learning_rate_at(runtime, iteration) for iteration in range(12)]
-    assert rates == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 0.5, 0, 0]
+    assert _rates(runtime, 12) == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 0.5, 0, 0]
     constant = RuntimeConfig(num_iterations=3, learning_rate=0.5)
-    assert [learning_rate_at(constant, iteration) for iteration in (0, 2, 5)] == [0.5] * 3
+    assert _rates(constant, 6) == [0.5] * 6
+    odd = RuntimeConfig(num_iterations=9, learning_rate=3e-4, learning_rate_warmup=7)
+    assert _rates(odd, 8) == [3e-4 * min(1.0, (step + 1) / 7) for step in range(8)]

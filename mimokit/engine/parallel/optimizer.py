@@ -1,30 +1,34 @@
-"""AdamW over the gradients that Megatron's DDP reduced."""
+"""AdamW over the gradients that Megatron's DDP reduced, and the learning rate of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import RuntimeConfig
 
 
-def learning_rate_at(runtime: RuntimeConfig, iteration: int) -> float:
-    """Return the learning rate of an iteration (0-based): a rise, constant, a fall, all linear."""
-    factor = 1.0
+def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
+    """Return the scheduler of a run: a rise, constant, a fall, all linear.
+
+    Its `step` is called after every optimizer step.
+    """
+    return LambdaLR(optimizer, partial(_share_of_rate, runtime))
+
+
+def _share_of_rate(runtime: RuntimeConfig, iteration: int) -> float:
+    """Return the share of the learning rate in an iteration (0-based)."""
+    share = 1.0
     if runtime.learning_rate_warmup:
-        factor = min(factor, (iteration + 1) / runtime.learning_rate_warmup)
+        share = min(share, (iteration + 1) / runtime.learning_rate_warmup)
     if runtime.learning_rate_decay:
         left = max(runtime.num_iterations - iteration, 0)
-        factor = min(factor, left / runtime.learning_rate_decay)
-    return runtime.learning_rate * factor
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of all parameters."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+        share = min(share, left / runtime.learning_rate_decay)
+    return share
 
 
 class MainGradAdamW(torch.optim.AdamW):

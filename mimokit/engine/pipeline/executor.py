@@ -111,9 +111,10 @@ class StageExecutor:
         self._observe_logits = observe_logits
         stage = self.model.stage.name
         for action in actions:
-            yield Step(action.kind, stage, action.microbatch)
+            function = self._do[action.kind]
+            yield Step(action.kind, stage, action.microbatch, function)
             try:
-                self._do[action.kind](action)
+                function(action)
             except Exception as error:
                 error.add_note(self._where(action))
                 raise

@@ -107,7 +107,7 @@ class RankSession:
         raise StepFailedError(f"the plan says {planned}, but the rank is about to do {words}")
 
     def _do(self, number: int, planned: PlannedStep) -> StepRecord:
-        watcher, code = self._watcher, code_to_come(self._schedule)
+        watcher, code = self._watcher, code_to_come(self._schedule, self._pending)
         watcher.microbatch = planned.microbatch
         watcher.executor = executor_of(self._schedule)
         result: dict[str, float] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import sys
 import textwrap
@@ -12,27 +13,27 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.stepper.tensors import frames_of
-from mimokit.engine.steps import StepGenerator
+from mimokit.engine.steps import Step, StepGenerator
 
 PACKAGE = Path(__file__).parents[2]
 MOST_LINES = 12
 
 
-def code_to_come(schedule: StepGenerator[Any]) -> str:
+def code_to_come(schedule: StepGenerator[Any], step: Step | None) -> str:
     """Return what a suspended schedule does next: "file:number" and the lines up to the next stop.
 
-    Of the executor of a pipeline that is the method of the action.
+    Args:
+        schedule: the generator.
+        step: that it has yielded last.
     """
+    if step is not None and step.function is not None:
+        code = inspect.unwrap(step.function).__code__
+        return _block(code, code.co_firstlineno)
     frames = frames_of(schedule)
     if not frames:
         return ""
     frame = frames[-1]
-    owner, action = frame.f_locals.get("self"), frame.f_locals.get("action")
-    if isinstance(owner, StageExecutor) and action is not None and "actions" in frame.f_locals:
-        code = owner._do[action.kind].__code__
-        return _block(code, code.co_firstlineno)
     return _block(frame.f_code, frame.f_lineno)
 
 

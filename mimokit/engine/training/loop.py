@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
@@ -25,7 +26,7 @@ from mimokit.engine.parallel.gradients import (
     trainable_parameters,
     zero_grad_buffer_for_multimodule,
 )
-from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_at, set_learning_rate
+from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.evaluation import Evaluation, evaluate
 from mimokit.engine.training.modes import RankModel, mode_of
@@ -50,6 +51,7 @@ class TrainingState:
     model: RankModel
     modules: ModuleToGridTuple
     optimizer: MainGradAdamW
+    scheduler: LambdaLR
     data: TrainingData
     iterator: Iterator[Batch] | None
     config: ExperimentConfig
@@ -99,9 +101,10 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
         eps=runtime.adam_epsilon,
         fused=True,
     )
+    scheduler = learning_rate_scheduler(optimizer, runtime)
     data = data_of(source, config)
     iterator = mode_of(plan).read(model, config.data, data.train, data.collate_fn, runtime.seed)
-    return TrainingState(model, modules, optimizer, data, iterator, config)
+    return TrainingState(model, modules, optimizer, scheduler, data, iterator, config)
 
 
 @contextlib.contextmanager
@@ -137,8 +140,8 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     _check_finite(norm, state)
     yield Step(StepKind.OPTIMIZER)
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
-    set_learning_rate(state.optimizer, learning_rate_at(state.config.runtime, state.iteration))
     state.optimizer.step()
+    state.scheduler.step()
     state.iteration += 1
     yield Step(StepKind.REPORT)
     return _reduce(model, losses, norm, stop)

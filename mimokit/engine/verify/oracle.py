@@ -29,7 +29,7 @@ from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
-from mimokit.engine.parallel.optimizer import learning_rate_at, set_learning_rate
+from mimokit.engine.parallel.optimizer import learning_rate_scheduler
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import LayoutPlan
 
@@ -103,10 +103,11 @@ def run_oracle(
         weight_decay=config.runtime.weight_decay,
         eps=config.runtime.adam_epsilon,
     )
+    scheduler = learning_rate_scheduler(optimizer, config.runtime)
     taken = []
-    for iteration in range(steps):
-        set_learning_rate(optimizer, learning_rate_at(config.runtime, iteration))
+    for _ in range(steps):
         taken.append(_step(model, optimizer, iterator, plan, config.runtime))
+        scheduler.step()
     return taken
 
 
