@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mimokit.engine.pipeline.messages import Mailbox
+from mimokit.engine.pipeline.messages import Mailbox, StageMessage
 from mimokit.engine.pipeline.packing import assemble, check_grids
 from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
 from mimokit.planning.message_tags import Tag
@@ -34,13 +34,11 @@ class Direct:
         slot = self.pipeline.slots.edges[edge.index].start
         return other, Tag(direction, edge.index, microbatch, slot)
 
-    def send(
-        self, tensors: Sequence[torch.Tensor], edge: StageEdge, microbatch: int, direction: int
-    ) -> None:
-        self.mailbox.send(tensors, *self._place(edge, microbatch, direction))
+    def send(self, message: StageMessage, edge: StageEdge, microbatch: int, direction: int) -> None:
+        self.mailbox.send_message(message, *self._place(edge, microbatch, direction))
 
-    def receive(self, edge: StageEdge, microbatch: int, direction: int) -> list[torch.Tensor]:
-        return self.mailbox.receive(*self._place(edge, microbatch, direction))
+    def receive(self, edge: StageEdge, microbatch: int, direction: int) -> StageMessage:
+        return self.mailbox.receive_message(*self._place(edge, microbatch, direction))
 
     def wait(self) -> None:
         self.mailbox.wait()
@@ -73,7 +71,7 @@ class Head(Toy):
     def forward(self, given: StageInput) -> StageOutput:
         assert given.batch is not None
         rows = given.batch["rows"][self.name]
-        return StageOutput(rows * self.weight, [len(rows)])
+        return StageOutput(rows * self.weight, [[len(rows)]])
 
 
 class SeeingHead(Head):
@@ -81,7 +79,8 @@ class SeeingHead(Head):
 
     def forward(self, given: StageInput) -> StageOutput:
         seen = super().forward(given)
-        return replace(seen, integers=(torch.tensor([[1, 1, *seen.counts]]), torch.tensor([1])))
+        ((rows,),) = seen.counts
+        return replace(seen, counts=[[rows], [1]], integers=(torch.tensor([[1, 1, rows]]),))
 
 
 class Join(Toy):
@@ -94,8 +93,8 @@ class Join(Toy):
         branches = {self.names[edge]: rows for edge, rows in given.hidden.items()}
         for edge, integers in given.integers.items():
             if integers:
-                grids, items = integers
-                check_grids(grids, items.tolist(), given.counts[edge], 1, self.names[edge])
+                rows, items = given.counts[edge]
+                check_grids(integers[0], items, rows, 1, self.names[edge])
         words = branches.pop("text")
         packed = assemble(given.batch["input_ids"], SPECIAL, words, branches)
         return StageOutput(packed.hidden * self.weight, [])

@@ -101,7 +101,7 @@ def _seconds(call: Call) -> float:
 def _ours(
     plan: DisjointBridge, samples: dict[int, tuple[int, int]], rows: torch.Tensor
 ) -> tuple[dict[str, tuple[Call, Call]], Any]:
-    from mimokit.engine.pipeline.messages import Mailbox
+    from mimokit.engine.pipeline.messages import Mailbox, StageMessage
     from mimokit.engine.pipeline.routes import RouteCommunicator
 
     mailbox = Mailbox(torch.device("cpu"))
@@ -113,7 +113,7 @@ def _ours(
         ends = RouteCommunicator(route, 0, direction, samples, mailbox)  # type: ignore[arg-type]
 
         def send(ends: RouteCommunicator = ends) -> None:
-            ends.send([flat], [counts], 0)
+            ends.send(StageMessage([flat], [counts]), 0)
             mailbox.wait()
 
         calls[way] = (send, lambda ends=ends: ends.receive(0))

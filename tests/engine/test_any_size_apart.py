@@ -59,10 +59,10 @@ TAKE = "mimokit.engine.pipeline.microbatches.PipelineStageMultimodality.take"
 def _grids_turned(original):
     """Plant: grids arrive with rows and columns exchanged."""
 
-    def take(self, microbatch, edge, tensors):
-        if len(tensors) == 4:  # rows, rows per sample, grids, images per sample
-            tensors[2] = tensors[2][:, [0, 2, 1]]
-        original(self, microbatch, edge, tensors)
+    def take(self, microbatch, edge, message):
+        if len(message.rows) == 2:  # rows and grids
+            message.rows[1] = message.rows[1][:, [0, 2, 1]]
+        original(self, microbatch, edge, message)
 
     return take
 
@@ -70,10 +70,10 @@ def _grids_turned(original):
 def _grids_shrunk(original):
     """Plant: grids arrive that describe fewer rows than came with them."""
 
-    def take(self, microbatch, edge, tensors):
-        if len(tensors) == 4:
-            tensors[2] = torch.tensor([1, 2, 2]).expand(len(tensors[2]), -1)
-        original(self, microbatch, edge, tensors)
+    def take(self, microbatch, edge, message):
+        if len(message.rows) == 2:
+            message.rows[1] = torch.tensor([1, 2, 2]).expand(len(message.rows[1]), -1)
+        original(self, microbatch, edge, message)
 
     return take
 

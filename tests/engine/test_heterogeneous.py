@@ -43,16 +43,19 @@ def test_an_encoder_behind_the_language_model(cluster):
 def _rows_flipped(original):
     """Plant: the language model's rows of gradient go back in the wrong order."""
 
-    def send(self, tensors, edge, microbatch, direction):
-        rows, *counts = tensors
-        original(self, [rows.flip(0) if direction else rows, *counts], edge, microbatch, direction)
+    from mimokit.engine.pipeline.messages import StageMessage
+
+    def send(self, message, edge, microbatch, direction):
+        if direction:
+            message = StageMessage([rows.flip(0) for rows in message.rows], message.counts)
+        original(self, message, edge, microbatch, direction)
 
     return send
 
 
 def test_check_catches_a_gradient_that_goes_to_the_wrong_sample(cluster):
     config = apart_config((1, 1, 1), (1, 1, 1), clip_grad=0.0)
-    send = "mimokit.engine.pipeline.executor.StageExecutor._send"
+    send = "mimokit.engine.pipeline.communicator.MultiModulePipelineCommunicator.send"
     with planted(cluster, send, _rows_flipped, 2):
         report = verify(cluster, config, steps=1)
     assert report.loss_differences[0] <= 1e-5
@@ -109,7 +112,7 @@ def _rows_doubled(original):
 
     from mimokit.engine.pipeline.stages import StageOutput
 
-    return lambda self, given: StageOutput(torch.zeros(64, 64, requires_grad=True), [8] * 8)
+    return lambda self, given: StageOutput(torch.zeros(64, 64, requires_grad=True), [[8] * 8])
 
 
 def test_rows_that_do_not_match_their_tokens_are_refused(cluster):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality, modal_type
 from mimokit.engine.pipeline.packing import assemble
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, hidden_of, meta_like
@@ -59,12 +60,12 @@ def test_several_branches_of_a_modality_follow_each_other():
 
 
 def _branches(plan, microbatch):
-    """Return packing, and the tensors that its branches are."""
+    """Return packing, and the messages that its branches are."""
     stage = PipelineStageMultimodality(plan, 3, toy_stage(plan, 3))
     batch = list(toy_batches(plan))[microbatch]
     stage.take_batch(microbatch, batch)
     rows = {
-        edge: [batch["rows"][edge.modality].clone(), torch.tensor([1])]
+        edge: StageMessage([batch["rows"][edge.modality].clone()], [[1]])
         for edge in stage.expects(microbatch)
     }
     return stage, rows
@@ -73,8 +74,8 @@ def _branches(plan, microbatch):
 def test_packing_waits_until_all_branches_are_there():
     stage, rows = _branches(toy_plan(4, ABSENT), 0)
     assert [edge.modality for edge in stage.missing(0)] == ["text", "audio", "vision"]
-    for edge, tensors in list(rows.items())[:2]:
-        stage.take(0, edge, tensors)
+    for edge, message in list(rows.items())[:2]:
+        stage.take(0, edge, message)
     with pytest.raises(RuntimeError, match="Micro-batch 0 still waits for 'vision'"):
         stage.forward_one_chunk(0)
     stage.take(0, *list(rows.items())[2])
@@ -85,22 +86,22 @@ def test_packing_waits_until_all_branches_are_there():
 def test_what_is_absent_is_not_waited_for(microbatch, names):
     stage, rows = _branches(toy_plan(4, ABSENT), microbatch)
     assert [edge.modality for edge in rows] == names
-    for edge, tensors in rows.items():
-        stage.take(microbatch, edge, tensors)
+    for edge, message in rows.items():
+        stage.take(microbatch, edge, message)
     stage.forward_one_chunk(microbatch)
     stage.take_gradient(microbatch, torch.ones(6, 2, 3))
     stage.backward_one_chunk(microbatch)
-    for edge, (branch, _) in rows.items():
+    for edge, message in rows.items():
         gradient = stage.gradient(microbatch, edge)
-        assert gradient.shape == branch.shape
+        assert gradient.shape == message.rows[0].shape
         assert bool((gradient == 5.0).all()), "packing multiplies by 5"
 
 
 def test_a_message_of_another_number_of_tensors_is_refused():
     stage, rows = _branches(toy_plan(1), 0)
-    edge, (branch, counts) = next(iter(rows.items()))
+    edge, message = next(iter(rows.items()))
     with pytest.raises(ShapeMismatchError, match="'text' sent 3 tensors, but the plan has 2 slots"):
-        stage.take(0, edge, [branch, counts, counts])
+        stage.take(0, edge, StageMessage(message.rows, [[1], [1]]))
 
 
 def test_every_branch_gets_its_own_gradient():

@@ -191,8 +191,11 @@ def test_tensors_that_are_no_longer_kept_are_named_so(cluster):
 
 
 def _rows_reversed(original):
-    def send(self, rows, rows_per_sample, microbatch):
-        original(self, [one.flip(0) for one in rows], rows_per_sample, microbatch)
+    from mimokit.engine.pipeline.messages import StageMessage
+
+    def send(self, message, microbatch):
+        rows = [one.flip(0) for one in message.rows]
+        original(self, StageMessage(rows, message.counts), microbatch)
 
     return send
 

@@ -162,7 +162,7 @@ def _language_passes(
 
     def forward() -> torch.Tensor:
         images = torch.randn(sum(rows), architecture.hidden_size, requires_grad=True)
-        given = StageInput(batch, {0: images.to(rank_device())}, {0: rows})
+        given = StageInput(batch, {0: images.to(rank_device())}, {0: [rows]})
         logits = stage.forward(given).tensor
         losses = vocab_parallel_cross_entropy(logits, batch["labels"], alone.group)
         return masked_loss_sum(losses, batch["loss_mask"])[0]

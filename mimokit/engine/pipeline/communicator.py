@@ -12,7 +12,7 @@ from mimokit.axes import Axis
 from mimokit.config.rules.message_tags import too_many
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
-from mimokit.engine.pipeline.messages import Mailbox, decode_header, encode_header
+from mimokit.engine.pipeline.messages import Mailbox, StageMessage, decode_header, encode_header
 from mimokit.engine.pipeline.routes import RouteCommunicator
 from mimokit.engine.pipeline.shapes import ShapeMismatchError, Shapes
 from mimokit.engine.pipeline.stages import PipelineStage
@@ -77,7 +77,7 @@ class MultiModulePipelineCommunicator:
 
     def send(
         self,
-        tensors: Sequence[torch.Tensor],
+        message: StageMessage,
         edge: StageEdge,
         microbatch: int,
         direction: Direction,
@@ -85,32 +85,25 @@ class MultiModulePipelineCommunicator:
         """Hand a message over and go on.
 
         Args:
-            tensors: hidden states or rows, then small integers; over a bridge those are the rows of
-                every sample and, where images have a grid each, the images of every sample and the
-                grids.
+            message: of this stage; over a bridge each tensor of rows has its counts.
             edge: of the stage graph.
             microbatch: within the step.
             direction: 0 for activations, 1 for gradients.
         """
         route = self._routes.get((edge.index, direction))
         if route is not None:
-            route.send(tensors[::2], [counts.tolist() for counts in tensors[1::2]], microbatch)
+            route.send(message, microbatch)
             return
         peer = self.pipeline.peer(self._rank, edge)
-        self.mailbox.send(tensors, peer, self._tag(edge, microbatch, direction))
+        self.mailbox.send_message(message, peer, self._tag(edge, microbatch, direction))
 
-    def receive(self, edge: StageEdge, microbatch: int, direction: Direction) -> list[torch.Tensor]:
+    def receive(self, edge: StageEdge, microbatch: int, direction: Direction) -> StageMessage:
         """Wait for a message, as `send` was given it."""
         route = self._routes.get((edge.index, direction))
         if route is not None:
-            received = zip(*route.receive(microbatch), strict=True)
-            return [
-                one
-                for rows, counts in received
-                for one in (rows, torch.tensor(counts, dtype=torch.int64))
-            ]
+            return route.receive(microbatch)
         peer = self.pipeline.peer(self._rank, edge)
-        return self.mailbox.receive(peer, self._tag(edge, microbatch, direction))
+        return self.mailbox.receive_message(peer, self._tag(edge, microbatch, direction))
 
     def wait(self) -> None:
         """Wait until all that was handed over has arrived."""

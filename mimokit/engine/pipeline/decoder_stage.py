@@ -31,7 +31,7 @@ class DecoderStage(ModuleStage):
     def _forward(self, given: StageInput) -> StageOutput:
         ((edge, hidden),) = given.hidden.items()
         if self.first:  # rows lie sample by sample, and all samples have as many
-            samples, width = len(given.counts[edge]), hidden.shape[-1]
+            samples, width = len(given.counts[edge][0]), hidden.shape[-1]
             hidden = hidden.reshape(samples, -1, width).transpose(0, 1).contiguous()
         output = self.wrapped(hidden, causal_mask(hidden.shape[0], hidden.device))
         return StageOutput(output, [], logits=output if self.last else None)

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.device import rank_device
+from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
 from mimokit.engine.pipeline.stages import PipelineStage
 from mimokit.engine.steps import Step, StepGenerator
@@ -23,12 +24,10 @@ LogitsObserver = Callable[[torch.Tensor, Batch], None]
 class Communicator(Protocol):
     """Carries messages over edges; see `MultiModulePipelineCommunicator`."""
 
-    def send(
-        self, tensors: Sequence[torch.Tensor], edge: StageEdge, microbatch: int, direction: Any
-    ) -> None:
+    def send(self, message: StageMessage, edge: StageEdge, microbatch: int, direction: Any) -> None:
         """Hand a message over and go on."""
 
-    def receive(self, edge: StageEdge, microbatch: int, direction: Any) -> list[torch.Tensor]:
+    def receive(self, edge: StageEdge, microbatch: int, direction: Any) -> StageMessage:
         """Wait for a message."""
 
     def wait(self) -> None:
@@ -149,8 +148,8 @@ class StageExecutor:
 
     def _receive_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        tensors = self.model.communicator.receive(edge, microbatch, 0)
-        self._stage.take(microbatch, edge, tensors)
+        message = self.model.communicator.receive(edge, microbatch, 0)
+        self._stage.take(microbatch, edge, message)
 
     def _forward(self, action: Action) -> None:
         assert action.microbatch is not None
@@ -176,13 +175,13 @@ class StageExecutor:
         edge, microbatch = self._place(action)
         output = self.in_flight[microbatch].output
         assert output is not None
-        tensors = [output.tensor.detach(), *_counts(output.counts), *output.integers]
-        self._send(tensors, edge, microbatch, 0)
+        message = StageMessage([output.tensor.detach(), *output.integers], output.counts)
+        self.model.communicator.send(message, edge, microbatch, 0)
 
     def _receive_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        gradient, *_ = self.model.communicator.receive(edge, microbatch, 1)
-        self._stage.take_gradient(microbatch, gradient)
+        message = self.model.communicator.receive(edge, microbatch, 1)
+        self._stage.take_gradient(microbatch, message.rows[0])
 
     def _backward(self, action: Action) -> None:
         assert action.microbatch is not None
@@ -192,17 +191,7 @@ class StageExecutor:
         edge, microbatch = self._place(action)
         gradient = self._stage.gradient(microbatch, edge)
         counts = self.in_flight[microbatch].given.counts[edge.index]
-        self._send([gradient, *_counts(counts)], edge, microbatch, 1)
-
-    def _send(
-        self, tensors: list[torch.Tensor], edge: StageEdge, microbatch: int, direction: int
-    ) -> None:
-        self.model.communicator.send(tensors, edge, microbatch, direction)
-
-
-def _counts(counts: list[int]) -> list[torch.Tensor]:
-    """Return rows or items per sample as they are sent; where there are none, nothing is."""
-    return [torch.tensor(counts, dtype=torch.int64, device=rank_device())] if counts else []
+        self.model.communicator.send(StageMessage([gradient], counts[:1]), edge, microbatch, 1)
 
 
 def before_reduction(model: StagedModel) -> tuple[Action, ...]:

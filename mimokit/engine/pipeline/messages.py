@@ -8,7 +8,7 @@ shapes of its tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
@@ -18,18 +18,35 @@ from mimokit.planning.message_tags import Tag
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
 _MOST_DIMENSIONS = 4
 _MOST_TENSORS = 6
-_HEADER_SIZE = 1 + _MOST_TENSORS * (2 + _MOST_DIMENSIONS)
+_HEADER_SIZE = 2 + _MOST_TENSORS * (2 + _MOST_DIMENSIONS)
 
 
-def encode_header(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return [count, then per tensor: type, dimensions, sizes], int64, of a fixed size.
+@dataclass
+class StageMessage:
+    """What one stage hands to the next for a micro-batch.
+
+    Attributes:
+        rows: hidden states or rows, then what else each kind of them needs: sizes, positions.
+        counts: numbers per sample: rows or items, then the images whose sizes are among `rows`.
+    """
+
+    rows: list[torch.Tensor]
+    counts: list[list[int]] = field(default_factory=list)
+
+
+def encode_header(tensors: Sequence[torch.Tensor], counts: int = 0) -> torch.Tensor:
+    """Return [tensors, counts, then per tensor: type, dimensions, sizes], int64, of a fixed size.
+
+    Args:
+        tensors: of the message.
+        counts: how many of them, at the end, are counts of a `StageMessage`.
 
     Raises:
         ValueError: if there are too many tensors or dimensions, or a type is unknown.
     """
     if len(tensors) > _MOST_TENSORS:
         raise ValueError(f"A message has at most {_MOST_TENSORS} tensors, not {len(tensors)}.")
-    values = [len(tensors)]
+    values = [len(tensors), counts]
     for tensor in tensors:
         if tensor.dim() > _MOST_DIMENSIONS or tensor.dtype not in _TYPES:
             raise ValueError(
@@ -46,7 +63,7 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
     values = header.tolist()
     tensors = []
     for number in range(values[0]):
-        begin = 1 + number * (2 + _MOST_DIMENSIONS)
+        begin = 2 + number * (2 + _MOST_DIMENSIONS)
         kind, dimensions = values[begin], values[begin + 1]
         shape = values[begin + 2 : begin + 2 + dimensions]
         tensors.append(torch.empty(shape, dtype=_TYPES[kind], device=device))
@@ -62,12 +79,14 @@ class Message:
         peer: the rank at the other end.
         tag: of its header.
         tensors: what it carries.
+        counts: how many of the tensors, at the end, are counts of a `StageMessage`.
     """
 
     sent: bool
     peer: int
     tag: Tag
     tensors: tuple[torch.Tensor, ...]
+    counts: int = 0
 
 
 class Arriving:
@@ -91,6 +110,11 @@ class Arriving:
         """The integers that come with the header, int64 [ahead]; there once it is."""
         return self._header[_HEADER_SIZE:]
 
+    @property
+    def counts(self) -> int:
+        """How many of the tensors, at the end, are counts of a `StageMessage`."""
+        return int(self._header[1])
+
     def described(self) -> list[torch.Tensor]:
         """Wait for the header; return tensors without data that are like those to be taken."""
         self._finish()
@@ -107,7 +131,7 @@ class Arriving:
     def wait(self) -> None:
         """Wait until all is there, and tell the listeners."""
         self._finish()
-        self._mailbox.tell(Message(False, self._rank, self._tag, tuple(self._tensors)))
+        self._mailbox.tell(Message(False, self._rank, self._tag, tuple(self._tensors), self.counts))
 
     def _finish(self) -> None:
         for work in self._works:
@@ -143,6 +167,7 @@ class Mailbox:
         rank: int,
         tag: Tag,
         ahead: torch.Tensor | None = None,
+        counts: int = 0,
     ) -> None:
         """Hand a message over and go on.
 
@@ -151,18 +176,26 @@ class Mailbox:
             rank: that receives.
             tag: of its header.
             ahead: int64 [n] where the receiver knows n: it goes in one piece with the header.
+            counts: how many of the tensors, at the end, are counts of a `StageMessage`.
 
         Raises:
             ValueError: if the message cannot be described, or a field of the tag overflows.
         """
         first = [] if ahead is None else [ahead]
-        self.tell(Message(True, rank, tag, (*first, *tensors)))
-        header = torch.cat([encode_header(tensors).to(self._device), *first])
+        self.tell(Message(True, rank, tag, (*first, *tensors), counts))
+        header = torch.cat([encode_header(tensors, counts).to(self._device), *first])
         self._hand_over(header, rank, tag)
         for slot, tensor in enumerate(tensors, start=tag.slot + 1):
             sent = tensor.detach().contiguous()
             if sent.numel():
                 self._hand_over(sent, rank, replace(tag, slot=slot))
+
+    def send_message(self, message: StageMessage, rank: int, tag: Tag) -> None:
+        """Hand a stage's message over and go on."""
+        counts = [
+            torch.tensor(one, dtype=torch.int64, device=self._device) for one in message.counts
+        ]
+        self.send([*message.rows, *counts], rank, tag, counts=len(counts))
 
     def send_shapes(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
         """Hand over types and shapes of tensors that may be on the device "meta", and go on."""
@@ -170,7 +203,16 @@ class Mailbox:
 
     def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
         """Wait for a message and return its tensors."""
+        return self._taken(self.expect(rank, tag))
+
+    def receive_message(self, rank: int, tag: Tag) -> StageMessage:
+        """Wait for a stage's message."""
         arriving = self.expect(rank, tag)
+        tensors = self._taken(arriving)
+        kept = len(tensors) - arriving.counts
+        return StageMessage(tensors[:kept], [one.tolist() for one in tensors[kept:]])
+
+    def _taken(self, arriving: Arriving) -> list[torch.Tensor]:
         places = [
             torch.empty(one.shape, dtype=one.dtype, device=self._device)
             for one in arriving.described()

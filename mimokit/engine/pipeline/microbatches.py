@@ -13,13 +13,9 @@ from typing import Literal
 
 import torch
 
+from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.shapes import ShapeMismatchError
-from mimokit.engine.pipeline.stages import (
-    PipelineStage,
-    StageInput,
-    StageOutput,
-    split_integers,
-)
+from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import StageEdge
 
@@ -90,23 +86,23 @@ class PipelineStageMultimodality:
         """Keep what this rank has read."""
         self._of(microbatch).given.batch = batch
 
-    def take(self, microbatch: int, edge: StageEdge, tensors: list[torch.Tensor]) -> None:
-        """Keep a branch: hidden states or rows, then small integers.
+    def take(self, microbatch: int, edge: StageEdge, message: StageMessage) -> None:
+        """Keep a branch.
 
         Raises:
             ShapeMismatchError: it has another number of tensors than planned slots.
         """
         planned = len(self._slots.edges[edge.index]) - 1
-        if len(tensors) != planned:
+        sent = len(message.rows) + len(message.counts)
+        if sent != planned:
             raise ShapeMismatchError(
-                f"{edge.modality!r} sent {len(tensors)} tensors, but the plan has {planned} slots "
-                "for them."
+                f"{edge.modality!r} sent {sent} tensors, but the plan has {planned} slots for them."
             )
         given = self._of(microbatch).given
-        hidden, *integers = tensors
+        hidden, *integers = message.rows
         trained = bool(self._work.carry_backward[edge.index, microbatch])
         given.hidden[edge.index] = hidden.requires_grad_(trained and torch.is_grad_enabled())
-        given.counts[edge.index], given.integers[edge.index] = split_integers(integers)
+        given.counts[edge.index], given.integers[edge.index] = message.counts, tuple(integers)
 
     def forward_one_chunk(self, microbatch: int) -> Microbatch:
         """Compute a micro-batch.

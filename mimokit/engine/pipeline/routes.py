@@ -17,7 +17,13 @@ import torch.distributed as dist
 
 from mimokit.engine.device import group_timeout
 from mimokit.engine.parallel.collectives import gather_in_place, gather_uneven
-from mimokit.engine.pipeline.messages import Arriving, Mailbox, decode_header, encode_header
+from mimokit.engine.pipeline.messages import (
+    Arriving,
+    Mailbox,
+    StageMessage,
+    decode_header,
+    encode_header,
+)
 from mimokit.planning.bridges.routes import (
     Route,
     RowRange,
@@ -68,36 +74,31 @@ class RouteCommunicator:
             if self._rank in members:
                 self._group, self._members = group, members
 
-    def send(
-        self, rows: Sequence[torch.Tensor], per_sample: Sequence[Sequence[int]], microbatch: int
-    ) -> None:
+    def send(self, message: StageMessage, microbatch: int) -> None:
         """Hand over what this rank is to send of the rows of its samples.
 
         Args:
-            rows: of every kind, [rows, …] of the held samples.
-            per_sample: of every kind, the rows of each held sample.
+            message: of every kind, [rows, …] of this rank's samples, and the rows of each.
             microbatch: within the step.
 
         Raises:
             ValueError: if rows and counts differ.
         """
-        held = self._samples[self._rank]
-        counts = torch.tensor(
-            [list(one) for one in per_sample], dtype=torch.int64, device=rows[0].device
-        )
+        own = self._samples[self._rank]
+        counts = torch.tensor(message.counts, dtype=torch.int64, device=message.rows[0].device)
         for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
             first, last = counted_samples(transfer.ends, self._samples)
-            told = counts[:, first - held[0] : last - held[0]].flatten()
+            told = counts[:, first - own[0] : last - own[0]].flatten()
             pieces = []
-            for one, numbers in zip(rows, per_sample, strict=True):
-                start, stop = row_range(samples, held, numbers, len(one))
+            for one, numbers in zip(message.rows, message.counts, strict=True):
+                start, stop = row_range(samples, own, numbers, len(one))
                 pieces.append(one[start:stop])
             tag = self._tag(microbatch, split)
             self._mailbox.send(pieces, transfer.destination_rank, tag, told)
 
-    def receive(self, microbatch: int) -> tuple[list[torch.Tensor], list[list[int]]]:
-        """Wait for the rows of the held samples.
+    def receive(self, microbatch: int) -> StageMessage:
+        """Wait for the rows of this rank's samples.
 
         Returns:
             Of every kind: [rows, …], and the rows of each sample.
@@ -107,7 +108,7 @@ class RouteCommunicator:
         """
         if not self._incoming:
             rows, counts = self._from_leader()
-            return rows, counts.tolist()
+            return StageMessage(rows, counts.tolist())
         expected = [self._expect(transfer, split, microbatch) for transfer, split in self._incoming]
         described = [arriving.described() for arriving in expected]
         like = [_same_kind(parts) for parts in zip(*described, strict=True)]
@@ -123,7 +124,7 @@ class RouteCommunicator:
         for arriving in expected:
             arriving.wait()
         self._share(rows, counts)
-        return rows, per_sample
+        return StageMessage(rows, per_sample)
 
     def _spans(self, samples: SampleRange, per_sample: Sequence[Sequence[int]]) -> list[RowRange]:
         """Return where the rows of some samples lie, of every kind."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -29,13 +29,14 @@ class StageInput:
     Attributes:
         batch: what this rank has read, None on a stage that reads nothing.
         hidden: edge -> tensor received over it, a leaf whose gradient goes back.
-        counts: edge -> the integers that came with it: items, or rows, per sample.
-        integers: edge -> further small integers that came with it.
+        counts: edge -> the numbers per sample that came with it: items, or rows; with rows that
+            have sizes, images as well.
+        integers: edge -> sizes or positions that came with it.
     """
 
     batch: Batch | None
     hidden: dict[int, torch.Tensor]
-    counts: dict[int, list[int]]
+    counts: dict[int, list[list[int]]]
     integers: dict[int, tuple[torch.Tensor, ...]] = field(default_factory=dict)
 
 
@@ -45,27 +46,16 @@ class StageOutput:
 
     Attributes:
         tensor: hidden states or rows; logits where nobody takes any.
-        counts: items, or rows, per sample.
-        integers: further small integers that the next stage needs, as int64 tensors.
+        counts: numbers per sample: items, or rows, and images where rows have sizes. The language
+            model has none between its stages: all its samples are as long.
+        integers: sizes or positions that the next stage needs, int64.
         logits: [samples, tokens, vocabulary / TP], where the module has a loss here.
     """
 
     tensor: torch.Tensor
-    counts: list[int]
+    counts: list[list[int]]
     integers: tuple[torch.Tensor, ...] = ()
     logits: torch.Tensor | None = None
-
-
-def split_integers(
-    integers: Sequence[torch.Tensor],
-) -> tuple[list[int], tuple[torch.Tensor, ...]]:
-    """Split the integers of a message into those per sample, if there are any, and all others.
-
-    Hidden states of the language model have no rows per sample: all samples are as long.
-    """
-    if integers and integers[0].dim() == 1:
-        return integers[0].tolist(), tuple(integers[1:])
-    return [], tuple(integers)
 
 
 class PipelineStage(ABC):
@@ -178,10 +168,11 @@ class EncoderStage(ModuleStage):
         if hidden.shape[1]:
             hidden = self._encoder.run_layers(hidden, sizes)
         if not self.last:
-            return StageOutput(hidden, items, () if sizes is None else (sizes,))
-        return StageOutput(
-            self._rows(hidden, sizes), self._counts(items, sizes), self._beside_rows(items, sizes)
-        )
+            return StageOutput(hidden, [items], () if sizes is None else (sizes,))
+        rows, counts = self._rows(hidden, sizes), self._counts(items, sizes)
+        if sizes is None or self._kind.sizes != GRID:
+            return StageOutput(rows, [counts])
+        return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
         if not hidden.shape[1]:
@@ -197,19 +188,11 @@ class EncoderStage(ModuleStage):
             inputs[self._kind.name] = {ITEM_TOKENS: self._encoder.tokens_of(sizes)}
         return rows_per_sample(inputs, len(items), self._tokens_per_item).tolist()
 
-    def _beside_rows(
-        self, items: list[int], sizes: torch.Tensor | None
-    ) -> tuple[torch.Tensor, ...]:
-        """Return what packing has to know of images of different sizes."""
-        if self._kind.sizes != GRID or sizes is None:
-            return ()
-        return sizes, torch.tensor(items, dtype=torch.int64, device=sizes.device)
-
     def _take(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
         """Return hidden states [positions, items, hidden], items per sample, sizes of items."""
         if not self.first:
             ((edge, hidden),) = given.hidden.items()
-            return hidden, given.counts[edge], next(iter(given.integers.get(edge, ())), None)
+            return hidden, given.counts[edge][0], next(iter(given.integers.get(edge, ())), None)
         assert given.batch is not None
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
         if inputs is None or not int(inputs[ITEMS].sum()):
@@ -310,7 +293,7 @@ class LanguageStage(ModuleStage):
             return StageOutput(output, [], logits=output)
         samples, tokens = output.shape[:2]
         rows = hidden_states[-1].transpose(0, 1).flatten(0, 1)
-        return StageOutput(rows, [tokens] * samples, logits=output)
+        return StageOutput(rows, [[tokens] * samples], logits=output)
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
         """Join words and the rows of all modules that have any in this micro-batch."""
@@ -320,13 +303,13 @@ class LanguageStage(ModuleStage):
         for edge, modality in self._modalities.items():
             if edge not in given.hidden:
                 continue
-            counts = given.counts[edge]
+            counts = given.counts[edge][0]
             check_rows(ids, special[modality], modality, counts)
             branches[modality] = given.hidden[edge]
             if modality in self._merge_sizes:
-                grid, items = given.integers[edge]
+                (grid,), items = given.integers[edge], given.counts[edge][1]
                 merge_size = self._merge_sizes[modality]
-                check_grids(grid, items.tolist(), counts, merge_size, modality)
+                check_grids(grid, items, counts, merge_size, modality)
                 grids[special[modality]] = merged_grid(grid, merge_size)
         words = self._model.get_text_embeddings(ids, None, special)  # positions are rotary
         positions = three_axis_positions(ids, grids) if self._three_axes else None

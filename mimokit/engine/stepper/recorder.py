@@ -16,7 +16,6 @@ from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import Message
 from mimokit.engine.pipeline.model import HeterogeneousModel
-from mimokit.engine.pipeline.stages import split_integers
 from mimokit.engine.stepper.source_lines import calling_line
 from mimokit.engine.training.modes import RankModel
 from mimokit.planning.bridges.routes import counted_samples
@@ -94,11 +93,12 @@ class Watcher:
         state = self.executor.in_flight[crossing.microbatch]
         if crossing.backward:
             edge = message.tag.edge
-            tensor, counts = state.given.hidden[edge].grad, state.given.counts[edge]
+            tensor, given = state.given.hidden[edge].grad, state.given.counts[edge]
         else:
             assert state.output is not None
-            tensor, counts = state.output.tensor, state.output.counts
+            tensor, given = state.output.tensor, state.output.counts
         assert tensor is not None
+        counts = given[0] if given else []
         first, last = model.plan.batch.modules[model.stage.name].samples[self._rank]
         if len(counts) != last - first:
             return prints_of(tensor, ())
@@ -110,8 +110,8 @@ def _rows_of(
 ) -> tuple[torch.Tensor, list[int]]:
     """Return the rows of a message, and how many each sample has where that is known."""
     if crossing.source == crossing.destination:
-        rows, *integers = message.tensors
-        return rows, split_integers(integers)[0]
+        rows, *others = message.tensors
+        return rows, others[-message.counts].tolist() if message.counts else []
     if len(message.tensors) == 1:
         return message.tensors[0], []
     counts, rows = message.tensors[:2]  # then other kinds of rows, counted behind these
