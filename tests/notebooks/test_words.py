@@ -53,7 +53,7 @@ def test_the_text_about_64_gpus() -> None:
     colocated = mimokit.plan(first.with_layout("colocated", images={"tensor_parallel": 1}))
     images = colocated.modules["images"]
     assert f"(TP {images.tensor_parallel}, DP {images.data_parallel})" in said
-    assert (colocated.bridges[0].direction, colocated.bridges[0].ratio) == ("fan-in", 2)
+    assert (colocated.bridges[0].direction, colocated.bridges[0].ratio) == ("fan_in", 2)
     apart = mimokit.plan(
         first.with_layout(
             "heterogeneous", images={"data_parallel": 4}, language_module={"data_parallel": 28}
