@@ -63,9 +63,8 @@ def test_the_text_about_64_gpus() -> None:
     assert f"{images.size} separate ranks (TP 2, DP {images.data_parallel})" in said
     assert f"the other {language.size} (TP 2, DP {language.data_parallel})" in said
     assert f"to {4 * preset.model.get_architecture('images').seq_length} (four images" in said
-    assert "7 billion parameters" in said
     parameters = model_of_config(preset.model).language.parameters
-    assert round(parameters / 1e9) == 7
+    assert f"{parameters / 1e9:.1f} billion parameters" in said
 
 
 def test_the_text_about_the_first_layout() -> None:
