@@ -1,4 +1,4 @@
-"""Bytes, seconds, ranks and samples as text."""
+"""Bytes, seconds, ranks, samples and values as text."""
 
 from __future__ import annotations
 
@@ -51,3 +51,12 @@ def samples_text(span: tuple[int, int]) -> str:
 def listed(words: Sequence[str]) -> str:
     """Return words as a list in a sentence: a, b and c."""
     return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def shown(value: object, most: int = 60) -> str:
+    """Return a value as Python writes it, shortened; a number of thousands of digits in words."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} that is too large to show"
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -41,17 +41,24 @@ WORDS = {
 }
 
 
+RULES = ("Rule", "PairRule")
 DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
 
 
 def second_tables(source: str) -> list[str]:
     """Return the tuples, lists, sets and mappings that spell two or more axes as literals.
 
-    What is nested in them counts, arguments of calls do not.
+    What is nested in them counts, arguments of calls do not. The sizes that a rule of layouts names
+    as those its predicate reads are no table.
     """
     found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, DISPLAYS) and len(set(_texts(node)) & WORDS) > 1:
+    tree = ast.parse(source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    read = {id(one) for call in calls if ast.unparse(call.func) in RULES for one in call.args}
+    for node in ast.walk(tree):
+        if id(node) in read or not isinstance(node, DISPLAYS):
+            continue
+        if len(set(_texts(node)) & WORDS) > 1:
             found.append(f"line {node.lineno}: {ast.unparse(node)[:60]}")
     return found
 

@@ -9,11 +9,19 @@ from typing import Any
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.axes import MEGATRON_FIELDS, RANK_AXES, SIZE_FIELDS, Axis, Choice
+from mimokit.config.errors import ConfigError
 from mimokit.interop.bridge_write import DDP_CHOICES, TRANSFORMER_CHOICES
-from mimokit.interop.imported import Imported, refused
-from mimokit.interop.python_values import constants_of, names_environment, number_at
+from mimokit.interop.imported import (
+    LARGEST,
+    Imported,
+    constants_of,
+    names_environment,
+    number_at,
+    refused,
+)
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.placement import LANGUAGE, in_first_stage
+from mimokit.units import shown
 
 WHERE = "Bridge config"
 
@@ -43,14 +51,22 @@ def from_bridge(source: str) -> Imported:
     DDP_OVERRIDES, where the file has them, as `to_bridge` writes them.
 
     Raises:
-        ConfigError: it is no Python, holds no such dictionary, or a value that is no plain number.
+        ConfigError: it is not Python, holds no such dictionary, or a value that is no plain number.
     """
     try:
-        tree = ast.parse(source)
+        return _layout_of(ast.parse(source))
     except SyntaxError as error:
         raise refused(
-            WHERE, "source", error.lineno, f"line {error.lineno} is no Python ({error.msg})."
+            WHERE, "source", error.lineno, f"line {error.lineno} is not Python ({error.msg})."
         ) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        sentence = "it is not Python that can be read (zero bytes, or nested too deeply)."
+        raise refused(WHERE, "source", None, sentence) from None
+
+
+def _layout_of(tree: ast.Module) -> Imported:
     names = constants_of(tree)
     calls = _modules(tree)
     notes = []
@@ -171,7 +187,7 @@ def _with_overrides(
                 notes.append(f"{constant} names '{name}', which is no module; it was left aside.")
                 continue
             for field, value in fields.items():
-                choice = _OVERRIDES.get(field)
+                choice = _OVERRIDES.get(field) if isinstance(field, str) else None
                 if choice is None:
                     if field not in _IMPLIED:
                         notes.append(f"{constant} of '{name}': {field} was left aside.")
@@ -192,21 +208,18 @@ def _override(name: str, field: str, choice: Axis | Choice, value: object) -> An
         if isinstance(value, bool):
             return value
     else:
-        right = "a whole number of at least 1, or None"
-        if value is None or (type(value) is int and value >= 1):
+        right = f"a whole number of at least 1 and at most {LARGEST:,}, or None"
+        if value is None or (type(value) is int and 1 <= value <= LARGEST):
             return value or 1
     raise refused(
-        WHERE, field, value, f"module '{name}' has {field} {value!r}; it must be {right}."
+        WHERE, field, value, f"module '{name}' has {field} {shown(value)}; it must be {right}."
     )
 
 
 def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if constant not in names:
         return
-    try:
-        value = ast.literal_eval(names[constant])
-    except ValueError:
-        value = None
+    value = _plain_value(names[constant])
     if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
         raise refused(
             WHERE,
@@ -234,11 +247,16 @@ def _with_step(workload: Workload, names: Names) -> Workload:
 def _value(names: Names, constant: str, missing: object) -> object:
     if constant not in names:
         return missing
+    return _plain_value(names[constant])
+
+
+def _plain_value(node: ast.expr) -> object:
+    """Return the value of a literal, or None if it is not a literal that Python could build."""
     try:
-        found: object = ast.literal_eval(names[constant])
-    except ValueError:
+        value: object = ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return None
-    return found
+    return value
 
 
 def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None, tuple[str, ...]]:

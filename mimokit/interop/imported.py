@@ -1,23 +1,48 @@
-"""A layout that was read from somebody else's file."""
+"""What the file of another tool holds, and how its options and numbers are read.
+
+Nothing that is read is run.
+"""
 
 from __future__ import annotations
 
+import ast
+import operator
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mimokit.architecture import LanguageModel
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction import Layout, Workload
+from mimokit.units import shown
+
+LARGEST = 2**40
+"""A larger number is a slip: no size, count or number of tokens or samples reaches it."""
+
+MEGATRON_LM = "Megatron-LM arguments"
+"""How a sentence names a command line."""
+
+Options = Mapping[str, Sequence[str]]
+"""Flag without dashes in front -> its values."""
+
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What a file says.
+    """The content of a file.
 
     Attributes:
         layout: the layout.
-        workload: what one step computes, or None where the file does not say.
-        model: the language model, or None where the file does not describe it.
-        notes: a sentence for everything that was assumed or left aside.
+        workload: what one step computes, or None if the file does not state it.
+        model: the language model, or None if the file does not describe it.
+        notes: a sentence for everything that was assumed or ignored.
     """
 
     layout: Layout
@@ -29,3 +54,142 @@ class Imported:
 def refused(where: str, field: str, value: object, sentence: str) -> ConfigError:
     """Return the refusal of something in a file."""
     return ConfigError([Problem(where, field, value, f"{where}: {sentence}")])
+
+
+def options_of(arguments: str | Sequence[str]) -> Options:
+    """Return the options of a command line; flags are written with - or _.
+
+    Megatron-LM has several hundred flags and launchers add theirs, so a flag takes the words up to
+    the next one, whatever it is.
+
+    Raises:
+        ConfigError: its quotes do not close.
+    """
+    words = _words(arguments) if isinstance(arguments, str) else arguments
+    found: dict[str, list[str]] = {}
+    last: list[str] = []
+    for one in words:
+        if one.startswith("--"):
+            name, equals, value = one[2:].partition("=")
+            last = found[name.replace("_", "-")] = [value] if equals else []
+        else:
+            last.append(one)
+    return found
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        sentence = f"they are no command line ({str(error).lower()}); give the words of one."
+        raise refused(MEGATRON_LM, "arguments", text[:60], sentence) from None
+
+
+def number(given: Options, flag: str, missing: int | None = None) -> int:
+    """Return the value of a flag, or `missing` if it is not given.
+
+    Raises:
+        ConfigError: it is not a whole number from 1 to `LARGEST`.
+    """
+    if flag not in given and missing is not None:
+        return missing
+    text = word(given, flag)
+    value = whole_number(text)
+    if value is None or value < 1:
+        large = value is None and text.isdecimal()
+        right = f"at most {LARGEST:,}" if large else "a whole number of at least 1"
+        raise refused(MEGATRON_LM, flag, text, f"--{flag} is {shown(text)}; it must be {right}.")
+    return value
+
+
+def word(given: Options, flag: str, missing: str = "") -> str:
+    """Return the first value of a flag."""
+    return (*given.get(flag, ()), missing)[0]
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text is, or None: no digits, or above `LARGEST`."""
+    if not text.isdecimal() or len(text.lstrip("0")) > len(str(LARGEST)):
+        return None
+    value = int(text)
+    return value if value <= LARGEST else None
+
+
+def constants_of(tree: ast.Module) -> Mapping[str, ast.expr]:
+    """Return the module-level names of a file and what they are set to."""
+    found: dict[str, ast.expr] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            target, value = statement.target, statement.value
+        else:
+            continue
+        if isinstance(target, ast.Name):
+            found[target.id] = value
+    return found
+
+
+def number_at(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int = 0) -> int:
+    """Return the whole number that an expression stands for.
+
+    Numbers, module-level names, `+ - * //`, `int(...)` and the default of an environment variable
+    are understood.
+
+    Raises:
+        ConfigError: anything else, or a number beyond `LARGEST`, with its line.
+    """
+    value = _number_at(node, names, where, depth)
+    if abs(value) > LARGEST:
+        sentence = f"line {node.lineno} has a number above {LARGEST:,}; correct it."
+        raise refused(where, "value", None, sentence)
+    return value
+
+
+def _number_at(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name) and node.id in names and depth < 20:
+        return number_at(names[node.id], names, where, depth + 1)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        left, right = (number_at(n, names, where, depth + 1) for n in (node.left, node.right))
+        if not (isinstance(node.op, ast.FloorDiv) and right == 0):
+            return int(_OPERATIONS[type(node.op)](left, right))
+    if isinstance(node, ast.Call):
+        called = ast.unparse(node.func)
+        if called == "int" and len(node.args) == 1:
+            return _whole(node.args[0], names, where, depth)
+    text = _source_of(node)
+    raise refused(
+        where,
+        "value",
+        text,
+        f"line {node.lineno} has '{text}' where a whole number is read; write the number, or a "
+        "module-level name for it.",
+    )
+
+
+def _source_of(node: ast.expr) -> str:
+    try:
+        text = ast.unparse(node)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or deep nesting
+        return "..."
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _whole(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int) -> int:
+    """Return what stands in `int(...)`: a number, its text, or a variable's default."""
+    looked_up = isinstance(node, ast.Call) and ast.unparse(node.func) in _ENVIRONMENT
+    if looked_up and isinstance(node, ast.Call) and len(node.args) == 2:
+        return _whole(node.args[1], names, where, depth + 1)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        value = whole_number(node.value)
+        if value is not None:
+            return value
+    return number_at(node, names, where, depth + 1)
+
+
+def names_environment(node: ast.AST) -> bool:
+    """Tell whether a value depends on environment variables."""
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(ast.unparse(call.func) in _ENVIRONMENT for call in calls)

@@ -14,9 +14,16 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.axes import COUNTS, GRID_AXES, MEGATRON_ARGUMENTS, SIZE_FIELDS, Axis, Choice
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.interop.imported import Imported, refused
+from mimokit.interop.imported import (
+    MEGATRON_LM,
+    Imported,
+    Options,
+    number,
+    options_of,
+    refused,
+    word,
+)
 from mimokit.interop.megatron_lm_model import model_of
-from mimokit.interop.megatron_options import WHERE, Options, number, options_of, word
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.placement import LANGUAGE
 from mimokit.prediction.validity import check_counts
@@ -61,10 +68,10 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
     check_counts(layout)
     if layout.mode != "homogeneous":
         sentence = (
-            f"{WHERE}: they have one set of sizes for all modules, and this layout is "
+            f"{MEGATRON_LM}: they have one set of sizes for all modules, and this layout is "
             f"{layout.mode}; choose a homogeneous one."
         )
-        refuse_if_any([Problem(WHERE, "layout", str(layout), sentence)])
+        refuse_if_any([Problem(MEGATRON_LM, "layout", str(layout), sentence)])
     own = layout.modules[layout.language]
     words: list[str] = []
     for flag, field in _SIZES.items():
@@ -95,8 +102,8 @@ def _precision_words(precision: str) -> list[str]:
     if precision in PRECISIONS:
         return ["--bf16", *PRECISIONS[precision]]
     known = ", ".join(PRECISIONS)
-    sentence = f"{WHERE}: precision is {precision}, for which there is none; choose {known}."
-    raise ConfigError([Problem(WHERE, "precision", precision, sentence)])
+    sentence = f"{MEGATRON_LM}: precision is {precision}, for which there is none; choose {known}."
+    raise ConfigError([Problem(MEGATRON_LM, "precision", precision, sentence)])
 
 
 def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = None) -> Imported:
@@ -114,7 +121,7 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
     given = options_of(arguments)
     if not given:
         sentence = "there are none; give the words of a command line, such as --num-layers 32."
-        raise refused(WHERE, "arguments", None, sentence)
+        raise refused(MEGATRON_LM, "arguments", None, sentence)
     sizes = {own: number(given, flag) for flag, own in _SIZES.items() if flag in given}
     if "num-layers-per-virtual-pipeline-stage" in given:
         sizes["virtual"] = _chunks(given, sizes.get("pipeline", 1))
@@ -146,7 +153,7 @@ def _chunks(given: Options, stages: int) -> int:
             f"--{flag} is {each}, and chunks of {each} layers do not deal {layers} layers to "
             f"{stages} stages; correct it or --num-layers."
         )
-        raise refused(WHERE, flag, each, sentence)
+        raise refused(MEGATRON_LM, flag, each, sentence)
     return layers // (stages * each)
 
 
@@ -157,7 +164,7 @@ def _replicas(world: int, sizes: Mapping[str, int]) -> int:
             f"a replica takes {each} GPUs (tensor x pipeline x context), which does not divide "
             f"{world}; correct one of them."
         )
-        raise refused(WHERE, "gpus", world, sentence)
+        raise refused(MEGATRON_LM, "gpus", world, sentence)
     return world // each
 
 
@@ -167,7 +174,7 @@ def _world(given: Options) -> int:
             "they do not say how many GPUs there are; give --gpus (gpus=... in Python), or a "
             "torchrun command with --nnodes and --nproc-per-node."
         )
-        raise refused(WHERE, "gpus", None, sentence)
+        raise refused(MEGATRON_LM, "gpus", None, sentence)
     return number(given, "nnodes", 1) * number(given, "nproc-per-node")
 
 
@@ -178,7 +185,7 @@ def _recompute(given: Options) -> int:
     if chosen not in RECOMPUTE_NAMES[1:]:
         right = " or ".join(RECOMPUTE_NAMES[1:])
         sentence = f"--{_RECOMPUTE} is '{chosen}'; choose {right}."
-        raise refused(WHERE, _RECOMPUTE, chosen, sentence)
+        raise refused(MEGATRON_LM, _RECOMPUTE, chosen, sentence)
     return RECOMPUTE_NAMES.index(chosen)
 
 

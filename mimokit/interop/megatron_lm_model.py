@@ -11,9 +11,9 @@ from mimokit.architecture import (
     Transformer,
 )
 from mimokit.architecture.modules import VOCABULARY_MULTIPLE
-from mimokit.interop.imported import refused
-from mimokit.interop.megatron_options import WHERE, Options, number, word
+from mimokit.interop.imported import MEGATRON_LM, Options, number, refused, whole_number, word
 from mimokit.prediction.placement import LANGUAGE
+from mimokit.units import shown
 
 _NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 
@@ -80,8 +80,8 @@ def _latent_attention(given: Options) -> LatentAttention:
 
 def _window(given: Options) -> int:
     """Return the tokens of a sliding window: those to the left, and the token itself."""
-    before = word(given, "window-size").strip("()").split(",")[0]
-    return int(before) + 1 if before.isdecimal() else 0
+    before = whole_number(word(given, "window-size").strip("()").split(",")[0])
+    return 0 if before is None else before + 1
 
 
 def _experts(given: Options, ffn: int, layers: int) -> MixtureOfExperts:
@@ -105,19 +105,23 @@ def _dense_layers(frequency: str, layers: int) -> int:
         ConfigError: it is another pattern than of layers without, then layers with experts.
     """
     plain = frequency.replace(" ", "").strip("()")
-    parts = [re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d+))?", one) for one in plain.split("+")]
     if plain == "1":
         return 0
-    pattern = [
-        int(entry)
-        for part in parts
-        if part is not None
-        for entry in part.group(1).split(",") * int(part.group(2) or 1)
-    ]
-    if None in parts or len(pattern) != layers or pattern != sorted(pattern):
+    runs = [_run(part) for part in plain.split("+")]
+    kinds = [kind for entries, _ in runs for kind in entries]
+    deal = all(len(set(entries)) == 1 or times == 1 for entries, times in runs)
+    total = sum(len(entries) * times for entries, times in runs)
+    if not all(kinds) or not deal or total != layers or kinds != sorted(kinds):
         sentence = (
-            f"--moe-layer-freq is '{frequency}'; what is planned are layers without experts, then "
-            f"layers with, {layers} together: write ([0]*K+[1]*{layers}-K)."
+            f"--moe-layer-freq is {shown(frequency)}; what is planned are layers without experts, "
+            f"then layers with experts, {layers} together: write ([0]*K+[1]*{layers}-K)."
         )
-        raise refused(WHERE, "moe-layer-freq", frequency, sentence)
-    return pattern.count(0)
+        raise refused(MEGATRON_LM, "moe-layer-freq", frequency, sentence)
+    return sum(entries.count("0") * times for entries, times in runs)
+
+
+def _run(part: str) -> tuple[list[str], int]:
+    """Return the entries of a part such as [0,1]*3 and their repetitions, else ([""], 1)."""
+    found = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d+))?", part)
+    times = whole_number(found.group(2) or "1") if found else None
+    return ([""], 1) if found is None or times is None else (found.group(1).split(","), times)

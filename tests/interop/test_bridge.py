@@ -180,7 +180,7 @@ def test_files_that_people_write_are_read_and_not_run() -> None:
         ('"images":', "NAME:", "a module whose name is no text"),
         ("data_parallel_size=1,", "data_parallel_size=0,", "it must be positive"),
         ("ModuleParallelismConfig", "Other", "has no dictionaries"),
-        ("def build():", "def build(:", "is no Python"),
+        ("def build():", "def build(:", "is not Python"),
     ],
 )
 def test_files_that_cannot_be_read(old: str, new: str, sentence: str) -> None:
