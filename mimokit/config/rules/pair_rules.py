@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mimokit.axes import CONFIG_FIELDS, SIZE_FIELDS, Axis
 from mimokit.config.errors import Fix, Problem
 from mimokit.config.rules.facts import (
     ModuleSizes,
@@ -64,15 +65,16 @@ def pipeline_problem(name: str, stages: int, right: str, fix: Fix) -> Problem:
     return module_problem(name, "pipeline_parallel", stages, what, fix)
 
 
-def _same_size(field: str, config_field: str) -> PairRule:
+def _same_size(axis: Axis) -> PairRule:
     """Return the rule that modules on the same ranks, in one pipeline, have the same size."""
+    field, config_field = SIZE_FIELDS[axis], CONFIG_FIELDS[axis]
 
     def holds(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Numbers:
         own: Numbers = getattr(sizes, field)
         right: Numbers = getattr(other, field)
         if facts.mode != "homogeneous":
             return True
-        if facts.in_first_stage and field in ("pipeline", "expert"):
+        if facts.in_first_stage and axis in (Axis.PIPELINE, Axis.EXPERT):
             return (own == right) | (own == 1)
         return own == right
 
@@ -174,11 +176,11 @@ ROUNDS = PairRule(
     lambda sizes, other, facts: rounds_problem(facts.name, facts.global_batch_size, other, sizes),
 )
 PAIR_RULES = (
-    _same_size("tensor", "tensor_parallel"),
-    _same_size("context", "context_parallel"),
-    _same_size("pipeline", "pipeline_parallel"),
-    _same_size("expert", "expert_parallel"),
-    _same_size("data", "data_parallel"),
+    _same_size(Axis.TENSOR),
+    _same_size(Axis.CONTEXT),
+    _same_size(Axis.PIPELINE),
+    _same_size(Axis.EXPERT),
+    _same_size(Axis.DATA),
     SHARED_RANKS,
     PairRule(
         "colocated pipeline",
