@@ -1,4 +1,4 @@
-"""Deal the samples of a micro-batch out to the ranks."""
+"""Deals the samples of a micro-batch to the ranks."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ def plan_batch(
     num_microbatches: int,
     topology: Topology,
 ) -> BatchPlan:
-    """Return who computes and who reads which samples, contiguous along data parallelism.
+    """Return the samples that each rank computes and reads, contiguous along data parallelism.
 
     Replica r of a module computes samples [r * B / dp, (r + 1) * B / dp) of a micro-batch of B.
     On colocated ranks a rank reads once for all its modules: the range of the module with the
-    fewest replicas, which contains those of all others. Where the language model has a pipeline,
-    ranks of its later stages hold other samples than their encoders: each module reads its own.
+    fewest replicas, which contains those of all others. If the language model has a pipeline, the
+    ranks of its later stages compute other samples than their encoders: each module reads
+    separately.
     """
     samples_per_microbatch = base_batch_size * modules[llm_module_name].data_parallel
     fewest = min(ranks.data_parallel for ranks in modules.values())
@@ -73,8 +74,8 @@ def plan_batch(
 def _loading_spans(ranks: RankMap, llm_module_name: str, topology: Topology) -> tuple[range, ...]:
     """Return the ranks that read inputs, at the first stage, or labels, at the last.
 
-    Inputs are read by modules that nobody feeds, labels by modules that feed nobody, both by the
-    language module.
+    Modules that no module feeds read inputs, modules that feed none read labels, and the language
+    module reads both.
     """
     is_language = ranks.module == llm_module_name
     fed = any(ranks.module in targets for targets in topology.values())

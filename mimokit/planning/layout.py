@@ -1,4 +1,4 @@
-"""From a config to the whole plan of its layout."""
+"""Plans a layout from its config."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
 def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
-    """Decide everything about a layout that can be decided before it runs.
+    """Return all decisions about a layout that can be made before it runs.
 
     Args:
         config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`.
-        world_size: ranks of the world, or None for as many as the modules need.
+        world_size: ranks of the world; None: as many as the modules need.
 
     Returns:
-        The plan. The config is left as it is, missing data_parallel sizes included.
+        The plan. The config is not changed: missing data_parallel sizes stay missing.
 
     Raises:
-        ConfigError: everything that is wrong with the config, or with it in this world; more
-            micro-batches, edges or slots than the tag of a message between stages holds.
+        ConfigError: all problems of the config, alone and in this world; more micro-batches, edges
+            or slots than the tag of a message between stages can number.
     """
     return plan_checked(checked_config(config, world_size), world_size)
 
@@ -51,7 +51,7 @@ def checked_config(config: ConfigSource, world_size: int | None = None) -> Exper
     """Return the config that a source names, after all checks.
 
     Raises:
-        ConfigError: everything that is wrong with it, or with it in this world.
+        ConfigError: all problems of the config, alone and in this world.
     """
     if isinstance(config, ExperimentConfig):
         check_experiment(config, world_size)
@@ -77,7 +77,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
 
 
 def _slot_problems(planned: LayoutPlan) -> Iterator[Problem]:
-    """Yield the stage that more tensors reach than a message tag tells apart."""
+    """Yield a problem if more tensors reach a stage than a message tag can number."""
     if planned.deployment_mode != "heterogeneous" or planned.pipeline is None:
         return
     most = max((stage.total for stage in planned.pipeline.slots.stages), default=0)
@@ -137,27 +137,27 @@ def _bridge(
     mode = config.model.deployment_mode
     staged = mode == "colocated" and destination.pipeline_parallel > 1
     if mode != "heterogeneous" and not staged:
-        bridge = plan_colocated_bridge(
+        shared = plan_colocated_bridge(
             source, destination, samples_per_microbatch, bytes_per_sample
         )
         if config.model.has_backward(source.module):
-            return bridge
-        return replace(bridge, bytes_backward=0)  # no gradient crosses
+            return shared
+        return replace(shared, bytes_backward=0)  # no gradient crosses
     between = plan_first_stage_bridge if staged else plan_disjoint_bridge
-    apart = between(
+    bridge = between(
         (source.module, source),
         (destination.module, destination),
         samples_per_microbatch,
         bytes_per_sample,
     )
-    return apart if config.model.has_backward(source.module) else without_gradient(apart)
+    return bridge if config.model.has_backward(source.module) else without_gradient(bridge)
 
 
 def _numbers_per_sample(config: ExperimentConfig, source: str) -> int:
-    """Return how many numbers of a module's output one sample has, as it crosses.
+    """Return the numbers in a module's output for one sample, as it crosses.
 
-    What reaches the language module is already as wide as it is: the projector runs on the
-    encoder's side.
+    An output that reaches the language module already has its width: the projector runs on the
+    encoder's ranks.
     """
     model, data = config.model, config.data
     language = model.llm_module_name

@@ -1,4 +1,4 @@
-"""The pipeline of a layout: which ranks work on which stage, and in which order."""
+"""The pipeline of a layout: the ranks of each stage, and the order of their work."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class PipelinePlan:
     """The order in which stages work, and their ranks.
 
     Attributes:
-        schedule: what every stage does, checked.
-        ranks: by index of a stage: its ranks, all of which do the same.
-        modalities: (module, what it is of), for every module of the graph.
-        three_axes: modules from which integers of three axes travel; see `plan_slots`.
+        schedule: the actions of every stage, checked.
+        ranks: by index of a stage: its ranks, all of which execute the same actions.
+        modalities: (module, its modality), for every module of the graph.
+        three_axes: modules that send integers of three axes; see `plan_slots`.
         around: modules that run forward over all micro-batches before the first action of the
             schedule, and backward after its last.
         text_heads: modules that read words for the language model; see `plan_slots`.
@@ -48,7 +48,7 @@ class PipelinePlan:
 
     @property
     def graph(self) -> StageGraph:
-        """The stages and what crosses between them."""
+        """The stages and the edges between them."""
         return self.schedule.graph
 
     @cached_property
@@ -60,7 +60,7 @@ class PipelinePlan:
         """Return the stage that a rank works on.
 
         Raises:
-            KeyError: the rank works on none.
+            KeyError: the rank works on no stage.
         """
         for stage, ranks in zip(self.graph.stages, self.ranks, strict=True):
             if rank in ranks:
@@ -68,7 +68,7 @@ class PipelinePlan:
         raise KeyError(f"rank {rank} works on no stage")
 
     def actions(self, rank: int) -> tuple[Action, ...]:
-        """Return what a rank does, in order.
+        """Return the actions of a rank, in order.
 
         Raises:
             KeyError: the rank works on no stage.
@@ -96,10 +96,10 @@ class PipelinePlan:
                 yield rank, stage
 
     def timeline(self) -> Timeline:
-        """Return the schedule on a clock that knows no times.
+        """Return the schedule on a clock with unit times.
 
-        A forward takes 1, a backward 2, a transfer nothing. `simulate(plan.schedule, ...)` takes
-        other times.
+        A forward takes 1, a backward 2 and a transfer 0. `simulate(plan.schedule, ...)` takes other
+        times.
         """
         return _unit_timeline(self.schedule)
 
@@ -121,11 +121,11 @@ def plan_pipeline(
     absent: Collection[tuple[str, int]] = (),
     three_axes: Collection[str] = (),
 ) -> PipelinePlan | None:
-    """Return the 1F1B pipeline of a layout, or None where nothing is cut into stages.
+    """Return the 1F1B pipeline of a layout, or None if no module is cut into stages.
 
-    Modules that share their ranks are one pipeline: that of the language module. In homogeneous
-    mode its first stage also holds the encoders; in colocated mode they run forward over all
-    micro-batches before it begins, and backward after its end.
+    Modules that share their ranks have one pipeline, that of the language module. In homogeneous
+    mode its first stage also contains the encoders; in colocated mode they run forward over all
+    micro-batches before it begins, and backward after it ends.
 
     Args:
         mode: homogeneous, colocated or heterogeneous.
@@ -134,10 +134,10 @@ def plan_pipeline(
         modules: module -> its ranks.
         loads: module -> the ranks that read data for it.
         num_microbatches: micro-batches per optimizer step.
-        modalities: encoder -> what it is of.
+        modalities: encoder -> its modality.
         frozen: modules of which nothing is trained.
         absent: (module, micro-batch) pairs for which a module has no input.
-        three_axes: modules from which integers of three axes travel.
+        three_axes: modules that send integers of three axes.
 
     Raises:
         ScheduleError: the schedule fails its check.
@@ -147,7 +147,7 @@ def plan_pipeline(
         graph = stage_graph(topology, {n: m.pipeline_parallel for n, m in modules.items()})
     elif language.pipeline_parallel > 1:
         graph = stage_graph({llm_module_name: ()}, {llm_module_name: language.pipeline_parallel})
-        # Encoders are part of the first stage, or they run before and after: none is a stage.
+        # Encoders are part of the first stage, or run before and after it: none is a stage.
         frozen, absent = (), ()
         loads = {llm_module_name: loads[llm_module_name]}
     else:

@@ -1,4 +1,4 @@
-"""Which rank stores which shard of a module, and which samples many ranks have."""
+"""Grids of ranks: the coordinates and groups of each rank, and ranges of samples by rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RankGrid:
     The enumerations equal those of megatron-core's `HyperCommGrid` (`get_rank_enum`).
 
     Attributes:
-        dimensions: their names, the one along which neighbouring ranks differ first.
+        dimensions: their names; neighbouring ranks differ in the first.
         shape: ranks along each.
         rank_offset: the first rank.
     """
@@ -81,8 +81,8 @@ class RankGrid:
     def group_array(self, *dimensions: str) -> NDArray[np.int64]:
         """Return the groups over the dimensions as an array [groups, ranks of a group].
 
-        Ranks of a group ascend, whatever the order in which the dimensions are named: like
-        `get_rank_enum`, which orders them itself.
+        Ranks of a group ascend in whatever order the dimensions are named, as in `get_rank_enum`,
+        which sorts them.
 
         Raises:
             ValueError: no dimension, an unknown one, or one named twice.
@@ -117,12 +117,12 @@ class RankGrid:
             length if name in dimensions else 1
             for name, length in zip(self.dimensions, self.shape, strict=True)
         )
-        # The group is the sub-block through the rank: offsets within it, then its corner added.
+        # The group is the sub-block through the rank: offsets within it, plus its corner.
         strides = np.cumprod([1, *self.shape[:-1]])
         offsets = np.zeros((), dtype=np.int64)
         for index in reversed(range(len(shape))):
             offsets = offsets[..., None] + np.arange(shape[index]) * strides[index]
-        self.size_of(*dimensions)  # refuses what is no dimension
+        self.size_of(*dimensions)  # rejects unknown dimensions
         group: list[int] = (offsets.reshape(-1) + self.rank(**fixed)).tolist()
         return tuple(group)
 
@@ -214,17 +214,17 @@ class RankMap(RankGrid):
 
 @dataclass(frozen=True, eq=False)
 class RankRanges(Mapping[int, SampleRange]):
-    """rank -> [start, stop), where blocks of ranks take the pieces in turn.
+    """rank -> [start, stop), for blocks of ranks that take the pieces in turn.
 
     Rank r has piece `(r - rank_offset) // ranks_per_piece % pieces`, and piece p is the samples
-    [p * size, (p + 1) * size). It stays this small for any number of ranks; it equals any mapping
-    with the same entries.
+    [p * size, (p + 1) * size). Its size does not depend on the number of ranks. It equals any
+    mapping with the same entries.
 
     Attributes:
         spans: the ranks that have an entry.
         rank_offset: the rank from which blocks are counted.
         ranks_per_piece: consecutive ranks that share a piece.
-        pieces: pieces until they begin again.
+        pieces: pieces before they repeat.
         size: samples of a piece.
     """
 

@@ -1,18 +1,18 @@
-"""Who sends how many bytes to whom in one optimizer step, by kind of traffic.
+"""Bytes between ranks in one optimizer step, by kind of traffic.
 
 Collectives are counted as rings, as NCCL and gloo run them for large tensors: every member sends
-to the next one only. Numbers are fp32, as mimokit's engine moves them.
+only to the next one. Numbers are fp32, as in mimokit's engine.
 
 | kind | what | bytes that a rank sends, per step |
 |---|---|---|
-| bridge | outputs of one module on their way to the next, gradients back | the plan's transfers |
-| pipeline | activations to the next stage, gradients back | samples x tokens x hidden / CP, twice |
+| bridge | outputs of one module to the next, and their gradients | the plan's transfers |
+| pipeline | activations to the next stage, and gradients | samples x tokens x hidden / CP, twice |
 | tensor | 4 all-reduces per layer and micro-batch, half of them backward | each 2 (t - 1) / t of |
 | | | the activations |
-| context | keys and values round the ring, and with their gradients back | 6 (c - 1) x their size |
+| context | keys and values around the ring, back with gradients | 6 (c - 1) x their size |
 | data | all-reduce of the gradients | 2 (d - 1) / d of the rank's parameters |
 
-Frozen modules reduce no gradients; where none passes, nothing is sent backward.
+Frozen modules reduce no gradients. If no gradient passes a module, nothing is sent backward.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Traffic:
 
     Attributes:
         world_size: ranks of the world.
-        flows: by kind; kinds without a byte are left out.
+        flows: by kind, without kinds that move no bytes.
     """
 
     world_size: int
@@ -76,10 +76,10 @@ class Traffic:
         return {kind: float(flow.sent.sum()) for kind, flow in self.flows.items()}
 
     def matrix(self, kind: str, ranks_per_block: int = 1) -> Bytes:
-        """Return bytes [sending block, receiving block], where a block is so many ranks.
+        """Return bytes [sending block, receiving block] between blocks of consecutive ranks.
 
         Raises:
-            KeyError: there is no such traffic.
+            KeyError: the layout has no traffic of this kind.
         """
         flow = self.flows[kind]
         blocks = -(-self.world_size // ranks_per_block)
@@ -94,7 +94,7 @@ def traffic(config: ConfigSource, world_size: int | None = None) -> Traffic:
 
     Args:
         config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`.
-        world_size: ranks of the world, or None for as many as the modules need.
+        world_size: ranks of the world; None: as many as the modules need.
 
     Raises:
         ConfigError: as `plan`.
@@ -171,14 +171,14 @@ def _columns(transfer: Any) -> tuple[int, int, int, int]:
 
 
 def _within(route: Route, count: int) -> Iterator[Flow]:
-    """Return how a group hands on what one of its ranks, or each a part of, has received."""
+    """Yield the flows within groups that broadcast, or gather, what their ranks have received."""
     if not route.groups:
         return
     groups = np.array(route.groups, dtype=np.int64)
     if route.form == "shards":
         yield _ring("bridge", groups, route.bytes_within / groups.size * count)
         return
-    # A broadcast is a chain from the rank that received: all but its end send once.
+    # A broadcast is a chain from the rank that received: all except its end send once.
     receiving = {transfer.destination_rank for transfer in route.transfers}
     first = np.isin(groups, list(receiving)).argmax(axis=1)
     places = (first[:, None] + np.arange(groups.shape[1])) % groups.shape[1]
@@ -206,7 +206,7 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
 
 
 def _inside(ranks: RankMap, activation: float, layers: float, *, backward: bool) -> Iterator[Flow]:
-    """Yield what a module's ranks send each other; an activation is that of a whole step."""
+    """Yield the flows inside a module; `activation` is in bytes per step."""
     tensor, context = ranks.tensor_parallel, ranks.context_parallel
     if tensor > 1:
         share = 2 * (tensor - 1) / tensor

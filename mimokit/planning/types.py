@@ -1,6 +1,6 @@
-"""The plan of a layout as frozen data: what the engines execute and the widgets draw.
+"""The plan of a layout as frozen data, which engines execute and widgets draw.
 
-Every sample range is half open, `[start, stop)`. Every rank is a rank of the whole world.
+Every sample range is half open, `[start, stop)`. Every rank is numbered in the whole world.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModuleBatch:
-    """How the samples of one micro-batch are spread over the ranks of one module.
+    """The samples of one micro-batch on the ranks of one module.
 
     Attributes:
         micro_batch_size: samples per data-parallel replica and micro-batch.
         samples: rank -> the samples of the micro-batch that the rank computes.
         loads: ranks that read data for this module.
         loaded: loading rank -> the samples of the micro-batch that it reads. In colocated mode
-            without a pipeline this is the range of the module with fewer replicas, otherwise it
-            equals `samples`.
+            without a pipeline this is the range of the module with the fewest replicas; in all
+            other layouts it equals `samples`.
     """
 
     micro_batch_size: int
@@ -74,16 +74,16 @@ class BatchPlan:
 class ColocatedBridge:
     """How the output of `source` reaches `destination` on the same ranks, per micro-batch.
 
-    fan_in: the source has more replicas: its pieces are gathered (forward), the gradient is cut
-    (backward). fan_out: the source has fewer replicas: its output is cut (forward), the gradient
+    fan_in: the source has more replicas; its pieces are gathered (forward), the gradient is sliced
+    (backward). fan_out: the source has fewer replicas; its output is sliced (forward), the gradient
     is gathered (backward). equal: nothing moves.
 
     Attributes:
         ratio: larger DP / smaller DP.
         gather_groups: the ranks that gather with each other, in the order in which their pieces
-            are laid end to end. Every rank of the span is in exactly one.
+            are concatenated. Every rank of the span is in exactly one group.
         slices: rank -> the samples that the rank keeps, counted within the samples of its gather
-            group (that is, within the micro-batch of the module with fewer replicas).
+            group (that is, within a replica of the module with fewer replicas).
         bytes_forward: bytes received over all ranks in the forward direction, per micro-batch.
         bytes_backward: the same for the gradient.
     """
@@ -104,21 +104,21 @@ class ColocatedBridge:
 class DisjointBridge:
     """How the output of `source` reaches `destination` on other ranks, per micro-batch.
 
-    On the same ranks, in colocated mode, where the destination is a pipeline: then its first stage
-    are the other ranks, and what they have computed themselves they keep.
+    In colocated mode it also connects modules on the same ranks if the destination is a pipeline:
+    then the ranks of its first stage receive, and keep the samples that they have computed.
 
     The ranks of the source's last pipeline stage send forward to those of the destination's first
-    stage, and receive the gradient back. Every rank of a tensor (and context) parallel group holds
-    the whole output of its replica.
+    stage, and receive the gradient. Every rank of a tensor (and context) parallel group has the
+    whole output of its replica.
 
     Attributes:
-        direction: fan_in where the source has more replicas, fan_out where it has fewer.
+        direction: fan_in if the source has more replicas, fan_out if it has fewer.
         ratio: larger DP / smaller DP.
         leader_edges: (source rank, destination rank) of the leader form, which megatron-core's
             `BridgeCommunicator` uses: the last rank of every source replica's last stage, the
             first rank of every destination replica's first stage.
         forward: how the output crosses.
-        backward: how its gradient crosses; senders and receivers have changed sides.
+        backward: how its gradient crosses, from the destination to the source.
     """
 
     kind: ClassVar[Literal["disjoint"]] = "disjoint"
@@ -139,19 +139,19 @@ Bridge = ColocatedBridge | DisjointBridge
 class LayoutPlan:
     """All decisions about a layout that are made before it runs.
 
-    A notebook shows it as tables with a rank map, `rich.print` and `print` as text.
+    A notebook shows it as tables with a rank map; `rich.print` and `print` show it as text.
 
     Attributes:
         world_size: ranks of the world.
         deployment_mode: homogeneous, colocated or heterogeneous.
-        llm_module_name: the module that all others feed.
+        llm_module_name: the language module.
         topology: module -> the modules that it feeds.
         modules: module -> its ranks, in the order of the config.
-        batch: who reads and computes which samples.
-        bridges: how outputs cross between modules, one per edge of the topology: colocated where
-            modules share their ranks, disjoint where each has its own or the language model shares
-            them as a pipeline.
-        pipeline: in which order stages work, or None where nothing is cut into stages.
+        batch: the samples that each rank reads and computes.
+        bridges: how outputs cross between modules, one per edge of the topology: colocated if
+            modules share their ranks, disjoint if they have separate ranks or the language model
+            is a pipeline on shared ranks.
+        pipeline: the order in which stages work; None if no module is cut into stages.
     """
 
     world_size: int
@@ -170,7 +170,7 @@ class LayoutPlan:
 
     @property
     def disjoint_bridges(self) -> tuple[DisjointBridge, ...]:
-        """The bridges between modules that have ranks of their own."""
+        """The bridges between modules on separate ranks, and to the first stage of a pipeline."""
         return tuple(bridge for bridge in self.bridges if isinstance(bridge, DisjointBridge))
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A plan as a notebook shows it: plain HTML, no script, readable on light and on dark pages.
+"""A plan as a notebook shows it: plain HTML without scripts, readable on light and dark pages.
 
-Text and borders take the page's own colours; fills are translucent hues over whatever is beneath.
+Text and borders take the colours of the page; fills are translucent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RANKS_A_LINE = 8
 CELLS_SHOWN = 300
 NUMBERED_CELLS = 200
 
-_FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ, also without any hue
+_FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ without colours, too
 _FORWARD, _BACKWARD = "59", "a6"  # opacities in hex; a backward is also twice as long
 
 
@@ -71,7 +71,7 @@ def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
 
 
 def timeline_to_html(pipeline: PipelinePlan, hues: dict[str, str]) -> str:
-    """Return one line per stage with a block per computation, cut off where it gets too long.
+    """Return one line per stage with a block per computation, cut off if it is too long.
 
     Args:
         pipeline: what to draw.

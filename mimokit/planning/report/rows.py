@@ -1,4 +1,4 @@
-"""The words and numbers that every picture of a plan shows."""
+"""Headings and rows that every view of a plan shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mimokit.planning.types import Bridge, ColocatedBridge, DisjointBridge, LayoutPlan, Route
 
 MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
-"""One per module, in order; after Okabe and Ito, apart also for colour-blind eyes."""
+"""One per module, in order; after Okabe and Ito, distinct for colour-blind readers, too."""
 
 MODULE_HEADINGS = (
     "module",
@@ -26,7 +26,7 @@ MODULE_HEADINGS = (
     "reads data",
 )
 COLOCATED_HEADINGS = ("bridge", "direction", "gather groups", "forward", "backward")
-DISJOINT_HEADINGS = ("bridge", "direction", "who sends to whom", "forward", "backward")
+DISJOINT_HEADINGS = ("bridge", "direction", "messages", "forward", "backward")
 
 SLOTS = "slots from: text, audio, vision"
 PIPELINE_HEADINGS = ("stage", "ranks", "position", "warm-up", "in flight", "bubble", SLOTS)
@@ -94,7 +94,7 @@ def bridge_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
 
 
 def bridge_reasons(plan: LayoutPlan) -> list[str]:
-    """Return why each bridge between ranks of their own is as it is."""
+    """Return the reason for the form of each bridge between separate ranks."""
     return [
         f"{bridge.source} → {bridge.destination}, {way}: {route.reason}"
         for bridge in plan.disjoint_bridges
@@ -116,7 +116,7 @@ def pipeline_title(pipeline: PipelinePlan) -> str:
 
 
 def stage_names(pipeline: PipelinePlan) -> list[str]:
-    """Return what each stage is called: its module, and which of its stages where it has many."""
+    """Return the name of each stage: its module, with the number of the stage if it has several."""
     modules = [stage.module for stage in pipeline.graph.stages]
     return [
         f"{stage.module} {stage.place}" if modules.count(stage.module) > 1 else stage.module
@@ -142,7 +142,7 @@ def pipeline_rows(pipeline: PipelinePlan) -> list[tuple[str, ...]]:
 
 
 def _slots(slots: StageSlots) -> str:
-    """Return how many slots each modality has and where they begin, as in "3 from 0"."""
+    """Return the number of slots of each modality and the first, as in "3 from 0"."""
     return ", ".join(
         f"{slots.counts[modality]} from {offset}" if slots.counts[modality] else "0"
         for modality, offset in slots.offsets.items()
@@ -150,7 +150,7 @@ def _slots(slots: StageSlots) -> str:
 
 
 def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
-    """Return, by stage, the computations that begin before a time, in order."""
+    """Return by stage the computations that begin before a time, in order."""
     timeline = pipeline.timeline()
     tasks = timeline.tasks
     cells: list[list[Cell]] = [[] for _ in pipeline.graph.stages]
@@ -162,7 +162,7 @@ def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
 
 
 def place_text(ranks: RankMap, rank: int) -> str:
-    """Return the coordinates of a rank in the dimensions that the module is cut in, short."""
+    """Return the coordinates of a rank along dimensions larger than 1, such as tp1 dp0."""
     found = ranks.coordinates(rank)
     sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))
     return " ".join(f"{name}{found[name]}" for name in found if sizes[name] > 1) or "whole"

@@ -54,7 +54,7 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
 
 
 def plan_to_text(plan: LayoutPlan) -> str:
-    """Return the same without colours, 120 columns wide."""
+    """Return the text of a plan without colours, 120 columns wide."""
     target = io.StringIO()
     Console(file=target, width=120, color_system=None).print(plan_to_rich(plan))
     return target.getvalue().rstrip("\n")
@@ -83,7 +83,7 @@ def timeline_to_text(pipeline: PipelinePlan, hues: dict[str, str]) -> list[Text]
     """Return one line per stage: a forward is its micro-batch's last digit, a backward has ◂ too.
 
     Args:
-        pipeline: what to draw, in the units in which a forward is 1 and a backward 2.
+        pipeline: the pipeline, on a clock on which a forward takes 1 and a backward 2.
         hues: module -> its colour, as #rrggbb.
     """
     whole = int(pipeline.timeline().makespan)

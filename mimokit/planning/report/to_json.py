@@ -1,4 +1,4 @@
-"""A plan as plain lists and dicts."""
+"""A plan as lists and dicts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _bridge(bridge: Bridge) -> dict[str, Any]:
 
 
 def _disjoint_bridge(bridge: DisjointBridge) -> dict[str, Any]:
-    """Return a bridge between ranks of their own; what is not marked backward is forward."""
+    """Return a bridge between separate ranks; keys without "backward" are forward."""
     forward, backward = bridge.forward, bridge.backward
     return {
         "source": bridge.source,
@@ -118,7 +118,7 @@ def _transfers(route: Route) -> list[dict[str, int]]:
 
 
 def _pipeline(pipeline: PipelinePlan) -> dict[str, Any]:
-    """Return the pipeline; bubble and makespan as of its `unit_times`, as no others are known."""
+    """Return the pipeline; bubble and makespan follow from its `unit_times`."""
     timeline, schedule = pipeline.timeline(), pipeline.schedule
     stages = {str(rank): stage for rank, stage in pipeline.by_rank()}
     warmup = [schedule.warmup(stage.index) for stage in pipeline.graph.stages]

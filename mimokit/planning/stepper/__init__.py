@@ -1,7 +1,7 @@
-"""How all ranks go through an optimizer step together, and what crosses between them on the way.
+"""The step-through of an optimizer step: ticks of all ranks, and what crosses between them.
 
-`clock_of` says who does what at which tick, `planned_crossings` what is sent at a tick, and
-`differences` what of it happened otherwise.
+`clock_of` returns the ticks, `planned_crossings` what is sent and received at a tick, and
+`differences` where a run deviates from it.
 """
 
 from mimokit.planning.stepper.check import Difference, differences

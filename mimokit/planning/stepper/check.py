@@ -10,7 +10,7 @@ from mimokit.planning.stepper.crossings import Crossing, Piece
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What there is to say of a tensor without looking into it."""
+    """Shape and type of a tensor."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -18,17 +18,17 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one rank did at a tick.
+    """The report of one rank on a tick.
 
     Attributes:
         number: of the tick, counted from the opening of the stepper.
-        rank: who tells.
-        did: the step in words, None where it waited or had nothing to do.
-        then: the step that it is about to do, in words.
+        rank: the rank that reports.
+        did: the step in words; None: it waited or had nothing to do.
+        then: its next step, in words.
         seconds: that it took.
-        code: the lines that did it, behind a line "file:number".
-        pieces: what it handed over or took.
-        tensors: name -> facts of what it held afterwards.
+        code: the lines that did it, after a line "file:number".
+        pieces: what it gave or took.
+        tensors: name -> facts of a tensor that it has afterwards.
         result: loss, grad_norm and num_tokens at the end of an optimizer step, else empty.
     """
 
@@ -45,11 +45,11 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that happened otherwise.
+    """One difference between plan and run.
 
     Attributes:
-        crossing: where.
-        planned: what the plan, or the sender, says.
+        crossing: the samples and ranks.
+        planned: what the plan, or the sender, gives.
         happened: what was seen.
     """
 
@@ -66,12 +66,12 @@ def differences(
     pieces: Iterable[Piece],
     sent: Mapping[Crossing, Piece],
 ) -> tuple[Difference, ...]:
-    """Compare what ranks saw at a tick with the plan, and what was received with what was sent.
+    """Compare what ranks saw at a tick with the plan, and received contents with sent ones.
 
     Args:
         planned: from `planned_crossings`.
         pieces: what the ranks saw at that tick.
-        sent: what has been sent and not yet received, those of this tick included.
+        sent: what has been sent and not yet received, this tick included.
     """
     wanted = dict.fromkeys(planned)
     seen: dict[tuple[Crossing, bool], Piece] = {}
@@ -118,7 +118,7 @@ def _contents(piece: Piece, sent: Piece | None) -> Iterator[Difference]:
 
 
 def _which(crossing: Crossing, wanted: tuple[str, ...], got: tuple[str, ...]) -> str:
-    """Name the samples whose fingerprints differ, where there is one per sample."""
+    """Return the samples whose fingerprints differ, if there is one fingerprint per sample."""
     if not len(wanted) == len(got) == crossing.stop - crossing.start:
         return f"samples {crossing.start} to {crossing.stop - 1}"
     pairs = enumerate(zip(wanted, got, strict=True), start=crossing.start)

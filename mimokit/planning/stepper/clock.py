@@ -1,4 +1,4 @@
-"""Who does what at which tick, so that nobody waits for somebody who is standing still."""
+"""Orders the steps of all ranks into ticks so that single-stepping cannot deadlock."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mimokit.step_kinds import RECEIVES, SENDS, UPDATE, StepKind
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """What a rank is to do at a tick: the fields of the schedule's step, and the plan's action.
+    """The planned step of a rank at a tick: the fields of the schedule's step, and the action.
 
     Attributes:
         name: as the schedule names it.
-        module: what it is done for, None where it concerns the whole rank.
-        microbatch: 0-based, None outside the micro-batches.
-        action: of the pipeline, None where there is none.
+        module: the module that it concerns; None: the whole rank.
+        microbatch: 0-based; None outside the micro-batches.
+        action: of the pipeline; None without one.
     """
 
     name: StepKind
@@ -39,12 +39,12 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Tick:
-    """What the ranks do together.
+    """The steps that ranks take at one tick.
 
     Attributes:
-        time: on the plan's clock, in units in which a forward takes 1 and a backward 2; where
-            nothing is pipelined, the number of the tick.
-        steps: rank -> what it does; the others wait.
+        time: on the plan's clock, in units in which a forward takes 1 and a backward 2; without a
+            pipeline, the number of the tick.
+        steps: rank -> its step; ranks without an entry wait.
     """
 
     time: float
@@ -54,10 +54,10 @@ class Tick:
 def clock_of(plan: LayoutPlan) -> tuple[Tick, ...]:
     """Return the ticks of one optimizer step.
 
-    At a tick every rank does one step or none. A rank receives at the tick at which the message
-    is sent or at a later one, and ranks that compute together (all of a stage; all of the world
-    where modules share their ranks) do so at the same tick: performed tick by tick, the step runs
-    through without anybody waiting for a rank that stands still.
+    At a tick every rank takes one step or none. A rank receives at the tick at which the message is
+    sent or at a later one, and ranks that compute together (all of a stage; all of the world if
+    modules share their ranks) do so at the same tick. So no rank ever waits for a rank that is not
+    allowed to continue.
     """
     if plan.deployment_mode == "heterogeneous":
         assert plan.pipeline is not None
@@ -70,10 +70,10 @@ def clock_of(plan: LayoutPlan) -> tuple[Tick, ...]:
 
 
 def _together(plan: LayoutPlan) -> Iterator[PlannedStep]:
-    """Yield the steps of ranks that all do the same.
+    """Yield the steps of ranks that all take the same ones.
 
-    A rank passes over what it has nothing to do for: an encoder whose modality is absent, the
-    way back of a frozen one.
+    A rank skips steps that do not apply to it: those of an encoder whose modality is absent, the
+    backward of a frozen one.
     """
     language = plan.llm_module_name
     encoders = [name for name in plan.modules if name != language]
@@ -118,10 +118,10 @@ def _on_ranks(
 
 
 def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
-    """Yield (time, stage -> its next action): those whose time has come and whose message is sent.
+    """Yield (time, stage -> its next action) for actions that are due and whose message is sent.
 
-    The simulated times of the plan say who is first; within one moment a message is sent before
-    it is received, or at the same tick.
+    The simulated times of the plan determine the order; at equal times a message is sent before it
+    is received, or at the same tick.
     """
     timeline = pipeline.timeline()
     waiting = {
@@ -148,7 +148,7 @@ def _waves(pipeline: PipelinePlan) -> Iterator[tuple[float, dict[int, Action]]]:
 
 
 def _timed(intervals: tuple[Interval, ...]) -> list[tuple[float, Action]]:
-    """Return when a stage does what, up to the reduction: a receive when its message is there."""
+    """Return the times of a stage's actions before the update; a receive ends with its message."""
     timed, now = [], 0.0
     for interval in intervals:
         if interval.action.kind in UPDATE:

@@ -1,4 +1,4 @@
-"""What crosses between ranks at a tick: as planned, and as the two ends saw it."""
+"""The samples that cross between ranks at a tick: as planned, and as both ends saw them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from mimokit.step_kinds import BRIDGES, StepKind
 
 @dataclass(frozen=True, order=True)
 class Crossing:
-    """Samples that one rank hands to another, or keeps (then both ends are the same rank).
+    """Samples that one rank gives to another, or keeps (then both ends are the same rank).
 
     Attributes:
         source: module that sends forward.
         destination: module that receives forward; `source` itself between its pipeline stages.
         backward: a gradient crosses, from the destination to the source.
         microbatch: 0-based.
-        source_rank: the rank that hands over.
+        source_rank: the rank that gives.
         destination_rank: the rank that takes.
         start: first sample, counted within the micro-batch.
-        stop: one behind the last.
+        stop: one after the last.
     """
 
     source: str
@@ -54,15 +54,15 @@ class Piece:
     """A crossing as one end saw it.
 
     Attributes:
-        crossing: what the rank did.
-        sent: seen by the rank that hands over; False: by the one that takes.
+        crossing: the samples and ranks.
+        sent: seen by the rank that gives; False: by the rank that takes.
         shape: of the tensor.
         bytes: that crossed.
-        prints: fingerprints of the bits, one per sample, or one of all where rows are not known
-            to belong to samples.
-        held: fingerprints of what the sender holds for these samples; None where that is what it
-            handed over, or not known.
-        code: the line that did it, behind a line "file:number".
+        prints: fingerprints of the bits, one per sample; one of all rows if it is not known which
+            rows belong to which sample.
+        held: fingerprints of what the sender stores for these samples; None: what it gave, or not
+            known.
+        code: the line that did it, after a line "file:number".
     """
 
     crossing: Crossing
@@ -75,7 +75,7 @@ class Piece:
 
 
 def planned_crossings(plan: LayoutPlan, tick: Tick) -> tuple[tuple[Crossing, bool], ...]:
-    """Return what is to cross at a tick, as (crossing, it is sent; False: it is received)."""
+    """Return the planned crossings of a tick, each with True if sent, False if received."""
     found: dict[tuple[Crossing, bool], None] = {}
     for rank, step in tick.steps.items():
         for crossing, sent in _of_rank(plan, rank, step):
@@ -107,8 +107,8 @@ def colocated_crossings(
 ) -> tuple[Crossing, ...]:
     """Return what crosses a bridge between modules on the same ranks.
 
-    Where pieces are gathered, every rank of a group takes from every one; where they are cut,
-    every rank keeps its own. Where nothing moves there is none.
+    If pieces are gathered, every rank of a group takes from every rank of it; if they are sliced,
+    every rank keeps its slice. A bridge on which nothing moves has no crossings.
     """
     if bridge.direction == "equal":
         return ()
@@ -141,7 +141,7 @@ def edge_crossings(
 ) -> tuple[tuple[Crossing, int], ...]:
     """Return what crosses an edge of the stage graph with an action, and the split of its tag.
 
-    A pair of ranks that exchanges several messages numbers them: the split.
+    The split numbers the messages of one pair of ranks.
     """
     edge = pipeline.graph.edges[action.edge] if action.edge is not None else None
     assert edge is not None
