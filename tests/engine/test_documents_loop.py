@@ -1,8 +1,8 @@
 """The training loop of the first source document, in each mode, trains what mimokit trains.
 
 Names, order of calls and signatures are the document's, except where it is wrong: it updates
-before it reduces gradients, its optimizer does not see gradients in `main_grad`, and it cuts
-samples by the layout of one kind of batch.
+before it reduces gradients, its optimizer does not see gradients in `main_grad`, and its forward
+step knows only one layout of a batch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from functools import partial
 import pytest
 
 import mimokit
+from mimokit.cluster import RankError
 from tests.layouts import digits_config
-from tests.layouts_apart import apart_config
+from tests.layouts_apart import apart_config, decoded_config
+from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 
 ITERATIONS = 3
 CONSTANT = {"clip_grad": 0.0, "learning_rate_warmup": 0, "learning_rate_decay": 0}
@@ -87,7 +89,8 @@ def colocated(plan, config, data, batches_per_step):
     mimo_model, module_to_grid_map, topology = engine.get_vlm_mimo_model_colocated(
         config.model, config.data.seq_length, plan=plan, seed=config.runtime.seed
     )
-    assert topology["images"] == ["language_module"]
+    encoder = config.model.encoder_module_names[0]
+    assert topology[encoder] == ["language_module"]
     data_iterator = engine.get_data_iterator_colocated(
         model_config=config.model,
         data_config=config.data,
@@ -98,7 +101,7 @@ def colocated(plan, config, data, batches_per_step):
     )
     forward_step_with_slicing = partial(
         forward_step,
-        encoder_grid=module_to_grid_map["images"],
+        encoder_grid=module_to_grid_map[encoder],
         llm_grid=module_to_grid_map["language_module"],
     )
     run = partial(
@@ -126,9 +129,10 @@ def heterogeneous(plan, config, data, batches_per_step):
         data=data,
         seed=config.runtime.seed,
     )
-    module_to_model_map = {}
-    if mimo_model.modality_submodules.get("images"):
-        module_to_model_map["images"] = mimo_model.modality_submodules["images"]
+    module_to_model_map = dict(mimo_model.text_decoders.items())
+    for name in config.model.encoder_module_names:
+        if mimo_model.modality_submodules.get(name):
+            module_to_model_map[name] = mimo_model.modality_submodules[name]
     if mimo_model.language_model:
         module_to_model_map["language_module"] = mimo_model.language_model
     communicator = engine.MultiModulePipelineCommunicator(
@@ -247,6 +251,24 @@ LAYOUTS = {
     "colocated, fan-out": digits_config((4, 1), (1, 4), 2, **CONSTANT),
     "heterogeneous, two stages each": apart_config((1, 2, 1), (1, 2, 1), 3, **CONSTANT),
     "heterogeneous, fan-in": apart_config((1, 1, 2), (2, 1, 1), 2, **CONSTANT),
+    "colocated, replicas without items": multimodal_config(
+        {"dino": (1, 4), "audio": (1, 4), LANGUAGE: (2, 2)},
+        "colocated",
+        num_microbatches=2,
+        presence=PRESENCE,
+        **CONSTANT,
+    ),
+    "colocated, frozen encoder": multimodal_config(
+        {"dino": (2, 1), "audio": (2, 1), LANGUAGE: (1, 2)},
+        "colocated",
+        num_microbatches=2,
+        presence=PRESENCE,
+        frozen=["dino"],
+        **CONSTANT,
+    ),
+    "heterogeneous, text decoder": decoded_config(
+        {"images": (1, 1, 1), LANGUAGE: (1, 1, 1), "captions": (1, 1, 1)}, 2, **CONSTANT
+    ),
 }
 
 
@@ -272,3 +294,149 @@ def test_an_update_before_the_reduction_trains_something_else(cluster):
     assert all(any(differ) for _, _, differ, _ in ranks)
     assert _losses(ranks)[0] == pytest.approx(ranks[0][1][0], rel=1e-6)
     assert _losses(ranks)[1:] != pytest.approx(ranks[0][1][1:], rel=1e-6)
+
+
+def _plain_adamw(plan, config):
+    """Return whether weights change under torch's own AdamW."""
+    import torch
+
+    from mimokit import engine
+
+    mimo_model, grids, run = PREPARE[plan.deployment_mode](
+        plan, config, engine.default_data(config), config.data.num_microbatches
+    )
+    modules = engine.get_module_to_grid_tuple(mimo_model, grids)
+    before = [p.detach().clone() for p in mimo_model.parameters()]
+    run()
+    engine.finalize_model_grads(modules, 0, 1)
+    torch.optim.AdamW(mimo_model.parameters(), lr=1e-2).step()
+    mimo_model.release()
+    return [not torch.equal(a, b) for a, b in zip(before, mimo_model.parameters(), strict=True)]
+
+
+def test_a_plain_optimizer_does_not_see_the_gradients(cluster):
+    config = LAYOUTS["homogeneous"]
+    plan = mimokit.plan(config)
+    ranks = cluster.run(_plain_adamw, plan, config, world_size=plan.world_size)
+    assert not any(any(changed) for changed in ranks)
+
+
+def _forward_only(plan, config):
+    """Return the losses of the forward alone, those of the whole step, and the gradient after it.
+
+    The data iterator goes on, so a second model reads the same batches.
+    """
+    from mimokit import engine
+
+    found = []
+    for forward_only in (True, False):
+        mimo_model, _, run = PREPARE[plan.deployment_mode](
+            plan, config, engine.default_data(config), config.data.num_microbatches
+        )
+        losses = run(forward_only=forward_only)
+        found.append([(one.loss_sum, one.num_tokens) for one in losses])
+        found.append(max(float(p.main_grad.abs().max()) for p in mimo_model.parameters()))
+        mimo_model.release()
+    return found
+
+
+@pytest.mark.parametrize("name", ["colocated, fan-in", "heterogeneous, fan-in"])
+def test_the_forward_alone_leaves_no_gradients(cluster, name):
+    plan = mimokit.plan(LAYOUTS[name])
+    for forward, nothing, whole, gradient in cluster.run(
+        _forward_only, plan, LAYOUTS[name], world_size=plan.world_size
+    ):
+        assert forward == whole
+        assert nothing == 0.0
+        assert gradient > 0.0
+
+
+def _run_with(plan, config, count, forward_step_func):
+    from mimokit import engine
+
+    _, _, run = PREPARE[plan.deployment_mode](plan, config, engine.default_data(config), count)
+    run(forward_step_func=forward_step_func)
+
+
+def mean_of_micro_batch(data_iterator, model):
+    output_tensor, loss_func = forward_step(data_iterator, model)
+    return output_tensor, lambda output: (loss_func(output)[0] / 8, {"loss": 0.0})
+
+
+def forget_the_model(data_iterator, model):
+    return next(data_iterator), loss_func
+
+
+HOMOGENEOUS = digits_config()
+APART = apart_config((1, 1, 1), (1, 1, 1), 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "count", "step", "message"),
+    [
+        (HOMOGENEOUS, 1, mean_of_micro_batch, "returned no number of tokens; it must return the"),
+        (APART, 3, forward_step, "The plan is for 2 micro-batches, not 3"),
+        (APART, 2, forget_the_model, "did not call its model on the stage of 'images'"),
+    ],
+)
+def test_the_schedules_reject_what_they_cannot_run(cluster, config, count, step, message):
+    plan = mimokit.plan(config)
+    with pytest.raises(RankError, match=message):
+        cluster.run(_run_with, plan, config, count, step, world_size=plan.world_size)
+
+
+def _make(plan, config, maker, sequence):
+    from mimokit import engine
+
+    getattr(engine, maker)(config.model, sequence, plan=plan)
+
+
+@pytest.mark.parametrize(
+    ("maker", "sequence", "message"),
+    [
+        ("get_vlm_mimo_model_colocated", 42, "The plan is homogeneous, not colocated"),
+        ("get_vlm_mimo_model", 42, "The plan is homogeneous, not heterogeneous"),
+        ("get_vlm_mimo_model_homogeneous", 43, "'language_module' has seq_length 42"),
+    ],
+)
+def test_makers_reject_another_plan(cluster, maker, sequence, message):
+    plan = mimokit.plan(HOMOGENEOUS)
+    with pytest.raises(RankError, match=message):
+        cluster.run(_make, plan, HOMOGENEOUS, maker, sequence, world_size=1)
+
+
+def _read(plan, config, maker):
+    from mimokit import engine
+    from mimokit.engine.parallel.grids import create_grids
+
+    grids, _ = create_grids(plan)
+    data = engine.default_data(config)
+    getattr(engine, maker)(config.model, config.data, grids, plan=plan, data=data)
+
+
+@pytest.mark.parametrize(
+    ("config", "maker", "message"),
+    [
+        (digits_config((1, 2), (2, 1)), "get_data_iterator", "call get_data_iterator_colocated"),
+        (APART, "get_data_iterator_colocated", "where modules have separate ranks"),
+    ],
+)
+def test_the_wrong_iterator_is_rejected(cluster, config, maker, message):
+    with pytest.raises(RankError, match=message):
+        cluster.run(_read, mimokit.plan(config), config, maker, world_size=2)
+
+
+def _communicate(plan, config):
+    from mimokit import engine
+    from mimokit.engine.parallel.grids import create_grids
+
+    grids, _ = create_grids(plan)
+    topology = {name: list(fed) for name, fed in plan.topology.items()}
+    engine.MultiModulePipelineCommunicator(
+        topology=topology, module_to_grid_map=grids, module_to_model_map={"audio": None}, plan=plan
+    )
+
+
+def test_a_communicator_rejects_the_modules_of_another_rank(cluster):
+    with pytest.raises(RankError, match=r"holds \['audio'\], but the plan has 'images' there"):
+        cluster.run(_communicate, mimokit.plan(APART), APART, world_size=2)

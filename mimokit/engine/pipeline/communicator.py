@@ -62,6 +62,11 @@ class MultiModulePipelineCommunicator:
         self._plan, self._rank = plan, dist.get_rank()
         stage = plan.pipeline.stage_of(self._rank)
         self.stage_index = stage.index
+        if module_to_model_map is not None and list(module_to_model_map) != [stage.module]:
+            raise ValueError(
+                f"Rank {self._rank} holds {list(module_to_model_map)}, but the plan has "
+                f"{stage.module!r} there."
+            )
         # A group of its own: what a model leaves under way never reaches the next one.
         self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
         self._group = module_to_grid_map[stage.module].get_pg(
