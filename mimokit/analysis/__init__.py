@@ -1,10 +1,15 @@
 """What happened: from samples and results folders to pandas tables."""
 
 from mimokit.analysis.folder import RunFolderError, RunTables, read_run
-from mimokit.analysis.phases import module_names, phase_times
-from mimokit.analysis.predicted_times import predicted_steps
-from mimokit.analysis.samples import samples_to_evaluations, samples_to_steps
-from mimokit.analysis.summary import per_iteration, summarize, without_warmup
+from mimokit.analysis.steps import (
+    module_names,
+    per_iteration,
+    phase_times,
+    samples_to_evaluations,
+    samples_to_steps,
+    summarize,
+    without_warmup,
+)
 from mimokit.analysis.trace import (
     TraceFileError,
     read_trace,
@@ -14,6 +19,7 @@ from mimokit.analysis.trace import (
 from mimokit.analysis.trace_times import (
     bubbles,
     planned_steps,
+    predicted_steps,
     simulate_as_measured,
     traced_iteration,
 )

@@ -1,7 +1,8 @@
-"""A trace against the plan: what stages took, when they idled, and when the plan has them work."""
+"""A trace against plan and prediction: what stages took, and when they idled."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,8 +11,11 @@ import pandas as pd
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Timeline, simulate
 from mimokit.planning.types import LayoutPlan
-from mimokit.step_kinds import StepKind
+from mimokit.prediction.local_cpu import SharedPrediction, Span
+from mimokit.step_kinds import MODULE_PHASES, StepKind
 
+STEP_TIME_COLUMNS = ("rank", "name", "module", "microbatch", "start", "stop")
+"""Columns of planned and predicted steps, as charts read them."""
 BUSY = {str(kind): str(kind.busy) for kind in StepKind if kind.busy is not None}
 """Step name -> forward or backward, for the steps in which a rank is busy."""
 
@@ -92,8 +96,8 @@ def planned_steps(timeline: Timeline, plan: LayoutPlan) -> pd.DataFrame:
 
     Columns: rank, name, module, microbatch, start, stop.
     """
-    names = ["rank", "name", "module", "microbatch", "start", "stop"]
-    return pd.DataFrame(_planned_rows(timeline, _pipeline(plan)), columns=names)
+    rows = _planned_rows(timeline, _pipeline(plan))
+    return pd.DataFrame(rows, columns=list(STEP_TIME_COLUMNS))
 
 
 def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[object, ...]]:
@@ -106,6 +110,25 @@ def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[
                         *(rank, action.kind, stage.module, action.microbatch),
                         *(interval.start, interval.stop),
                     )
+
+
+def predicted_steps(prediction: SharedPrediction) -> pd.DataFrame:
+    """Return what every rank is predicted to do when, waiting included.
+
+    Columns are those of `traced_iteration` that charts need: rank, name, module, microbatch, start
+    and stop (seconds from the begin of the step). Module and micro-batch are None but for forward
+    and backward passes, which a rank does in the order of the micro-batches.
+    """
+    passes: Counter[tuple[int, Span]] = Counter()
+    rows: list[tuple[object, ...]] = []
+    for one in sorted(prediction.spans, key=lambda span: (span.rank, span.start)):
+        if one.span.kind not in MODULE_PHASES:
+            rows.append((one.rank, one.span.kind, None, None, one.start, one.stop))
+            continue
+        number = passes[one.rank, one.span]
+        passes[one.rank, one.span] += 1
+        rows.append((one.rank, one.span.kind, one.span.module, number, one.start, one.stop))
+    return pd.DataFrame(rows, columns=list(STEP_TIME_COLUMNS))
 
 
 def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit.charts._accuracy import accuracy as accuracy
     from mimokit.charts._batch_split import batch_split as batch_split
-    from mimokit.charts._loss import loss as loss
+    from mimokit.charts._curves import accuracy as accuracy
+    from mimokit.charts._curves import loss as loss
+    from mimokit.charts._curves import throughput as throughput
     from mimokit.charts._memory_bars import memory_bars as memory_bars
     from mimokit.charts._pareto import pareto as pareto
     from mimokit.charts._phases import phases as phases
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._step_parts import step_parts as step_parts
     from mimokit.charts._step_times import step_times as step_times
-    from mimokit.charts._throughput import throughput as throughput
     from mimokit.charts._trace import (
         trace_over_prediction as trace_over_prediction,
     )

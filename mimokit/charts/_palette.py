@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-MODULE_HUES = ("#0072B2", "#D55E00", "#009E73", "#8C6BB1", "#56B4E9", "#E69F00")
+from mimokit.planning.report.rows import MODULE_HUES
+from mimokit.step_kinds import REMAINDER, Phase
+
 INK = "#1F2933"
 MUTED = "#5F6B7A"
 GRID = "#E4E7EB"
@@ -17,10 +19,10 @@ LINE = "#0B6E4F"
 ACCENT = "#B8336A"
 
 PHASE_COLORS: Mapping[str, str] = {
-    "communication": "#CC79A7",
-    "optimizer": "#4B5563",
-    "data": "#9AA5B1",
-    "other": "#D5DAE1",
+    Phase.COMMUNICATION: "#CC79A7",
+    Phase.OPTIMIZER: "#4B5563",
+    Phase.DATA: "#9AA5B1",
+    REMAINDER: "#D5DAE1",
 }
 
 MEMORY_COLORS: Mapping[str, str] = {

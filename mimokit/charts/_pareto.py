@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._table import inline, layered
+from mimokit.charts._axes import inline, layered
 from mimokit.layout_search import SearchResult
 from mimokit.prediction import Prediction
 from mimokit.units import GIB

@@ -9,7 +9,7 @@ import pandas as pd
 
 from mimokit.analysis import module_names, phase_times
 from mimokit.charts import _axes, _palette
-from mimokit.charts._table import inline, need, records
+from mimokit.charts._axes import inline, need, records
 
 MOST_RANKS = 64
 

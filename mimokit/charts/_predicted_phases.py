@@ -10,8 +10,8 @@ import pandas as pd
 
 from mimokit.analysis import module_names, phase_times
 from mimokit.charts import _axes
+from mimokit.charts._axes import inline, need, records
 from mimokit.charts._phases import phase_colors
-from mimokit.charts._table import inline, need, records
 from mimokit.prediction.local_cpu import SharedPrediction
 
 SIDES = ("predicted", "measured")

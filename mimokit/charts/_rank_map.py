@@ -9,7 +9,7 @@ import altair as alt
 
 from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts import _palette
-from mimokit.charts._table import inline, layered
+from mimokit.charts._axes import inline, layered
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import LayoutPlan
 

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._table import inline, layered
+from mimokit.charts._axes import inline, layered
 from mimokit.prediction import Prediction
 
 PART_TITLES = {

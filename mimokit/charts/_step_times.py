@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._table import inline, need, records
+from mimokit.charts._axes import inline, need, records
 
 MOST_COLUMNS = 100
 

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from mimokit.charts import _axes, _palette
-from mimokit.charts._table import inline, layered, need, records
+from mimokit.charts._axes import inline, layered, need, records
 from mimokit.step_kinds import MODULE_PHASES, Phase, StepKind
 
 _MILLISECONDS = 1e3

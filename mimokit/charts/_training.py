@@ -7,11 +7,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mimokit.charts._accuracy import accuracy
-from mimokit.charts._loss import loss
+from mimokit.charts._curves import accuracy, loss, throughput
 from mimokit.charts._phases import phases
 from mimokit.charts._step_times import step_times
-from mimokit.charts._throughput import throughput
 
 WIDTH = 380
 HEIGHT = 150

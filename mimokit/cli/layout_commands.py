@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mimokit.experiment.refusals import refusals
+from mimokit.experiment.prepare import refusals
 
 if TYPE_CHECKING:
     from mimokit.architecture import Model

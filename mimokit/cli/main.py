@@ -10,7 +10,7 @@ import typer
 
 from mimokit.cli.layout_commands import export, import_layout, predict, search
 from mimokit.cli.run_commands import run, verify
-from mimokit.experiment.refusals import refusals
+from mimokit.experiment.prepare import refusals
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -65,7 +65,7 @@ def run(
 ) -> None:
     """Train a layout on engines, showing progress, and leave its tables in a folder."""
     from mimokit.experiment import train
-    from mimokit.experiment.score import score
+    from mimokit.experiment.prepare import score
 
     with _failures(), _cluster_for(file, cluster) as (engines, config):
         training = train(engines, config, _source(task), directory=results_dir, trace=trace)
@@ -136,7 +136,7 @@ def _cluster_for(
 def _failures() -> Iterator[None]:
     """Print a refused config or a failed rank in its own words, without a traceback of ours."""
     from mimokit.cluster import ClusterError
-    from mimokit.experiment.refusals import refusals
+    from mimokit.experiment.prepare import refusals
 
     with refusals():
         try:

@@ -1,11 +1,17 @@
-"""From what a caller gives to a finalized config."""
+"""What entry points share: loading a config, refusing one in sentences, and a score in words."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
-from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config
+
+REFUSED = 2
+"""Exit status of a config that was refused."""
 
 Config: TypeAlias = "ExperimentConfig | str | os.PathLike[str]"
 
@@ -25,3 +31,21 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
     config = config.model_copy(deep=True)
     config.finalize(world_size)
     return config
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Print the sentences of a refused config to stderr and exit with `REFUSED`."""
+    import typer
+
+    try:
+        yield
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(REFUSED) from None
+
+
+def score(exact_match: float, chance: float | None) -> str:
+    """Return the share of samples that were exactly right, beside that of guessing if known."""
+    text = f"exact match {exact_match:.1%} on held-out samples"
+    return text if chance is None or math.isnan(chance) else f"{text}, chance {chance:.1%}"

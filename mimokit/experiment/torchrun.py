@@ -14,9 +14,7 @@ from contextlib import contextmanager
 import typer
 
 from mimokit.config import check_runnable
-from mimokit.experiment.prepare import prepared
-from mimokit.experiment.refusals import refusals
-from mimokit.experiment.score import score
+from mimokit.experiment.prepare import prepared, refusals, score
 from mimokit.planning import plan as make_plan
 from mimokit.samples import EvaluationSample, Sample, StepSample
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mimokit.experiment.score import score
+from mimokit.experiment.prepare import score
 
 
 def test_beside_chance() -> None:

@@ -1,0 +1,143 @@
+"""Step tables: from samples, per iteration, per phase, and summed up in a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from mimokit.samples import (
+    EVALUATION_COLUMNS,
+    STEP_COLUMNS,
+    EvaluationSample,
+    Sample,
+    StepSample,
+    module_column,
+    modules_of,
+    over_ranks,
+)
+from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, REMAINDER
+
+_FIRST = ("rank", "iteration", "time")
+TABLE_COLUMNS = (*_FIRST, *(name for name in STEP_COLUMNS if name not in _FIRST))
+"""Columns of every step table, in order; those of modules follow."""
+
+
+def samples_to_steps(samples: Iterable[Sample]) -> pd.DataFrame:
+    """Return the training steps, one row per rank and iteration, sorted by iteration and rank."""
+    rows = [sample.row() for sample in samples if isinstance(sample, StepSample)]
+    return _table(rows, TABLE_COLUMNS, ["iteration", "rank"])
+
+
+def samples_to_evaluations(samples: Iterable[Sample]) -> pd.DataFrame:
+    """Return the evaluations, one row per iteration and task, sorted by iteration."""
+    rows = [sample.row() for sample in samples if isinstance(sample, EvaluationSample)]
+    return _table(rows, EVALUATION_COLUMNS, ["iteration", "task"])
+
+
+def _table(
+    rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...], order: list[str]
+) -> pd.DataFrame:
+    if not rows:
+        return pd.DataFrame(columns=list(columns))
+    table = pd.DataFrame(rows)
+    known = [name for name in columns if name in table.columns]
+    others = [name for name in table.columns if name not in columns]
+    return table[known + others].sort_values(order, kind="stable", ignore_index=True)
+
+
+def without_warmup(steps: pd.DataFrame, warmup_iterations: int) -> pd.DataFrame:
+    """Return the steps after the first `warmup_iterations` iterations of the table.
+
+    The last iteration always stays, so that a very short run can still be looked at.
+    """
+    if warmup_iterations <= 0 or steps.empty:
+        return steps
+    iterations = sorted(int(iteration) for iteration in steps["iteration"].unique())
+    first = iterations[min(warmup_iterations, len(iterations) - 1)]
+    used: pd.DataFrame = steps.loc[steps["iteration"] >= first]
+    return used
+
+
+def per_iteration(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per iteration, as `metrics.csv` has them; see `samples.over_ranks`."""
+    how = {
+        name: str(over_ranks(name))
+        for name in steps.columns
+        if name not in ("rank", "iteration") and pd.api.types.is_numeric_dtype(steps[name])
+    }
+    if steps.empty or not how:
+        return steps.drop(columns=["rank"], errors="ignore")
+    ordered = steps.sort_values("rank", kind="stable") if "rank" in steps.columns else steps
+    return ordered.groupby("iteration", as_index=False, sort=True).agg(how)
+
+
+def summarize(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.Series:
+    """Return the numbers that describe a run, warm-up iterations left out.
+
+    Medians, because one slow step (a checkpoint, a neighbour on the machine) must not move them;
+    the 10th and 90th percentile of the step time say how steady the run was. The losses are
+    those of the very first and the very last iteration, warm-up included.
+    """
+    everything = per_iteration(steps)
+    used = per_iteration(without_warmup(steps, warmup_iterations))
+    if used.empty:
+        return pd.Series({"iterations": 0.0}, name="run")
+    numbers = {
+        "iterations": float(len(used)),
+        "step_time_median": float(used["total_time"].median()),
+        "step_time_p10": float(used["total_time"].quantile(0.1)),
+        "step_time_p90": float(used["total_time"].quantile(0.9)),
+    }
+    for name in ("tokens_per_sec", "samples_per_sec"):
+        if name in used.columns:
+            numbers[f"{name}_median"] = float(used[name].median())
+    if "memory_allocated" in used.columns:
+        numbers["memory_allocated_max"] = float(used["memory_allocated"].max())
+    if "loss" in everything.columns:
+        numbers["first_loss"] = float(everything["loss"].iloc[0])
+        numbers["last_loss"] = float(everything["loss"].iloc[-1])
+    return pd.Series(numbers, name="run")
+
+
+def module_names(steps: pd.DataFrame) -> list[str]:
+    """Return the modules that a step table has times of, in the order of its columns."""
+    return modules_of(steps.columns)
+
+
+def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame:
+    """Return the mean seconds per step of every rank, module and phase.
+
+    Columns: rank, module ("" for phases that belong to no module), phase, seconds. The phase
+    `other` is what is left of the step time; it is never negative.
+
+    Args:
+        steps: a step table with one row per rank and iteration.
+        warmup_iterations: leading iterations that are left out.
+    """
+    used = without_warmup(steps, warmup_iterations)
+    if "rank" not in used.columns:
+        used = used.assign(rank=0)
+    sources = _sources(used)
+    rows: list[dict[str, object]] = []
+    for rank, of_rank in used.groupby("rank", sort=True):
+        accounted = 0.0
+        for module, phase, column in sources:
+            seconds = float(of_rank[column].mean())
+            accounted += seconds
+            rows.append({"rank": rank, "module": module, "phase": phase, "seconds": seconds})
+        rest = max(0.0, float(of_rank["total_time"].mean()) - accounted)
+        rows.append({"rank": rank, "module": "", "phase": REMAINDER, "seconds": rest})
+    return pd.DataFrame(rows, columns=["rank", "module", "phase", "seconds"])
+
+
+def _sources(steps: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return (module, phase, column) in the order in which phases are stacked."""
+    found = [
+        (module, str(phase), module_column(module, phase.column))
+        for phase in MODULE_PHASES
+        for module in module_names(steps)
+    ]
+    found += [("", str(phase), phase.column) for phase in RANK_PHASES]
+    return [source for source in found if source[2] in steps.columns]
