@@ -9,29 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.processes import nothing_left_behind
+from tests.scheduling import GroupScheduling
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+
     from mimokit.cluster import EngineCluster
     from tests.shared_cluster import SharedCluster
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares something dear, for `--dist loadgroup`.
-
-    All tests of the shared cluster are one group, those of the browser another; of the rest, the
-    tests of a file.
-    """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-
-
-def _group(item: pytest.Item) -> str:
-    if "shared_cluster" in getattr(item, "fixturenames", ()):
-        return "cluster"
-    if item.path.parent.name == "browser":
-        return "browser"
-    return item.path.relative_to(item.config.rootpath).as_posix()
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Spread the tests over the workers of `--numprocesses`."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
