@@ -1,0 +1,91 @@
+"""`docs/names.md`: every name of the source documents, and where it is."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "docs" / "names.md"
+ROW = re.compile(r"^\| `([^|]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+
+OF_THE_DESIGN = {
+    "ModuleParallelismConfig",
+    "MimoParallelismConfig",
+    "MimoParallelismConfig.finalize",
+    "MimoModelProvider",
+    "DataConfig",
+    "RuntimeConfig",
+    "get_data_iterator",
+    "get_data_iterator_colocated",
+    "get_batch",
+    "validate_heterogeneous_batch_config",
+    "get_vlm_mimo_model_homogeneous",
+    "get_vlm_mimo_model_colocated",
+    "get_vlm_mimo_model",
+    "ColocatedBridgeCommunicator",
+    "MultiModulePipelineCommunicator",
+    "forward_backward_no_pipelining",
+    "forward_backward_1f1b_with_multimodule_communicator",
+    "multimodule_no_sync",
+    "finalize_model_grads",
+    "zero_grad_buffer_for_multimodule",
+    "get_module_to_grid_tuple",
+    "is_current_rank_in_grid",
+    "create_performance_monitor",
+    "load_experiment_config",
+    "HyperCommGrid",
+    "ProcessGroupCollection",
+    "MimoModel",
+    "GPTModel",
+    "ModuleSpec",
+}
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """Return name of the documents -> dotted names in mimokit."""
+    return {name: re.findall(r"`([\w.]+)`", places) for name, places, _ in ROW.findall(page)}
+
+
+def resolve(dotted: str) -> Any:
+    """Import as many parts of a dotted name as are modules, and get the rest as attributes."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            found = getattr(found, part)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+NAMES = rows(PAGE.read_text())
+
+
+def test_every_name_of_the_design_is_on_the_page() -> None:
+    assert not OF_THE_DESIGN - set(NAMES)
+
+
+def test_every_row_of_the_page_is_read() -> None:
+    written = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert len(written) == len(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_where_the_page_says(name: str) -> None:
+    assert NAMES[name]
+    for dotted in NAMES[name]:
+        assert dotted.startswith("mimokit.")
+        resolve(dotted)
+
+
+def test_a_name_that_is_nowhere_is_found() -> None:
+    page = "| `get_batch` | `mimokit.engine.no_such_batch` | Nothing. |\n"
+    assert rows(page) == {"get_batch": ["mimokit.engine.no_such_batch"]}
+    with pytest.raises(AttributeError, match="no_such_batch"):
+        resolve("mimokit.engine.no_such_batch")
