@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mimokit.architecture import load_model
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ConfigError
+from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.hardware import hardware_names, load_hardware, save_hardware
+from mimokit.prediction.hardware.files import hardware_from_mapping
 
 
 def test_all_gpus_are_shipped_with_their_sources() -> None:
@@ -100,3 +107,84 @@ def test_unknown_names_offer_the_nearest() -> None:
     for none in (None, 3):
         with pytest.raises(ConfigError, match=f"GPU '{none}': there is no such GPU; "):
             load_hardware(none)  # type: ignore[arg-type]
+
+
+NUMBERS = [
+    *(("memory_gib",), ("memory_bandwidth",), ("domain_ranks",), ("peak_flops", "bf16")),
+    *((link, field) for link in ("domain", "network") for field in ("bandwidth", "latency")),
+    *(("efficiency", name) for name in ("attention", "memory", "links", "network", "kernel")),
+    *(("efficiency", "half_width"), ("efficiency", "matrix", "bf16")),
+]
+
+
+def changed(path: tuple[str, ...], value: object) -> dict[str, Any]:
+    """Return the content of the H100's file with one other value."""
+    content = json.loads(json.dumps(asdict(load_hardware("h100"))))
+    place = content
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return dict(content)
+
+
+WRONG = [{}, [], None, True, "1", 10**39, 1e308, 5e-324, -1, math.inf, math.nan]
+MAY_BE_ZERO = ("latency", "kernel", "half_width")
+"""Fields for which 5e-324 is as good as 0."""
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (path, value)
+        for path in NUMBERS
+        for value in WRONG
+        if value != 5e-324 or path[-1] not in MAY_BE_ZERO
+    ],
+    ids=str,
+)
+def test_what_is_not_a_number_within_bounds_is_one_sentence(
+    tmp_path: Path, path: tuple[str, ...], value: object
+) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(changed(path, value)), encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_hardware(file)
+    (problem,) = refused.value.problems
+    assert problem.field == ".".join(path)
+    assert f"bad.json': {problem.field}" in problem.sentence
+    assert re.search(r" (must be a (whole )?number|is a share) .*\.$", problem.sentence)
+
+
+@pytest.mark.parametrize("path", NUMBERS, ids=".".join)
+def test_within_the_bounds_every_prediction_is_finite(path: tuple[str, ...]) -> None:
+    fits = [10.0**power for power in range(-7, 20)] + [0.0, 1, 10**6]
+    taken = []
+    sizes, model = ParallelSizes(tensor=2, pipeline=2, data=8), load_model("llama-3-8b")
+    layout = Layout("homogeneous", {model.name: sizes})
+    for value in fits:
+        try:
+            hardware = hardware_from_mapping(changed(path, value), "Test")
+        except ConfigError:
+            continue
+        taken.append(value)
+        found = predict(model, layout, Workload(2048, 64), hardware)
+        numbers = (found.seconds, found.tokens_per_second, found.utilisation, found.low)
+        assert all(0 < number < math.inf for number in numbers)
+    assert len(taken) >= 2
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("peak_flops",), {}, "peak_flops must have at least one entry"),
+        (("efficiency", "matrix"), {}, "efficiency.matrix must have at least one entry"),
+        (("peak_flops",), 3, r"peak_flops \(3\) must be a mapping"),
+        (("domain",), [], r"domain \(\[\]\) must be a mapping"),
+        (("name",), 5090, r"name \(5090\) must be text; put it in quotes"),
+        (("sources",), 3, r"sources \(3\) must be a mapping"),
+        (("efficiency", "speed"), 3, r"efficiency.speed \(3\) is none of matrix, attention"),
+    ],
+)
+def test_other_wrong_values(path: tuple[str, ...], value: object, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        hardware_from_mapping(changed(path, value), "Test")

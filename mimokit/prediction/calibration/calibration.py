@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from pydantic import Field, ValidationError
+
+from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.calibration.cpu_costs import fit_shared_costs
 from mimokit.prediction.calibration.fit import Fit
 from mimokit.prediction.calibration.hardware import fit_hardware
 from mimokit.prediction.calibration.measurements import Measurements
 from mimokit.prediction.hardware import Hardware, load_hardware, save_hardware
-from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
+from mimokit.prediction.local_cpu.cost_model import SharedCosts
 from mimokit.prediction.step_time import Software
 
 FORMAT = 2
@@ -91,23 +93,42 @@ def _software(measured: Measurements, costs: SharedCosts) -> Software:
     )
 
 
+class CalibrationFile(ConfigModel):
+    """The content of the file next to the hardware file."""
+
+    format: int
+    """`FORMAT`."""
+
+    cores: Annotated[float, Field(gt=0)]
+    """As in `Calibration`."""
+
+    software: Software
+    """As in `Calibration`."""
+
+    costs: SharedCosts
+    """As in `Calibration`."""
+
+    fits: tuple[Fit, ...]
+    """As in `Calibration`."""
+
+
 def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> Calibration:
-    """Write the hardware file, and the file beside it.
+    """Write the hardware file, and the file next to it.
 
     Args:
-        calibration: what to keep.
+        calibration: what to write.
         path: of the hardware file.
     """
     target = save_hardware(calibration.hardware, path)
-    content = {
-        "format": FORMAT,
-        "cores": calibration.cores,
-        "software": asdict(calibration.software),
-        "costs": asdict(calibration.costs),
-        "fits": [asdict(fit) for fit in calibration.fits],
-    }
-    beside = target.with_suffix(SUFFIX)
-    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    content = CalibrationFile(
+        format=FORMAT,
+        cores=calibration.cores,
+        software=calibration.software,
+        costs=calibration.costs,
+        fits=calibration.fits,
+    )
+    text = content.model_dump_json(indent=2)
+    target.with_suffix(SUFFIX).write_text(text + "\n", encoding="utf-8")
     return replace(calibration, path=target)
 
 
@@ -122,60 +143,32 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     """
     hardware = load_hardware(Path(path))
     beside = Path(path).with_suffix(SUFFIX)
-    content = _read(beside)
-    found = content.get("format")
-    if found != FORMAT:
-        what = "no format" if found is None else f"format {found}"
-        raise _refused(beside, f"it has {what}, and this version of mimokit reads format {FORMAT}")
-    try:
-        return Calibration(
-            hardware,
-            Software(**content["software"]),
-            _costs(content["costs"]),
-            float(content["cores"]),
-            tuple(_fit(fit) for fit in content["fits"]),
-            Path(path),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _refused(beside, f"what calibrate wrote has been changed ({error})") from None
+    found = _read(beside)
+    return Calibration(hardware, found.software, found.costs, found.cores, found.fits, Path(path))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> CalibrationFile:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise _refused(path, f"it cannot be read ({error.strerror})") from None
-    except ValueError:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
         raise _refused(path, "it is not JSON") from None
-    return content if isinstance(content, dict) else {}
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        what = "no format" if found is None else f"format {found}"
+        raise _refused(path, f"it has {what}, and this version of mimokit reads format {FORMAT}")
+    try:
+        return CalibrationFile.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(key) for key in first["loc"])
+        what = f"what calibrate wrote has been changed ({field}: {first['msg']})"
+        raise _refused(path, what) from None
 
 
 def _refused(path: Path, why: str) -> ConfigError:
     sentence = f"Calibration file '{path}': {why}; write one with mimokit.calibrate(cluster)."
     return ConfigError([Problem("calibration", "path", str(path), sentence)])
-
-
-def _costs(content: Mapping[str, Any]) -> SharedCosts:
-    """JSON has names where numbers of ranks were."""
-    at_work = {
-        int(ranks): CoreCosts(
-            costs["pieces"],
-            {
-                kind: {int(size): law for size, law in groups.items()}
-                for kind, groups in costs["collectives"].items()
-            },
-            float(costs["busy"]),
-        )
-        for ranks, costs in content["at_work"].items()
-    }
-    return SharedCosts(at_work)
-
-
-def _fit(content: Mapping[str, Any]) -> Fit:
-    return Fit(
-        content["name"],
-        content["constants"],
-        tuple(content["residuals"]),
-        tuple(content["labels"]),
-        tuple(content["outliers"]),
-    )

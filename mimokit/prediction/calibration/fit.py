@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,24 +146,10 @@ def _least_median(relative: Vector) -> Vector:
 
 
 def _least_squares(relative: Vector) -> Vector:
-    """Return the constants >= 0 with the least squared distance to one.
+    """Return the constants >= 0 with the least squared distance to one."""
+    from scipy.optimize import nnls  # slow to import, and only calibration needs it
 
-    With the handful of terms that laws have here, trying every set of terms that may be above zero
-    is exact and quick.
-    """
     scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
-    table, ones = relative / scale, np.ones(len(relative))
-    best, least = np.zeros(table.shape[1]), float(len(relative))
-    for chosen in _subsets(table.shape[1]):
-        found = np.linalg.lstsq(table[:, chosen], ones, rcond=None)[0]
-        missed = float(np.square(table[:, chosen] @ found - ones).sum())
-        if (found >= 0).all() and missed < least:
-            best, least = np.zeros(table.shape[1]), missed
-            best[list(chosen)] = found
-    constants: Vector = best / scale
+    found, _ = nnls(relative / scale, np.ones(len(relative)))
+    constants: Vector = found / scale
     return constants
-
-
-def _subsets(count: int) -> Iterator[tuple[int, ...]]:
-    for size in range(1, count + 1):
-        yield from combinations(range(count), size)

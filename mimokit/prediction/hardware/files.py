@@ -1,9 +1,9 @@
 """Hardware files: shipped ones by name, the user's own by path.
 
-A hardware file is JSON or YAML with the fields of `Hardware`; `save_hardware` writes one, as
-calibration does for the machine at hand. What is shipped serves as the example: `gpus/h100.json`.
-Bandwidths are in bytes per second and rank, times in seconds, `peak_flops` in operations per
-second, everything under `efficiency` but `kernel` and `half_width` as shares of the specification.
+A hardware file is JSON or YAML with the fields of `Hardware`. `save_hardware` writes one, and
+calibration writes one for the machine at hand. `gpus/h100.json` is an example. Bandwidths are in
+bytes per second and rank, times in seconds, `peak_flops` in operations per second. Everything under
+`efficiency` except `kernel` and `half_width` is a share of the specification.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mimokit.config.errors import Problem, refuse_if_any, unknown_name
+from pydantic import TypeAdapter, ValidationError
+
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
 from mimokit.config.files.yaml_file import read_yaml
-from mimokit.prediction.hardware.hardware import Efficiency, Hardware, Link
+from mimokit.prediction.hardware.hardware import OUT_OF_BOUNDS, Efficiency, Hardware, Link
 
 _FOLDER = Path(__file__).parent / "gpus"
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -27,9 +29,7 @@ _RECORDS: Mapping[str, type[Link] | type[Efficiency]] = {
     "network": Link,
     "efficiency": Efficiency,
 }
-_TEXTS = ("name",)
-_SHARES = ("attention", "memory", "links", "network", "matrix")
-_FREE = ("latency", "kernel", "half_width")
+_HARDWARE = TypeAdapter(Hardware)
 
 
 def hardware_names() -> tuple[str, ...]:
@@ -65,17 +65,16 @@ def hardware_from_mapping(content: Mapping[str, Any], where: str) -> Hardware:
 
     Args:
         content: the fields of `Hardware`, those of links and efficiency as mappings.
-        where: begins the sentence of a refusal.
+        where: the start of the sentence if the content is rejected.
 
     Raises:
-        ConfigError: a field is missing, unknown, or no number that can be.
+        ConfigError: a field is missing, unknown, of the wrong type, or out of its bounds.
     """
-    refuse_if_any(_problems(content, Hardware, where, ""))
-    values = dict(content)
-    for name, kind in _RECORDS.items():
-        refuse_if_any(_problems(values[name], kind, where, f"{name}."))
-        values[name] = kind(**values[name])
-    hardware = Hardware(**values)
+    try:
+        hardware = _HARDWARE.validate_python(content)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise ConfigError([_problem(where, detail) for detail in details]) from None
     refuse_if_any(_unknown_precisions(hardware, where))
     return hardware
 
@@ -89,51 +88,32 @@ def _shipped(name: str) -> Hardware:
     return hardware_from_mapping(content, f"Hardware '{name}'")
 
 
-def _problems(content: object, kind: type[Any], where: str, prefix: str) -> Iterator[Problem]:
-    if not isinstance(content, Mapping):
-        yield _problem(where, prefix.rstrip("."), content, "must be a mapping of its fields")
-        return
-    known = {field.name: field for field in fields(kind)}
-    for name in content:
-        if name not in known:
-            allowed = ", ".join(known)
-            yield _problem(where, f"{prefix}{name}", content[name], f"is none of {allowed}")
-    for name, field in known.items():
-        if name not in content:
-            if field.default is MISSING and field.default_factory is MISSING:
-                yield _problem(where, f"{prefix}{name}", None, "is missing")
-        elif name not in _RECORDS or prefix:
-            yield from _value_problems(content[name], name, where, prefix)
-
-
-def _value_problems(value: object, name: str, where: str, prefix: str) -> Iterator[Problem]:
-    if name in _TEXTS or name == "sources":
-        return
-    if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _number_problems(one, name, where, f"{prefix}{name}.{key}")
-    else:
-        yield from _number_problems(value, name, where, f"{prefix}{name}")
-
-
-def _number_problems(value: object, name: str, where: str, path: str) -> Iterator[Problem]:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not value >= 0 or (value == 0 and name not in _FREE):  # type: ignore[operator]
-        least = "of at least 0" if name in _FREE else "above 0"
-        yield _problem(where, path, value, f"must be a number {least}")
-    elif name in _SHARES and path.startswith("efficiency.") and value > 1:  # type: ignore[operator]
-        yield _problem(where, path, value, "is a share of the specification; it is at most 1")
+def _problem(where: str, detail: Any) -> Problem:
+    """Return the problem for what pydantic reports about one field."""
+    path, value = tuple(str(key) for key in detail["loc"]), detail["input"]
+    match detail["type"]:
+        case "missing":
+            return _said(where, path, None, "is missing")
+        case "unexpected_keyword_argument":
+            known = ", ".join(field.name for field in fields(_RECORDS.get(path[0], Hardware)))
+            return _said(where, path, value, f"is none of {known}")
+        case kind if kind == OUT_OF_BOUNDS:
+            return _said(where, path, value, detail["msg"])
+        case "too_short":
+            return _said(where, path, value, "must have at least one entry")
+        case _:
+            return _said(where, path, value, "must be a mapping of its fields")
 
 
 def _unknown_precisions(hardware: Hardware, where: str) -> Iterator[Problem]:
+    known = ", ".join(hardware.peak_flops)
     for name in hardware.efficiency.matrix:
         if name not in hardware.peak_flops:
-            known = ", ".join(hardware.peak_flops)
-            yield _problem(
-                where, f"efficiency.matrix.{name}", name, f"has no peak_flops; those have: {known}"
-            )
+            path = ("efficiency", "matrix", name)
+            yield _said(where, path, name, f"has no peak_flops; those have: {known}")
 
 
-def _problem(where: str, field: str, value: object, what: str) -> Problem:
-    shown = "" if value is None or isinstance(value, Mapping) else f" ({value})"
+def _said(where: str, path: tuple[str, ...], value: object, what: str) -> Problem:
+    field = ".".join(key for key in path if key != "[key]")
+    shown = "" if value is None or isinstance(value, Mapping) else f" ({str(value)[:60]})"
     return Problem("hardware", field, value, f"{where}: {field}{shown} {what}.")

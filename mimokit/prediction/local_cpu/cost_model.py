@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
@@ -11,7 +14,7 @@ from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 SEGMENTS = 2
 """Gloo cuts what an all-reduce adds up into so many segments per rank (`allreduce.cc`)."""
 
-Law = Mapping[str, float]
+Law = Mapping[str, Annotated[float, Field(ge=0)]]
 """term -> CPU seconds per unit of it."""
 
 
@@ -50,7 +53,7 @@ class CoreCosts:
 
     pieces: Mapping[str, Law]
     collectives: Mapping[str, Mapping[int, Law]]
-    busy: float = 1.0
+    busy: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def piece(self, name: str, terms: Mapping[str, float]) -> float:
         """Return the CPU seconds of a piece.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.config import ConfigError
-from mimokit.prediction.calibration.fit import fit_law
+from mimokit.prediction.calibration.fit import _least_squares, fit_law
 
 SIZES = np.geomspace(1e3, 1e7, 12)
 CONSTANT = st.floats(1e-6, 1e-3)
@@ -82,3 +84,21 @@ def test_too_few_rows_are_refused() -> None:
 def test_a_row_that_is_no_time_is_refused(wrong: float) -> None:
     with pytest.raises(ConfigError, match="positive number of seconds"):
         fit_law("link", {"start": [1.0, 1.0]}, [1.0, wrong])
+
+
+@given(st.integers(1, 4), st.integers(0, 8), st.integers(0, 2**32 - 1))
+@settings(max_examples=100, deadline=None)
+def test_no_set_of_constants_is_nearer(terms: int, more_rows: int, seed: int) -> None:
+    """Constants are those of the best among all sets of terms that may be above zero."""
+    table = np.random.default_rng(seed).normal(0.3, 1.0, (terms + more_rows, terms))
+    found = _least_squares(table)
+    ones = np.ones(len(table))
+    least = float(len(table))
+    for size in range(1, terms + 1):
+        for chosen in itertools.combinations(range(terms), size):
+            solved = np.linalg.lstsq(table[:, chosen], ones, rcond=None)[0]
+            if (solved >= 0).all():
+                missed = float(np.square(table[:, chosen] @ solved - ones).sum())
+                least = min(least, missed)
+    assert (found >= 0).all()
+    assert float(np.square(table @ found - ones).sum()) == pytest.approx(least, abs=1e-9)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,7 @@ from mimokit.prediction.calibration import (
     merge,
     save_calibration,
 )
+from mimokit.prediction.calibration.calibration import SUFFIX
 from mimokit.prediction.calibration.cpu_costs import busy_share
 from mimokit.prediction.calibration.measurements import RankMeasurements, Round
 from mimokit.prediction.hardware import load_hardware
@@ -128,6 +132,61 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, change: dict, sentenc
     with pytest.raises(ConfigError, match=sentence) as refused:
         load_calibration(path)
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        (("cores",), math.inf, "cores"),
+        (("cores",), 0, "cores"),
+        (("cores",), "2", "cores"),
+        (("costs", "at_work", "8", "busy"), 1.5, "costs.at_work.8.busy"),
+        (
+            ("costs", "at_work", "8", "pieces", "language forward", "layer"),
+            math.nan,
+            "forward.layer",
+        ),
+        (("costs", "at_work", "8", "pieces", "language forward", "layer"), -1.0, "forward.layer"),
+        (("costs", "at_work", "8", "pieces"), [], "at_work.8.pieces"),
+        (("costs", "at_work", "many"), {}, "costs.at_work.many"),
+        (("software", "host_layer"), {}, "software.host_layer"),
+        (("software", "overlaps_data"), 1, "software.overlaps_data"),
+        (("fits", 0, "residuals"), ["much"], "fits.0.residuals.0"),
+        (("fits", 0, "labels"), None, "fits.0.labels"),
+        (("extra",), 1, "extra"),
+    ],
+)
+def test_a_changed_value_is_named(
+    tmp_path: Path, path: tuple[Any, ...], value: object, field: str
+) -> None:
+    file = tmp_path / "here.json"
+    save_calibration(fit_calibration(MACHINE.measurements()), file)
+    beside = tmp_path / "here.calibration.json"
+    content = place = json.loads(beside.read_text())
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    beside.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=rf"has been changed \(.*{re.escape(field)}") as refused:
+        load_calibration(file)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_calibration_of_the_first_release_is_read_and_written_the_same(tmp_path: Path) -> None:
+    first = Path(__file__).parents[2] / "fixtures/first_release/calibration/this-machine.json"
+    found = load_calibration(first)
+    assert set(found.costs.at_work) == {2, 4, 8}
+    assert found.hardware.name == "one of 8 ranks on x86_64"
+    again = save_calibration(found, tmp_path / "again.json")
+    assert again.path is not None
+    for suffix in (".json", SUFFIX):
+        written = [json.loads(p.with_suffix(suffix).read_text()) for p in (first, again.path)]
+        assert written[0] == written[1]
+    assert load_calibration(tmp_path / "again.json") == again
+    layout = Layout("homogeneous", {"llama-3-8b": ParallelSizes(data=8)})
+    workload = Workload(128, 8, precision="fp32")
+    slow = predict(load_model("llama-3-8b"), layout, workload, first, software=found.software)
+    assert 0 < slow.seconds < float("inf")
 
 
 def test_a_missing_file_beside_is_named(tmp_path: Path) -> None:
