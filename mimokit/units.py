@@ -58,5 +58,5 @@ def shown(value: object, most: int = 60) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):
-        return f"a {type(value).__name__} that is too large to show"
+        return f"too large to show ({type(value).__name__})"
     return text if len(text) <= most else f"{text[: most - 3]}..."

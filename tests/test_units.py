@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from mimokit.tables import html_table, rich_table
-from mimokit.units import gib_text, listed, seconds_text
+from mimokit.units import gib_text, listed, seconds_text, shown
 
 COLUMNS = ("name", "why")
 ROWS = [("a <b>", "[red]x"), ("c & d", "y")]
@@ -58,3 +58,10 @@ def test_units_tables_and_axes_import_nothing_heavy_and_no_room() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_value_of_any_size_is_shown_in_a_few_characters() -> None:
+    assert shown("a") == "'a'"
+    assert shown(10**5000) == "too large to show (int)"
+    assert shown([10**5000]) == "too large to show (list)"
+    assert len(shown("a" * 1000)) == 60

@@ -188,3 +188,38 @@ def test_files_that_cannot_be_read(old: str, new: str, sentence: str) -> None:
         from_bridge(WRITTEN_BY_HAND.replace(old, new))
     assert sentence in str(refused.value)
     assert len(refused.value.problems) == 1
+
+
+NINES = "9" * 5000
+STEP = "SEQ_LENGTH = 9\nGLOBAL_BATCH_SIZE = 8\nMICRO_BATCH_SIZE = 8\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("TRANSFORMER_OVERRIDES = {[]: 1}", "no dictionary of modules"),
+        ("DDP_OVERRIDES = {'images': {{}: 1}}", "no dictionary of modules"),
+        ("FROZEN_MODULES = {[]: 1}", "no list of names"),
+        (f"SEQ_LENGTH = int('{NINES}')", "where a whole number is read"),
+        (f"SEQ_LENGTH = {NINES}", "is not Python"),
+        (f"SEQ_LENGTH = 0x{NINES}", "a number above 1,099,511,627,776"),
+        (f"SEQ_LENGTH = -0x{NINES}", "where a whole number is read"),
+        ("SEQ_LENGTH = " + "1 + " * 3000 + "1", "nested too deeply"),
+        ("SEQ_LENGTH = " + "(" * 3000 + "1" + ")" * 3000, "Python"),
+        ("A = 2**40\nSEQ_LENGTH = A", "where a whole number is read"),
+        ("A = 1099511627776\nSEQ_LENGTH = A * A", "a number above"),
+        (
+            f"DDP_OVERRIDES = {{'images': {{'num_distributed_optimizer_instances': 0x{NINES}}}}}",
+            "too large to show",
+        ),
+    ],
+    ids=range(12),
+)
+def test_values_that_no_layout_has(more: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        from_bridge(f"{WRITTEN_BY_HAND}\n{STEP}{more}\n")
+
+
+def test_zero_bytes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="Python"):
+        from_bridge("A = 1\0")

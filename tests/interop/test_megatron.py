@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -141,3 +142,45 @@ def test_other_modes_have_no_arguments() -> None:
     layout = Layout("colocated", {"images": ParallelSizes(data=2), "language": ParallelSizes(2)})
     with pytest.raises(ConfigError, match="choose a homogeneous one"):
         to_megatron_arguments(layout, Workload(4096, 8))
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (f"--tensor-model-parallel-size {LONG}", "it must be at most 1,099,511,627,776"),
+        (f"--num-layers {LONG} --vocab-size 9 --hidden-size 8 --num-attention-heads 2", "at most"),
+        (f"--nnodes {LONG} --nproc-per-node 8", "at most"),
+        (DEEPSEEK.replace("[0]*3", f"[0]*{LONG}"), "--moe-layer-freq is"),
+        (DEEPSEEK.replace("[0]*3", "[0]*999999999999"), "--moe-layer-freq is"),
+        (f"--num-layers '{LONG[:10]}", "no command line"),
+    ],
+    ids=range(6),
+)
+def test_numbers_that_no_layout_has(arguments: str, sentence: str) -> None:
+    gpus = None if "--nnodes" in arguments else 8
+    with pytest.raises(ConfigError, match=sentence):
+        from_megatron_arguments(arguments, gpus)
+
+
+def test_a_window_of_thousands_of_digits_is_none() -> None:
+    found = from_megatron_arguments(f"{LLAMA.replace('#', f' --window-size ({LONG},0) #')}")
+    assert found.model is not None
+    assert found.model.net.window == 0
+
+
+WORDS = st.sampled_from(
+    [
+        *LLAMA.split(), *DEEPSEEK.split(), "-1", "0", "[1]", LONG, "'", "=", "--", "--=", "١٢",
+        "--moe-layer-freq", "--window-size", "--num-experts", "[0]*9999999999", "()", "²",
+    ]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(WORDS, max_size=60), st.none() | st.integers(1, 8))
+def test_any_words_are_read_or_refused(words: list[str], gpus: int | None) -> None:
+    with contextlib.suppress(ConfigError):
+        assert from_megatron_arguments(words, gpus).layout.gpus > 0

@@ -28,12 +28,16 @@ from mimokit.architecture.modules import (
     Projector,
 )
 from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.units import shown
 
 __all__ = ["from_hf"]
 
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 _QWEN_VISION = {"qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe"}
 _KNOWN = (*LANGUAGE_TYPES, *_TOWERS, *_TOWERS.values(), *_QWEN_VISION, "llava", "whisper")
+
+MOST_PARAMETERS = 2**53
+"""Above it, numbers of parameters are not exact as floats any more."""
 
 IMAGES = "images"
 """What the vision module of a model is called, as in the shipped configs."""
@@ -59,10 +63,17 @@ def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None
     if kind is None:
         fields.refuse("model_type", "it says how to read the rest")
         fields.check()
-    if kind not in _KNOWN:
-        raise unknown_name("Model_type", kind, _KNOWN)
-    model = _model(fields, str(kind), name or str(values.get("_name_or_path") or called))
+    if not isinstance(kind, str) or kind not in _KNOWN:
+        raise unknown_name("Model_type", kind if isinstance(kind, str) else shown(kind), _KNOWN)
+    called = values.get("_name_or_path") or called
+    model = _model(fields, kind, name or (called if isinstance(called, str) else shown(called)))
     fields.check()
+    if model.parameters > MOST_PARAMETERS:
+        sentence = (
+            f"Hugging Face config: its sizes make {model.parameters:.1e} parameters, more than "
+            f"the {MOST_PARAMETERS:.1e} that can be planned; correct them."
+        )
+        raise ConfigError([Problem("config.json", "parameters", model.parameters, sentence)])
     return model
 
 
@@ -75,6 +86,8 @@ def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise _unreadable(file, f"it cannot be read ({error.strerror})") from None
+    except RecursionError:
+        raise _unreadable(file, "it is nested too deeply") from None
     except ValueError:
         raise _unreadable(file, "it is not JSON") from None
     if not isinstance(content, dict):

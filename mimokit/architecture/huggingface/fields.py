@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.units import shown
+
+LARGEST = 2**31 - 1
+"""A larger number is a slip: no width, count or vocabulary reaches it."""
 
 
 class Fields:
@@ -31,13 +35,16 @@ class Fields:
         return name in self._values
 
     def size(self, *names: str, least: int = 1) -> int:
-        """Return the first of the fields that is there: a whole number of at least `least`."""
+        """Return the first of the fields that is there: a whole number from `least` to LARGEST."""
         for name in names:
             if name in self._values:
                 value = self._values[name]
-                if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-                    return value
-                self.refuse(name, f"it must be a whole number of at least {least}")
+                whole = value if isinstance(value, int) and not isinstance(value, bool) else None
+                if whole is not None and least <= whole <= LARGEST:
+                    return whole
+                large = whole is not None and whole > LARGEST
+                right = f"at most {LARGEST:,}" if large else f"a whole number of at least {least}"
+                self.refuse(name, f"it must be {right}")
                 return max(1, least)
         self.refuse(names[0], "give it a value")
         return max(1, least)
@@ -56,12 +63,14 @@ class Fields:
 
     def text(self, name: str, default: str) -> str:
         """Return a field that holds text."""
-        return str(self._values.get(name, default))
+        value = self._values.get(name, default)
+        return value if isinstance(value, str) else shown(value)
 
     def integers(self, name: str) -> list[int]:
         """Return a list of whole numbers of at least 0; none where it is missing."""
         value = self._values.get(name, [])
-        if isinstance(value, list) and all(type(one) is int and one >= 0 for one in value):
+        numbers = range(LARGEST + 1)
+        if isinstance(value, list) and all(type(one) is int and one in numbers for one in value):
             return value
         self.refuse(name, "write a list of whole numbers of at least 0")
         return []
@@ -92,7 +101,7 @@ class Fields:
     def refuse(self, name: str, right: str) -> None:
         """Keep note that a field is wrong or missing."""
         value = self._values.get(name)
-        wrong = f"is {value!r}" if name in self._values else "is missing"
+        wrong = f"is {shown(value)}" if name in self._values else "is missing"
         sentence = f"{self._where}: {name} {wrong}; {right}."
         self._problems.append(Problem("config.json", name, value, sentence))
 
