@@ -77,15 +77,18 @@ def forward_backward_steps(
     """
     modules = get_module_to_grid_tuple(model.model, model.module_to_grid_map)
     run = partial(_microbatch, data_iterator, model)
-    return accumulate_gradients(run, modules, num_microbatches)
+    return no_pipelining_steps(run, modules, num_microbatches)
 
 
-def accumulate_gradients(
+def no_pipelining_steps(
     run: Callable[[int], StepGenerator[MicrobatchLoss]],
     modules: ModuleToGridTuple,
     num_microbatches: int,
 ) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of all micro-batches; DDP sees which one is the last.
+    """Yield the steps of all micro-batches, one after the other; DDP sees which one is the last.
+
+    Training runs it with a forward that can be stopped between modules, and
+    `mimokit.engine.forward_backward_no_pipelining` with a forward step of the user's.
 
     Args:
         run: micro-batch -> the steps of its forward and backward.

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mimokit.engine.colocated.schedule import MicrobatchLoss, accumulate_gradients
+from mimokit.engine.colocated.schedule import MicrobatchLoss, no_pipelining_steps
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.parallel.gradients import get_module_to_grid_tuple
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
@@ -63,7 +63,7 @@ def forward_backward_no_pipelining(
         with torch.no_grad():
             return [exhaust(run(number), observe) for number in range(num_microbatches)]
     modules = get_module_to_grid_tuple(model, model.laid_out.module_to_grid_map)
-    return exhaust(accumulate_gradients(run, modules, num_microbatches), observe)
+    return exhaust(no_pipelining_steps(run, modules, num_microbatches), observe)
 
 
 def _microbatch(
