@@ -16,7 +16,7 @@ from mimokit.interop import layout_of_config
 from mimokit.layout_search import SearchProgress, SearchResult
 from mimokit_widgets import LayoutPlanner, ParetoView
 from mimokit_widgets.planner import background_search, paths
-from mimokit_widgets.resolved import resolved_config
+from mimokit_widgets.planner.outcome import resolved_config
 from mimokit_widgets.view_models.found_layouts import ROWS, found_layouts, layouts_shown
 from tests.widgets.planner_sessions import LANGUAGE, Driver
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit_widgets.batch_split import BatchSplit as BatchSplit
     from mimokit_widgets.layout_planner import LayoutPlanner as LayoutPlanner
     from mimokit_widgets.live_monitor import LiveMonitor as LiveMonitor
     from mimokit_widgets.pareto_view import ParetoView as ParetoView
-    from mimokit_widgets.rank_map import RankMap as RankMap
+    from mimokit_widgets.plan_views import BatchSplit as BatchSplit
+    from mimokit_widgets.plan_views import RankMap as RankMap
+    from mimokit_widgets.plan_views import TrafficMap as TrafficMap
     from mimokit_widgets.stepper import StepperView as StepperView
     from mimokit_widgets.stepper import show_step as show_step
     from mimokit_widgets.strips import show_strips as show_strips
-    from mimokit_widgets.traffic_map import TrafficMap as TrafficMap
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -15,7 +15,7 @@ from mimokit.axes import Axis
 from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
 from mimokit.samples import EvaluationSample, Sample, StepSample, module_column
 from mimokit.step_kinds import REMAINDER
-from mimokit_widgets._kernel import EndOfCell, defer_shell_choice
+from mimokit_widgets._widget import EndOfCell, defer_shell_choice
 from mimokit_widgets.live.rows import STEP, Header, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles

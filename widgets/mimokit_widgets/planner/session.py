@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem, load_preset
-from mimokit.config.errors import Fix
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
 from mimokit.config.files.yaml_file import parse_yaml
 from mimokit.prediction.hardware import hardware_names
-from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.background_search import BackgroundSearch
-from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldError, field_errors_of
 from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
-from mimokit_widgets.planner.outcome import Outcome, evaluate
+from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
+from mimokit_widgets.planner.outcome import Outcome, evaluate, resolved_config
 from mimokit_widgets.planner.paths import (
-    PREDICTION,
     SIZES,
     mapping_at,
-    module_names,
     value_at,
 )
-from mimokit_widgets.resolved import resolved_config
-from mimokit_widgets.view_models.found_layouts import layouts_shown
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchTask
     from mimokit.prediction import Layout
-
-Message = Mapping[str, Any]
-Reply = dict[str, Any] | None
-
-_NAME = "letters, digits, underscores and hyphens only"
 
 
 class Session:
@@ -125,7 +113,7 @@ class Session:
 
     def handle(self, message: Message) -> Reply:
         """Do what a message from the browser says; return what to answer, if anything."""
-        does = _ACTIONS.get(str(message.get("type")))
+        does = ACTIONS.get(str(message.get("type")))
         if does is None:
             return None
         self.notice, self.again, self.edited = "", None, []
@@ -143,7 +131,7 @@ class Session:
             Its path, or None with a notice where it was not written.
         """
         if self.problems or self.valid is None or self.valid.config is None:
-            self.say(self._in_the_way())
+            self.say(self.in_the_way())
             return None
         path = Path(file)
         if path.exists() and path.resolve() not in self._written and not replace:
@@ -233,150 +221,8 @@ class Session:
             if self.sample is not None and self.sample[0] >= samples:
                 self.sample = (samples - 1, self.sample[1])
 
-    # What messages do.
-
-    def _edit(self, message: Message) -> None:
-        path = [str(key) for key in message["path"]]
-        self.edited = path
-        self.take(edits.set_field(self.draft, path, str(message["text"])), tuple(path))
-
-    def _flag(self, message: Message) -> None:
-        path = [str(key) for key in message["path"]]
-        self.take(edits.set_flag(self.draft, path, bool(message["on"])))
-
-    def _settle(self, _: Message) -> None:
-        self.history.settle()
-
-    def _add(self, _: Message) -> None:
-        if len(module_names(self.draft.content)) >= MOST_MODULES:
-            self.say(f"The planner shows at most {MOST_MODULES} modules.")
-            return
-        self.take(edits.add_module(self.draft))
-
-    def _remove(self, message: Message) -> None:
-        self.take(edits.remove_module(self.draft, str(message["name"])))
-
-    def _rename(self, message: Message) -> None:
-        old, new = str(message["name"]), str(message["text"]).strip()
-        if new == old:
-            return
-        if not new or not all(letter.isascii() and (letter.isalnum() or letter in "_-")
-                              for letter in new):  # fmt: skip
-            self.say(f"Module '{old}': the name '{new}' is no name; write {_NAME}.")
-        elif new in module_names(self.draft.content):
-            self.say(f"Module '{old}': there is a module '{new}' already; choose another name.")
-        else:
-            self.take(edits.rename_module(self.draft, old, new))
-
-    def _move(self, message: Message) -> None:
-        self.take(edits.move_module(self.draft, str(message["name"]), int(message["by"])))
-
-    def _feeds(self, message: Message) -> None:
-        name, target = str(message["name"]), str(message["target"])
-        self.take(edits.set_feeds(self.draft, name, target, bool(message["on"])))
-
-    def _network(self, message: Message) -> None:
-        self.take(edits.set_network(self.draft, str(message["name"]), str(message["published"])))
-
-    def _end_to_end(self, _: Message) -> None:
-        self.take(edits.end_to_end(self.draft))
-
-    def _fix(self, message: Message) -> None:
-        fix: Fix | None = message["fix"]
-        offered = any(error.fix == fix for error in self.field_errors)
-        if fix is not None and offered:  # else the button was of an older state
-            self.take(edits.apply_fix(self.draft, fix))
-
-    def _preset(self, message: Message) -> None:
-        config = load_preset(str(message["name"]))
-        self.take(Draft(config.to_mapping(), None, self.draft.ranks_per_node))
-
-    def _load(self, message: Message) -> None:
-        self.load(str(message["text"]), str(message["name"]))
-
-    def _save(self, message: Message) -> None:
-        self.save(str(message["path"]).strip() or self.file, replace=bool(message.get("replace")))
-
-    def _copy(self, message: Message) -> Reply:
-        what = str(message["what"])
-        if self.problems or self.valid is None or self.valid.config is None:
-            self.save(self.file)  # says what stands in the way
-            return None
-        assert self.valid.plan is not None, "a valid outcome has a plan"
-        config, plan = self.valid.config, self.valid.plan
-        texts: dict[str, Callable[[], str]] = {
-            "python": lambda: as_python(config),
-            "torchrun": lambda: as_torchrun(config, plan, self.ranks_per_node, self.file),
-            "yaml": config.to_yaml,
-        }
-        if what not in texts:
-            return None
-        return {"type": "text", "what": what, "text": texts[what](), "file": self.file}
-
-    def _tab(self, message: Message) -> None:
-        self.tab = str(message["name"])
-
-    def _select(self, message: Message) -> None:
-        rank = message["rank"]
-        world = self.valid.plan.world_size if self.valid and self.valid.plan else 0
-        self.selected = int(rank) if rank is not None and 0 <= int(rank) < world else None
-
-    def _sample(self, message: Message) -> None:
-        plan = self.valid.plan if self.valid else None
-        sample = message["sample"]
-        if plan is None or sample is None:
-            self.sample = None
-            return
-        last = plan.batch.samples_per_microbatch - 1
-        self.sample = (min(max(0, int(sample)), last), bool(message["backward"]))
-
-    def _traffic(self, message: Message) -> None:
-        self.kind, self.by_node = str(message["kind"]), bool(message["by_node"])
-
-    def _gpu(self, message: Message) -> None:
-        name, path = str(message["name"]), (*PREDICTION, "gpu")
-        if name in self.gpu_names and name != self.supposed.chosen_gpu:
-            self.take(edits.with_value(self.draft, path, name), path)
-
-    def _search(self, message: Message) -> None:
-        self.search_gpus = str(message.get("gpus", "")).strip()
-        config = self.resolved
-        if self.problems or config is None:
-            self.search.refuse(f"{self._in_the_way()} {self.problems[0].sentence}")
-            return
-        assert self.valid is not None, "it has a config"
-        assert self.valid.plan is not None, "it has a config"
-        try:
-            gpus = int(self.search_gpus.replace(",", "") or self.valid.plan.world_size)
-        except ValueError:
-            self.search.refuse(
-                f"Search: GPUs is the text '{self.search_gpus[:24]}'; write a whole number, or "
-                "nothing for as many as the layout has."
-            )
-            return
-        self.search.start(config, gpus, self.supposed)
-
-    def _cancel_search(self, _: Message) -> None:
-        self.search.cancel()
-
-    def _take_found(self, message: Message) -> None:
-        found, index = self.search.state, int(message["index"])
-        shown = () if found.result is None else layouts_shown(found.result)
-        if found.result is not None and 0 <= index < len(shown):  # else the point was of an older
-            self.load_layout(shown[index].layout, found.result.task, found.searched)
-
-    def _pin(self, message: Message) -> None:
-        named = message.get("name")
-        if message.get("off"):
-            self.pinned = None
-            self.tab = "ranks" if self.tab == "compare" else self.tab
-            return
-        self.pinned = self.valid if named is None else evaluate(
-            Draft(load_preset(str(named)).to_mapping())
-        )  # fmt: skip
-        self.tab = "compare"
-
-    def _in_the_way(self) -> str:
+    def in_the_way(self) -> str:
+        """Return why a layout with problems cannot be used, as a sentence."""
         count = len(self.problems)
         several = count > 1
         return (
@@ -389,33 +235,3 @@ class Session:
         """The file that the layout is saved to unless another is named."""
         name = value_at(self.draft.content, ("name",))
         return f"{name if isinstance(name, str) and name.strip() else 'experiment'}.yaml"
-
-
-_ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
-    "edit": Session._edit,
-    "flag": Session._flag,
-    "settle": Session._settle,
-    "add": Session._add,
-    "remove": Session._remove,
-    "rename": Session._rename,
-    "move": Session._move,
-    "feeds": Session._feeds,
-    "network": Session._network,
-    "end_to_end": Session._end_to_end,
-    "fix": Session._fix,
-    "undo": lambda session, _: session.undo(),
-    "redo": lambda session, _: session.redo(),
-    "preset": Session._preset,
-    "load": Session._load,
-    "save": Session._save,
-    "copy": Session._copy,
-    "tab": Session._tab,
-    "select": Session._select,
-    "sample": Session._sample,
-    "traffic": Session._traffic,
-    "gpu": Session._gpu,
-    "search": Session._search,
-    "cancel_search": Session._cancel_search,
-    "take_found": Session._take_found,
-    "pin": Session._pin,
-}

@@ -8,7 +8,7 @@ from mimokit.charts._palette import MEMORY_COLORS, STEP_COLORS, module_colors
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import GIB, gib_text
-from mimokit_widgets.resolved import resolved_config
+from mimokit_widgets.planner.outcome import resolved_config
 from mimokit_widgets.view_models.step_timeline import step_timeline
 
 SMALLEST_SHARE = 0.001

@@ -1,0 +1,211 @@
+"""Views of one plan: `RankMap`, `BatchSplit` and `TrafficMap`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import traitlets
+
+from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config.files.loading import config_from_mapping
+from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.traffic import Traffic, traffic_of_plan
+from mimokit.planning.types import LayoutPlan
+from mimokit_widgets._widget import ByIdentity, PersistentWidget
+from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.planner.draft import RANKS_PER_NODE
+from mimokit_widgets.view_models.batch_lanes import batch_lanes
+from mimokit_widgets.view_models.rank_cells import rank_cells
+from mimokit_widgets.view_models.rank_details import rank_details
+from mimokit_widgets.view_models.sample_walk import sample_walk
+from mimokit_widgets.view_models.traffic_blocks import ALL, traffic_blocks
+
+Shown = LayoutPlan | ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
+
+
+class PlanView(PersistentWidget):
+    """A picture of a plan; setting `plan` draws another.
+
+    Attributes:
+        plan: the plan. It can be set to all that the constructor takes.
+        config: its config, None where only a plan was given.
+        ranks_per_node: ranks that share a machine.
+    """
+
+    _css = joined_styles("shared.css")
+
+    plan = ByIdentity()
+    ranks_per_node = traitlets.Int(RANKS_PER_NODE, min=1)
+    _picture = traitlets.Dict().tag(sync=True)
+    _numbers = traitlets.Bytes(b"").tag(sync=True)
+    _looked_at = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, plan: Shown, **options: Any) -> None:
+        """Show a plan.
+
+        Args:
+            plan: a plan, or what makes one: a config, a mapping in the form of a YAML file, the
+                path of one, or `preset:NAME`.
+            options: traits, `ranks_per_node` say.
+
+        Raises:
+            ConfigError: the config has problems.
+        """
+        self.config: ExperimentConfig | None = None
+        super().__init__(plan=plan, **options)
+        self.on_msg(self._on_message)
+        self.observe(self._draw, ["plan", "ranks_per_node"])
+
+    def open(self) -> None:
+        """Connect to the browser, which shall never see a view without its picture."""
+        self._draw()
+        super().open()
+
+    @traitlets.validate("plan")  # type: ignore[untyped-decorator]
+    def _planned(self, proposal: Mapping[str, Any]) -> LayoutPlan:
+        given = proposal["value"]
+        if isinstance(given, LayoutPlan):
+            self.config = None
+            return given
+        if isinstance(given, ExperimentConfig):
+            config = given
+        elif isinstance(given, Mapping):
+            config = config_from_mapping(given)
+        else:
+            config = load_experiment_config(given)
+        plan = plan_of(config)
+        self.config = config
+        return plan
+
+    def _in_html(self) -> str:
+        return str(self.plan._repr_html_())
+
+    @traitlets.observe("plan")  # type: ignore[untyped-decorator]
+    def _save(self, _: object) -> None:
+        self._saved.follow()
+
+    def _draw(self, _: object = None) -> None:
+        """Bring the picture up to the plan."""
+        raise NotImplementedError
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        """Do what the browser asks for."""
+
+
+class RankMap(PlanView):
+    """Which rank holds which shard of which module; a click on a rank tells all about it.
+
+    Attributes:
+        selected: the rank that is looked at, or None.
+    """
+
+    _esm = joined_modules("rank_map.js")
+
+    selected = traitlets.Int(None, allow_none=True)
+
+    def _draw(self, _: object = None) -> None:
+        if self.selected is not None and not 0 <= self.selected < self.plan.world_size:
+            self.selected = None
+        with self.hold_sync():
+            self._picture, self._numbers = rank_cells(self.plan, self.ranks_per_node)
+            self._look()
+
+    @traitlets.observe("selected")  # type: ignore[untyped-decorator]
+    def _look(self, _: object = None) -> None:
+        rank = self.selected
+        if rank is None or not 0 <= rank < self.plan.world_size:
+            self._looked_at = {}
+        else:
+            self._looked_at = rank_details(self.plan, rank, self.ranks_per_node, self.config)
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        if content.get("type") == "select":
+            rank = content["rank"]
+            self.selected = None if rank is None else int(rank)
+
+
+class BatchSplit(PlanView):
+    """The micro-batch as a row of samples, below it every module's replicas with their slices.
+
+    Attributes:
+        sample: the sample that is followed from module to module, or None.
+        backward: follow its gradient back instead.
+    """
+
+    _esm = joined_modules("batch_split.js")
+
+    sample = traitlets.Int(None, allow_none=True)
+    backward = traitlets.Bool(False)
+
+    def _draw(self, _: object = None) -> None:
+        samples = self.plan.batch.samples_per_microbatch
+        if self.sample is not None and not 0 <= self.sample < samples:
+            self.sample = None
+        with self.hold_sync():
+            self._picture = batch_lanes(self.plan)
+            self._follow()
+
+    @traitlets.observe("sample", "backward")  # type: ignore[untyped-decorator]
+    def _follow(self, _: object = None) -> None:
+        sample = self.sample
+        if sample is None or not 0 <= sample < self.plan.batch.samples_per_microbatch:
+            self._looked_at = {}
+        else:
+            self._looked_at = sample_walk(
+                self.plan, sample, backward=self.backward, config=self.config
+            )
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        if content.get("type") == "sample":
+            sample = content["sample"]
+            self.backward = bool(content["backward"])
+            last = self.plan.batch.samples_per_microbatch - 1
+            self.sample = None if sample is None else min(max(0, int(sample)), last)
+
+
+class TrafficMap(PlanView):
+    """Bytes per step between ranks or nodes as a matrix, per kind of traffic.
+
+    Attributes:
+        kind: bridge, pipeline, tensor, context or data, or "all".
+        by_node: sum over the ranks of a node, also where single ranks would fit.
+    """
+
+    _esm = joined_modules("traffic_map.js")
+
+    kind = traitlets.Unicode(ALL)
+    by_node = traitlets.Bool(False)
+
+    def __init__(self, config: Shown, **options: Any) -> None:
+        """Show the traffic of a layout.
+
+        Args:
+            config: a config, a mapping, the path of a YAML file or `preset:NAME`; a plan alone
+                does not say how large its modules are.
+            options: traits.
+
+        Raises:
+            ConfigError: the config has problems.
+            TypeError: a plan was given.
+        """
+        if isinstance(config, LayoutPlan):
+            raise TypeError("TrafficMap takes a config: a plan does not say how large modules are.")
+        self._known: tuple[LayoutPlan, Traffic] | None = None
+        super().__init__(config, **options)
+        self.observe(self._draw, ["kind", "by_node"])
+
+    def _draw(self, _: object = None) -> None:
+        if self.config is None:
+            raise TypeError("TrafficMap takes a config: a plan does not say how large modules are.")
+        if self._known is None or self._known[0] is not self.plan:
+            self._known = (self.plan, traffic_of_plan(self.config, self.plan))
+        with self.hold_sync():
+            self._picture, self._numbers = traffic_blocks(
+                self._known[1], self.ranks_per_node, self.kind, by_node=self.by_node
+            )
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        if content.get("type") == "traffic":
+            self.kind, self.by_node = str(content["kind"]), bool(content["by_node"])

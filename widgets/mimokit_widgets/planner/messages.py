@@ -1,0 +1,219 @@
+"""What the planner does with each message from the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mimokit.config import load_preset
+from mimokit.config.errors import Fix
+from mimokit_widgets.planner import edits
+from mimokit_widgets.planner.code import as_python, as_torchrun
+from mimokit_widgets.planner.draft import Draft
+from mimokit_widgets.planner.limits import MOST_MODULES
+from mimokit_widgets.planner.outcome import evaluate
+from mimokit_widgets.planner.paths import PREDICTION, module_names
+from mimokit_widgets.view_models.found_layouts import layouts_shown
+
+if TYPE_CHECKING:
+    from mimokit_widgets.planner.session import Session
+
+Message = Mapping[str, Any]
+Reply = dict[str, Any] | None
+
+_NAME = "letters, digits, underscores and hyphens only"
+
+
+def _edit(session: Session, message: Message) -> None:
+    path = [str(key) for key in message["path"]]
+    session.edited = path
+    session.take(edits.set_field(session.draft, path, str(message["text"])), tuple(path))
+
+
+def _flag(session: Session, message: Message) -> None:
+    path = [str(key) for key in message["path"]]
+    session.take(edits.set_flag(session.draft, path, bool(message["on"])))
+
+
+def _settle(session: Session, _: Message) -> None:
+    session.history.settle()
+
+
+def _add(session: Session, _: Message) -> None:
+    if len(module_names(session.draft.content)) >= MOST_MODULES:
+        session.say(f"The planner shows at most {MOST_MODULES} modules.")
+        return
+    session.take(edits.add_module(session.draft))
+
+
+def _remove(session: Session, message: Message) -> None:
+    session.take(edits.remove_module(session.draft, str(message["name"])))
+
+
+def _rename(session: Session, message: Message) -> None:
+    old, new = str(message["name"]), str(message["text"]).strip()
+    if new == old:
+        return
+    if not new or not all(letter.isascii() and (letter.isalnum() or letter in "_-")
+                          for letter in new):  # fmt: skip
+        session.say(f"Module '{old}': the name '{new}' is no name; write {_NAME}.")
+    elif new in module_names(session.draft.content):
+        session.say(f"Module '{old}': there is a module '{new}' already; choose another name.")
+    else:
+        session.take(edits.rename_module(session.draft, old, new))
+
+
+def _move(session: Session, message: Message) -> None:
+    session.take(edits.move_module(session.draft, str(message["name"]), int(message["by"])))
+
+
+def _feeds(session: Session, message: Message) -> None:
+    name, target = str(message["name"]), str(message["target"])
+    session.take(edits.set_feeds(session.draft, name, target, bool(message["on"])))
+
+
+def _network(session: Session, message: Message) -> None:
+    session.take(edits.set_network(session.draft, str(message["name"]), str(message["published"])))
+
+
+def _end_to_end(session: Session, _: Message) -> None:
+    session.take(edits.end_to_end(session.draft))
+
+
+def _fix(session: Session, message: Message) -> None:
+    fix: Fix | None = message["fix"]
+    offered = any(error.fix == fix for error in session.field_errors)
+    if fix is not None and offered:  # else the button was of an older state
+        session.take(edits.apply_fix(session.draft, fix))
+
+
+def _preset(session: Session, message: Message) -> None:
+    config = load_preset(str(message["name"]))
+    session.take(Draft(config.to_mapping(), None, session.draft.ranks_per_node))
+
+
+def _load(session: Session, message: Message) -> None:
+    session.load(str(message["text"]), str(message["name"]))
+
+
+def _save(session: Session, message: Message) -> None:
+    session.save(str(message["path"]).strip() or session.file, replace=bool(message.get("replace")))
+
+
+def _copy(session: Session, message: Message) -> Reply:
+    what = str(message["what"])
+    if session.problems or session.valid is None or session.valid.config is None:
+        session.save(session.file)  # says what stands in the way
+        return None
+    assert session.valid.plan is not None, "a valid outcome has a plan"
+    config, plan = session.valid.config, session.valid.plan
+    texts: dict[str, Callable[[], str]] = {
+        "python": lambda: as_python(config),
+        "torchrun": lambda: as_torchrun(config, plan, session.ranks_per_node, session.file),
+        "yaml": config.to_yaml,
+    }
+    if what not in texts:
+        return None
+    return {"type": "text", "what": what, "text": texts[what](), "file": session.file}
+
+
+def _tab(session: Session, message: Message) -> None:
+    session.tab = str(message["name"])
+
+
+def _select(session: Session, message: Message) -> None:
+    rank = message["rank"]
+    world = session.valid.plan.world_size if session.valid and session.valid.plan else 0
+    session.selected = int(rank) if rank is not None and 0 <= int(rank) < world else None
+
+
+def _sample(session: Session, message: Message) -> None:
+    plan = session.valid.plan if session.valid else None
+    sample = message["sample"]
+    if plan is None or sample is None:
+        session.sample = None
+        return
+    last = plan.batch.samples_per_microbatch - 1
+    session.sample = (min(max(0, int(sample)), last), bool(message["backward"]))
+
+
+def _traffic(session: Session, message: Message) -> None:
+    session.kind, session.by_node = str(message["kind"]), bool(message["by_node"])
+
+
+def _gpu(session: Session, message: Message) -> None:
+    name, path = str(message["name"]), (*PREDICTION, "gpu")
+    if name in session.gpu_names and name != session.supposed.chosen_gpu:
+        session.take(edits.with_value(session.draft, path, name), path)
+
+
+def _search(session: Session, message: Message) -> None:
+    session.search_gpus = str(message.get("gpus", "")).strip()
+    config = session.resolved
+    if session.problems or config is None:
+        session.search.refuse(f"{session.in_the_way()} {session.problems[0].sentence}")
+        return
+    assert session.valid is not None, "it has a config"
+    assert session.valid.plan is not None, "it has a config"
+    try:
+        gpus = int(session.search_gpus.replace(",", "") or session.valid.plan.world_size)
+    except ValueError:
+        session.search.refuse(
+            f"Search: GPUs is the text '{session.search_gpus[:24]}'; write a whole number, or "
+            "nothing for as many as the layout has."
+        )
+        return
+    session.search.start(config, gpus, session.supposed)
+
+
+def _cancel_search(session: Session, _: Message) -> None:
+    session.search.cancel()
+
+
+def _take_found(session: Session, message: Message) -> None:
+    found, index = session.search.state, int(message["index"])
+    shown = () if found.result is None else layouts_shown(found.result)
+    if found.result is not None and 0 <= index < len(shown):  # else the point was of an older
+        session.load_layout(shown[index].layout, found.result.task, found.searched)
+
+
+def _pin(session: Session, message: Message) -> None:
+    named = message.get("name")
+    if message.get("off"):
+        session.pinned = None
+        session.tab = "ranks" if session.tab == "compare" else session.tab
+        return
+    session.pinned = session.valid if named is None else evaluate(
+        Draft(load_preset(str(named)).to_mapping())
+    )  # fmt: skip
+    session.tab = "compare"
+
+
+ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
+    "edit": _edit,
+    "flag": _flag,
+    "settle": _settle,
+    "add": _add,
+    "remove": _remove,
+    "rename": _rename,
+    "move": _move,
+    "feeds": _feeds,
+    "network": _network,
+    "end_to_end": _end_to_end,
+    "fix": _fix,
+    "undo": lambda session, _: session.undo(),
+    "redo": lambda session, _: session.redo(),
+    "preset": _preset,
+    "load": _load,
+    "save": _save,
+    "copy": _copy,
+    "tab": _tab,
+    "select": _select,
+    "sample": _sample,
+    "traffic": _traffic,
+    "gpu": _gpu,
+    "search": _search,
+    "cancel_search": _cancel_search,
+    "take_found": _take_found,
+    "pin": _pin,
+}
