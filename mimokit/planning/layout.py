@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from mimokit.config import (
     config_from_mapping,
     load_experiment_config,
 )
-from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.config.rules.message_tags import tag_problems, too_many
+from mimokit.config.errors import ConfigError, refuse_if_any
+from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.world_size import ResolvedWorld, resolve, unknown_world_size
 from mimokit.planning.batch import plan_batch
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
@@ -72,18 +72,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
     planned = _plan(config, world, world.world_size)
-    refuse_if_any(_slot_problems(planned))
     return planned
-
-
-def _slot_problems(planned: LayoutPlan) -> Iterator[Problem]:
-    """Yield a problem if more tensors reach a stage than a message tag can number."""
-    if planned.deployment_mode != "heterogeneous" or planned.pipeline is None:
-        return
-    most = max((stage.total for stage in planned.pipeline.slots.stages), default=0)
-    sentence = too_many("slot", most)
-    if sentence is not None:
-        yield Problem("model", "topology", most, sentence)
 
 
 def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> LayoutPlan:

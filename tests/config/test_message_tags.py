@@ -6,6 +6,7 @@ import pytest
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from mimokit.config.rules.message_tags import first_stage_slots
 from tests.config.sections import load, network, put, sections
 
 APART = {"data_parallel": 1, "rank_offset": 1}
@@ -49,9 +50,9 @@ def test_edges(refuse: object) -> None:
         refuse(load(content))
 
 
-def test_slots() -> None:
-    """Images of any size, with their grids, take five slots each: 52 encoders take 260."""
-    encoders = [f"encoder_{number}" for number in range(52)]
+def many_encoders(count: int) -> ExperimentConfig:
+    """Return encoders of images of any size, each of which takes five slots."""
+    encoders = [f"encoder_{number}" for number in range(count)]
     content = sections(dict(APART), {"data_parallel": 1}, "1f1b")
     model, data = content["model"], content["data"]
     seen = network(image_size=4, patch_size=2, seq_length=4, any_image_size=True)
@@ -62,9 +63,27 @@ def test_slots() -> None:
     model["special_token_ids"] = {name: 1024 + n for n, name in enumerate(encoders)}
     model.pop("encoder_module_name")
     data["image_seq_length"] = 1
-    config = load(content)
+    return load(content)
+
+
+@pytest.mark.parametrize("refuse", [mimokit.plan, check_runnable])
+def test_slots(refuse: object) -> None:
+    assert callable(refuse)
+    refuse(many_encoders(51))
     with pytest.raises(ConfigError, match="260 values of slot, but a message tag holds 256; plan"):
-        mimokit.plan(config)
+        refuse(many_encoders(52))
+
+
+def test_slots_are_those_of_the_plan() -> None:
+    config = many_encoders(3)
+    pipeline = mimokit.plan(config).pipeline
+    assert pipeline is not None
+    planned = {
+        pipeline.graph.stages[index].module: stage.total
+        for index, stage in enumerate(pipeline.slots.stages)
+    }
+    assert planned == first_stage_slots(config.model)
+    assert planned["language_module"] == 15
 
 
 def test_predictions_know_no_tags() -> None:

@@ -1,7 +1,8 @@
-"""How much a message between pipeline stages can say of itself, and what is too much for it.
+"""Bit layout of the 31-bit message tag, and the limits that it sets.
 
-Messages are told apart by a tag of 31 bits (`mimokit.planning.message_tags`). The sizes of its
-fields stand here, where they are known before an engine starts.
+Tags distinguish the messages between pipeline stages (`mimokit.planning.message_tags`). Whether
+they are wide enough for a layout is known before an engine starts, so that planning and running
+both reject a layout for which they are not.
 """
 
 from __future__ import annotations
@@ -19,8 +20,25 @@ ROOM: Mapping[str, int] = {name: 1 << bits for name, bits in FIELD_BITS}
 """Field of a tag -> the values that it holds."""
 
 
+HEADER_SLOTS = 1
+_ROWS_SLOTS = 2
+"""Rows, and rows per sample, which come with the header."""
+_GRID_SLOTS = 2
+"""Items per sample, and the grid of each."""
+
+
+def slots_between_modules(modality: str, three_axes: bool) -> int:
+    """Return the slots of the tensors that one module sends another in a micro-batch.
+
+    Args:
+        modality: of the module that sends.
+        three_axes: its items have grids. Only images do.
+    """
+    return HEADER_SLOTS + _ROWS_SLOTS + _GRID_SLOTS * (three_axes and modality == "vision")
+
+
 def too_many(field: str, count: int) -> str | None:
-    """Return what is to be said of more values than a field of a tag holds, or None."""
+    """Return a sentence if a field of a tag holds fewer values than a pipeline has, or None."""
     if count <= ROOM[field]:
         return None
     return (
@@ -30,11 +48,11 @@ def too_many(field: str, count: int) -> str | None:
 
 
 def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Problem]:
-    """Yield the micro-batches and edges that are more than a tag holds.
+    """Yield the micro-batches, edges and slots that are more than a tag holds.
 
-    Only stages of modules on ranks of their own send messages with tags. An edge leads from each
-    stage to the next of its module, and from each module to those that it feeds. How many slots
-    the edges into a stage take only its plan knows (`mimokit.plan`).
+    Only stages of modules on separate ranks send messages with tags. An edge leads from each stage
+    to the next of its module, and from each module to those that it feeds. Only a first stage can
+    have many slots: other modules feed it.
     """
     if model.deployment_mode != "heterogeneous":
         return
@@ -47,8 +65,26 @@ def tag_problems(model: MimoParallelismConfig, data: DataConfig) -> Iterator[Pro
             sentence,
             {"path": "data.num_microbatches", "value": ROOM["microbatch"]},
         )
+    topology = model.module_topology
     within = sum(module.pipeline_parallel - 1 for module in model.module_parallelisms.values())
-    between = sum(len(fed) for fed in model.module_topology.values())
+    between = sum(len(fed) for fed in topology.values())
     sentence = too_many("edge", within + between)
     if sentence is not None:
         yield Problem("model", "pipeline_parallel", within + between, sentence)
+    most = max(first_stage_slots(model).values(), default=0)
+    sentence = too_many("slot", most)
+    if sentence is not None:
+        yield Problem("model", "topology", most, sentence)
+
+
+def first_stage_slots(model: MimoParallelismConfig) -> dict[str, int]:
+    """Return module -> the slots of the tensors that other modules send its first stage."""
+    slots = dict.fromkeys(model.module_parallelisms, 0)
+    for source, fed in model.module_topology.items():
+        network = model.module_architectures.get(source)
+        if network is None:
+            continue
+        three_axes = network.any_image_size or network.mrope_section is not None
+        for target in fed:
+            slots[target] += slots_between_modules(network.modality, three_axes)
+    return slots

@@ -12,19 +12,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from mimokit.config.rules.message_tags import HEADER_SLOTS, slots_between_modules
 from mimokit.planning.schedule.graph import StageEdge, StageGraph
 
 Modality = Literal["text", "audio", "vision"]
 MODALITIES: tuple[Modality, ...] = ("text", "audio", "vision")
 
-HEADER = 1
 _WITHIN: dict[Modality, int] = {
     "text": 1,  # hidden states; those of a text head also as those of recordings
     "vision": 2,  # hidden states, items per sample
     "audio": 3,  # hidden states, items per sample, tokens per item
 }
-_BETWEEN = 2  # rows, rows per sample (which come with the header)
-_GRIDS = 2  # items per sample, the grid of each
 _AXES = 1  # grids of items, or position ids
 
 
@@ -92,7 +90,7 @@ def plan_slots(
                 if modalities[edge.modality] != modality:
                     continue
                 axes, head = edge.modality in three_axes, edge.modality in text_heads
-                size = HEADER + _tensors(graph, edge, "audio" if head else modality, axes)
+                size = _slots(graph, edge, "audio" if head else modality, axes)
                 edges[edge.index] = range(begin, begin + size)
                 counts[modality] += size
                 begin += size
@@ -100,8 +98,8 @@ def plan_slots(
     return SlotPlan(tuple(stages), tuple(edges))
 
 
-def _tensors(graph: StageGraph, edge: StageEdge, kind: Modality, three_axes: bool) -> int:
+def _slots(graph: StageGraph, edge: StageEdge, kind: Modality, three_axes: bool) -> int:
     within = graph.stages[edge.source].module == graph.stages[edge.destination].module
     if within:
-        return _WITHIN[kind] + _AXES * three_axes
-    return _BETWEEN + _GRIDS * (three_axes and kind == "vision")  # only images have grids
+        return HEADER_SLOTS + _WITHIN[kind] + _AXES * three_axes
+    return slots_between_modules(kind, three_axes)
