@@ -71,8 +71,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     world = resolve(config.model, world_size)
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
-    planned = _plan(config, world, world.world_size)
-    return planned
+    return _plan(config, world, world.world_size)
 
 
 def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> LayoutPlan:
