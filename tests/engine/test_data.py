@@ -10,6 +10,7 @@ import torch
 
 import mimokit
 from mimokit.config import DataConfig
+from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.digits import (
     END_TOKEN,
     PADDING_TOKEN,
@@ -24,7 +25,14 @@ from mimokit.engine.data.iterators import (
     iterate_module_batches,
     iterate_shared_batches,
 )
-from mimokit.engine.data.sources import DigitData, default_data, synthetic_data, why_no_digits
+from mimokit.engine.data.sources import (
+    DigitData,
+    default_data,
+    synthetic_data,
+    why_no_digits,
+    why_no_multimodal_digits,
+)
+from mimokit.experiment import verify
 from tests.layouts import IMAGE_TOKEN, digits_config
 
 
@@ -159,3 +167,61 @@ def test_workers_read_the_same(tmp_path):
         )
     )
     assert torch.equal(alone["input_ids"], helped["input_ids"])
+
+
+def _within_the_vocabulary(encoder, language):
+    """A tokenizer of 32 tokens whose placeholder is 20, as Qwen2-VL's is 151655 of 152064."""
+    config = digits_config(encoder, language)
+    network = config.model.module_architectures["language_module"]
+    config.model.module_architectures["language_module"] = network.model_copy(
+        update={"vocab_size": 32}
+    )
+    config.model.special_token_ids = {"images": 20}
+    data = config.data.model_copy(update={"vocab_size": 32, "image_special_token_id": 20})
+    return config.model_copy(update={"data": data})
+
+
+def test_a_placeholder_within_the_vocabulary_trains_on_digits(cluster):
+    report = verify(cluster, _within_the_vocabulary((1, 2), (2, 1)), steps=2)
+    assert report.data.startswith("digits")
+    assert report.passed
+    assert report.max_gradient_difference <= 1e-5
+
+
+def test_synthetic_words_are_no_placeholders():
+    config = _within_the_vocabulary((1, 1), (1, 1))
+    beyond = digits_config((1, 1), (1, 1))
+    beyond.model.special_token_ids = {"images": 99}
+    beyond = beyond.model_copy(update={"data": beyond.data.model_copy(update={"vocab_size": 31})})
+    within, plain = synthetic_data(config).train, synthetic_data(beyond).train
+    assert within.vocab_size == plain.vocab_size + 1
+    seen = set()
+    for index in range(50):
+        words, others = within[index]["words"], plain[index]["words"]
+        assert torch.equal(words, others + (others >= 20)), "the same draw, with 20 left out"
+        seen |= set(words.tolist())
+    assert seen == set(range(32)) - {20}
+    batch = synthetic_data(config).collate_fn([within[index] for index in range(8)])
+    check_tokens(batch, {"images": 20}, {"images": 4})
+
+
+def test_digits_are_refused_where_a_placeholder_is_one_of_their_characters():
+    config = _within_the_vocabulary((1, 1), (1, 1))
+    config.model.special_token_ids = {"images": 5}
+    told = "the placeholder 5 of 'images' is a character of the answers"
+    assert why_no_digits(config) == told
+    assert why_no_multimodal_digits(config) == told
+
+
+def test_a_placeholder_is_no_label():
+    ids = torch.tensor([[7, 20, 20, 3]])
+    batch = {
+        "input_ids": ids,
+        "labels": ids.roll(-1, 1),
+        "loss_mask": torch.tensor([[0.0, 0.0, 1.0, 1.0]]),
+        "modality_inputs": {"images": {"items_per_sample": torch.tensor([1])}},
+    }
+    check_tokens(batch, {"images": 20}, {"images": 2})
+    batch["loss_mask"][0, 1] = 1.0
+    with pytest.raises(ValueError, match="has the placeholder 20 of 'images' as the label of to"):
+        check_tokens(batch, {"images": 20}, {"images": 2})

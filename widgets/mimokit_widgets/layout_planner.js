@@ -21,7 +21,7 @@ const DATA = [
   ["num_microbatches", "micro-batches", "micro-batches per optimizer step"],
   ["seq_length", "sequence length", "tokens per sample, image tokens included"],
   ["image_seq_length", "image tokens", "image tokens per sample"],
-  ["vocab_size", "vocabulary", "ordinary token ids are below it"],
+  ["vocab_size", "vocabulary", "the ids of all tokens are below it"],
   ["image_special_token_id", "image token id", "the id that holds the place of an image token"],
 ];
 

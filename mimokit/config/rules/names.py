@@ -94,8 +94,8 @@ def _special_tokens(context: ValidationContext) -> Iterator[Problem]:
                 name,
                 "special_token_ids",
                 None,
-                f"Module '{name}': it has no entry in special_token_ids; give it a token id at or "
-                "above data.vocab_size.",
+                f"Module '{name}': it has no entry in special_token_ids; give it a token id "
+                "that no text has.",
             )
 
 

@@ -13,7 +13,6 @@ def token_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield the token ids with two meanings, and sequences too long for their network."""
     yield from _shared_ids(context)
     if context.data is not None:
-        yield from _ordinary_ids(context, context.data)
         yield from _placeholder(context, context.data)
         yield from _lengths(context, context.data)
 
@@ -37,27 +36,6 @@ def _shared_ids(context: ValidationContext) -> Iterator[Problem]:
                 {"path": path, "value": free},
             )
         owners.setdefault(token, name)
-
-
-def _ordinary_ids(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    """Yield the special ids that ordinary text uses too.
-
-    An id at or above the vocabulary is right: the model never looks up a placeholder's embedding.
-    """
-    if not context.is_valid("data.vocab_size"):
-        return
-    for name, token in context.model.special_token_ids.items():
-        path = f"model.special_token_ids.{name}"
-        if token < data.vocab_size and context.is_valid(path):
-            yield Problem(
-                name,
-                "special_token_ids",
-                token,
-                f"Module '{name}': its special token id {token} in special_token_ids is also an "
-                f"ordinary token, as data.vocab_size is {data.vocab_size}; use an id of "
-                f"{data.vocab_size} or above.",
-                {"path": path, "value": data.vocab_size},
-            )
 
 
 def _placeholder(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:

@@ -67,8 +67,8 @@ def check_tokens(
         tokens_per_item: module -> embeddings that one item becomes where the batch does not say.
 
     Raises:
-        ValueError: naming the first sample and module in which they differ, or a module of the
-            batch that has no placeholder.
+        ValueError: naming the first sample and module in which they differ, a module of the
+            batch that has no placeholder, or a placeholder that is to be predicted.
     """
     inputs = batch.get("modality_inputs") or {}
     for module in inputs:
@@ -90,6 +90,23 @@ def check_tokens(
                 f"placeholder tokens but its {items} items give {int(rows[sample])} rows; they "
                 "must be equal."
             )
+        if "labels" in batch:
+            _check_predicted(batch, module, token)
+
+
+def _check_predicted(batch: Batch, module: str, token: int) -> None:
+    """Reject a placeholder as a label that counts: no text has it, so no answer can.
+
+    A placeholder may lie within the vocabulary (Qwen2-VL: 151655 of 152064), so that its id alone
+    does not say that it is no label.
+    """
+    predicted = (batch["labels"] == token) & (batch["loss_mask"] != 0)
+    if bool(predicted.any()):
+        sample, place = predicted.nonzero()[0].tolist()
+        raise ValueError(
+            f"Sample {sample} of the batch has the placeholder {token} of {module!r} as the label "
+            f"of token {place}; set loss_mask to 0 there."
+        )
 
 
 def rows_per_sample(

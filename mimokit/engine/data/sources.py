@@ -131,12 +131,21 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
         return "its language model has positions of three axes, strips have places in a row"
     if config.data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {config.data.vocab_size}, less than {len(VOCABULARY)}"
+    if (taken := _placeholder_of_a_character(config)) is not None:
+        return taken
     digits = min(MAX_DIGITS, config.data.image_seq_length // geometry.tokens)
     if digits < 1:
         return f"data.image_seq_length is {config.data.image_seq_length}, less than one image"
     needed = digits * geometry.tokens + digits + 1
     if config.data.seq_length < needed:
         return f"data.seq_length is {config.data.seq_length}, less than {needed}"
+    return None
+
+
+def _placeholder_of_a_character(config: ExperimentConfig) -> str | None:
+    for name, token in config.model.special_token_ids.items():
+        if token < len(VOCABULARY):
+            return f"the placeholder {token} of {name!r} is a character of the answers"
     return None
 
 
@@ -184,6 +193,8 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
             return f"module {name!r} takes {shape.frames} frames, less than {longest_frames()}"
     if data.vocab_size < len(VOCABULARY):
         return f"data.vocab_size is {data.vocab_size}, less than {len(VOCABULARY)}"
+    if (taken := _placeholder_of_a_character(config)) is not None:
+        return taken
     seen, heard = (most_digits(encoders, kind) for kind in (ImageGeometry, AudioGeometry))
     placeholders = sum(
         (heard if isinstance(e.geometry, AudioGeometry) else seen) * e.geometry.tokens
@@ -207,6 +218,7 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
         ValueError: if not even one item of an encoder fits, or no text beside them.
     """
     encoders, data = _without_text_heads(config), config.data
+    placeholders = set(config.model.special_token_ids.values())
     return TrainingData(
         name="synthetic",
         train=SyntheticSamples(
@@ -217,8 +229,9 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
             data.vocab_size,
             config.runtime.seed,
             min([one.geometry.tokens for one in _text_heads(config)], default=data.seq_length),
+            placeholders,
         ),
-        collate_fn=_collate(config, padding=0),
+        collate_fn=_collate(config, padding=min({*range(len(placeholders) + 1)} - placeholders)),
     )
 
 

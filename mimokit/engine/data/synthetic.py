@@ -6,7 +6,7 @@ tokens. Nothing can be learned from them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         presence: where a sample may have items of an encoder.
         seq_length: tokens of a sample.
         vocab_size: words are ids in [0, vocab_size).
+        placeholders: ids that are no words.
         seed: which samples.
         max_words: most of a sample; by default as many as fit.
 
@@ -48,6 +49,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         vocab_size: int,
         seed: int,
         max_words: int | None = None,
+        placeholders: Collection[int] = (),
     ) -> None:
         most = sum(encoder.max_items * encoder.geometry.tokens for encoder in encoders)
         if most >= seq_length:
@@ -59,6 +61,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         self.encoders = tuple(encoders)
         self.presence = presence
         self.seq_length = seq_length
+        self.placeholders = sorted(token for token in placeholders if token < vocab_size)
         self.vocab_size = vocab_size
         self.seed = seed
         self.max_words = seq_length + 1 if max_words is None else max_words
@@ -83,7 +86,10 @@ class SyntheticSamples(Dataset[MultimodalSample]):
             items[encoder.module], tokens[encoder.module] = values, counts
         room = self.seq_length + 1 - int(sum(counts.sum() for counts in tokens.values()))
         most = min(room, self.max_words)
-        words = generator.integers(0, self.vocab_size, size=int(generator.integers(2, most + 1)))
+        number = int(generator.integers(2, most + 1))
+        words = generator.integers(0, self.vocab_size - len(self.placeholders), size=number)
+        for placeholder in self.placeholders:  # ascending, so that none is reached again
+            words += words >= placeholder
         learned = torch.ones(len(words))
         learned[0] = 0.0
         return {
