@@ -91,7 +91,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "JUPYTER_DATA_DIR": str(folder / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
         "IPYTHONDIR": str(folder / "ipython"),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "widgets"))),
         # Its warning that TCP on this machine is not encrypted is no output of a cell.
         "PYTHONWARNINGS": "ignore",
     }
