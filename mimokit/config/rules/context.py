@@ -52,7 +52,7 @@ class ValidationContext:
 
     def is_valid(self, *paths: str) -> bool:
         """Return whether nothing at, above or below any of the paths was refused already."""
-        return not any(
+        return not self.invalid_paths or not any(
             bad == path or bad.startswith(path + ".") or path.startswith(bad + ".")
             for bad in self.invalid_paths
             for path in paths
@@ -60,4 +60,5 @@ class ValidationContext:
 
     def has_valid_sizes(self, *names: str) -> bool:
         """Return whether the sizes of the modules can be relied on."""
-        return self.is_valid(*(f"model.module_parallelisms.{name}" for name in names))
+        paths = (f"model.module_parallelisms.{name}" for name in names)
+        return not self.invalid_paths or self.is_valid(*paths)
