@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 Topology = Mapping[str, Collection[str]]
 """Module -> the modules that it feeds; a module that is left out feeds none."""
@@ -51,7 +52,12 @@ def find_cycle(topology: Topology) -> tuple[str, ...]:
 
 def upstream(topology: Topology, module: str) -> frozenset[str]:
     """Return the modules whose output reaches a module, at any distance."""
-    return _reached(_feeders(topology), module)
+    return _upstream(tuple((name, tuple(fed)) for name, fed in topology.items()), module)
+
+
+@lru_cache(maxsize=256)
+def _upstream(edges: tuple[tuple[str, tuple[str, ...]], ...], module: str) -> frozenset[str]:
+    return _reached(_feeders(dict(edges)), module)
 
 
 def downstream(topology: Topology, module: str) -> frozenset[str]:
