@@ -10,95 +10,41 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mimokit import (
-        analysis as analysis,
-    )
-    from mimokit import (
-        architecture as architecture,
-    )
-    from mimokit import (
-        charts as charts,
-    )
-    from mimokit import (
-        cli as cli,
-    )
-    from mimokit import (
-        cluster as cluster,
-    )
-    from mimokit import (
-        config as config,
-    )
-    from mimokit import (
-        engine as engine,
-    )
-    from mimokit import (
-        experiment as experiment,
-    )
-    from mimokit import (
-        interop as interop,
-    )
-    from mimokit import (
-        layout_search as layout_search,
-    )
-    from mimokit import (
-        planning as planning,
-    )
-    from mimokit import (
-        prediction as prediction,
-    )
+    from mimokit import analysis as analysis
+    from mimokit import architecture as architecture
+    from mimokit import charts as charts
+    from mimokit import cli as cli
+    from mimokit import cluster as cluster
+    from mimokit import config as config
+    from mimokit import engine as engine
+    from mimokit import experiment as experiment
+    from mimokit import interop as interop
+    from mimokit import layout_search as layout_search
+    from mimokit import planning as planning
+    from mimokit import prediction as prediction
     from mimokit.architecture import from_hf as from_hf
     from mimokit.architecture import load_model as load_model
     from mimokit.architecture.parallel_sizes import ParallelSizes as ParallelSizes
-    from mimokit.config import (
-        ConfigError as ConfigError,
-    )
-    from mimokit.config import (
-        DataConfig as DataConfig,
-    )
-    from mimokit.config import (
-        ExperimentConfig as ExperimentConfig,
-    )
-    from mimokit.config import (
-        MimoParallelismConfig as MimoParallelismConfig,
-    )
-    from mimokit.config import (
-        ModuleArchitecture as ModuleArchitecture,
-    )
-    from mimokit.config import (
-        ModuleParallelismConfig as ModuleParallelismConfig,
-    )
-    from mimokit.config import (
-        RuntimeConfig as RuntimeConfig,
-    )
-    from mimokit.config import (
-        check_runnable as check_runnable,
-    )
-    from mimokit.config import (
-        load_experiment_config as load_experiment_config,
-    )
-    from mimokit.config import (
-        load_preset as load_preset,
-    )
-    from mimokit.config import (
-        preset_names as preset_names,
-    )
+    from mimokit.config import ConfigError as ConfigError
+    from mimokit.config import DataConfig as DataConfig
+    from mimokit.config import ExperimentConfig as ExperimentConfig
+    from mimokit.config import MimoParallelismConfig as MimoParallelismConfig
+    from mimokit.config import ModuleArchitecture as ModuleArchitecture
+    from mimokit.config import ModuleParallelismConfig as ModuleParallelismConfig
+    from mimokit.config import RuntimeConfig as RuntimeConfig
+    from mimokit.config import check_runnable as check_runnable
+    from mimokit.config import load_experiment_config as load_experiment_config
+    from mimokit.config import load_preset as load_preset
+    from mimokit.config import preset_names as preset_names
     from mimokit.experiment.calibration import calibrate as calibrate
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
     from mimokit.planning.layout import plan as plan
     from mimokit.planning.traffic import traffic as traffic
-    from mimokit.prediction import (
-        EncoderInput as EncoderInput,
-    )
-    from mimokit.prediction import (
-        Layout as Layout,
-    )
-    from mimokit.prediction import (
-        Workload as Workload,
-    )
-    from mimokit.prediction import (
-        predict as predict,
-    )
+    from mimokit.prediction import EncoderInput as EncoderInput
+    from mimokit.prediction import Layout as Layout
+    from mimokit.prediction import Workload as Workload
+    from mimokit.prediction import predict as predict
     from mimokit.prediction.hardware import load_hardware as load_hardware
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from mimokit.charts._rank_map import rank_map as rank_map
     from mimokit.charts._step_parts import step_parts as step_parts
     from mimokit.charts._step_times import step_times as step_times
-    from mimokit.charts._trace import (
-        trace_over_prediction as trace_over_prediction,
-    )
-    from mimokit.charts._trace import (
-        trace_timeline as trace_timeline,
-    )
+    from mimokit.charts._trace import trace_over_prediction as trace_over_prediction
+    from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._training import training as training
 else:
     _load, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -12,18 +12,10 @@ from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mimokit.cluster.cluster import EngineCluster as EngineCluster
-    from mimokit.cluster.errors import (
-        ClusterError as ClusterError,
-    )
-    from mimokit.cluster.errors import (
-        RankDied as RankDied,
-    )
-    from mimokit.cluster.errors import (
-        RankError as RankError,
-    )
-    from mimokit.cluster.errors import (
-        RunAborted as RunAborted,
-    )
+    from mimokit.cluster.errors import ClusterError as ClusterError
+    from mimokit.cluster.errors import RankDied as RankDied
+    from mimokit.cluster.errors import RankError as RankError
+    from mimokit.cluster.errors import RunAborted as RunAborted
     from mimokit.cluster.rank import emit as emit
     from mimokit.cluster.rank import on_leave as on_leave
     from mimokit.cluster.rank import should_stop as should_stop

@@ -12,29 +12,15 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.evaluations import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
-    from mimokit.experiment.run import (
-        TrainingResult as TrainingResult,
-    )
-    from mimokit.experiment.run import (
-        TrainingRun as TrainingRun,
-    )
-    from mimokit.experiment.run import (
-        train as train,
-    )
+    from mimokit.experiment.run import TrainingResult as TrainingResult
+    from mimokit.experiment.run import TrainingRun as TrainingRun
+    from mimokit.experiment.run import train as train
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError
-    from mimokit.experiment.verification import (
-        Oracle as Oracle,
-    )
-    from mimokit.experiment.verification import (
-        VerificationReport as VerificationReport,
-    )
-    from mimokit.experiment.verification import (
-        compute_oracle as compute_oracle,
-    )
-    from mimokit.experiment.verification import (
-        verify as verify,
-    )
+    from mimokit.experiment.verification import Oracle as Oracle
+    from mimokit.experiment.verification import VerificationReport as VerificationReport
+    from mimokit.experiment.verification import compute_oracle as compute_oracle
+    from mimokit.experiment.verification import verify as verify
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
