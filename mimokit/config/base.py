@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,6 +11,39 @@ from mimokit.config.errors import ConfigError
 from mimokit.config.messages import problems_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+
+
+class PassedChecks:
+    """The checks that a config has passed, each with the content that it had.
+
+    A config is mutable: a check is valid for as long as the content is the same. Configs that
+    differ in passed checks alone are equal.
+    """
+
+    def __init__(self) -> None:
+        self._contents: dict[str, str] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PassedChecks)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def includes(self, check: str, content: str) -> bool:
+        """Return whether a check was passed with this content."""
+        return self._contents.get(check) == content
+
+    def add(self, checks: Iterable[str], content: str) -> None:
+        """Record the checks that were passed with this content."""
+        self._contents.update(dict.fromkeys(checks, content))
+
+
+RUNNABLE = "can be run"
+"""The check of `check_runnable`."""
+
+
+def world_check(world_size: object) -> str:
+    """Return the name of the check of all rules in a world; None: in the world that is needed."""
+    return f"all rules with {world_size!r} ranks"
 
 
 class ConfigModel(BaseModel):

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from ruamel.yaml import YAML
 
-from mimokit.config.base import ConfigModel
+from mimokit.config.base import ConfigModel, PassedChecks, world_check
 from mimokit.config.data import DataConfig
 from mimokit.config.layout import Sizes, with_layout
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.prediction import PredictionConfig
 from mimokit.config.runtime import DeploymentMode, RuntimeConfig
+
+UNCHECKED = {
+    "data": {"num_workers", "prefetch_factor"},
+    "runtime": {
+        "metrics_output_dir",
+        "tensorboard_dir",
+        "num_iterations",
+        "learning_rate",
+        "learning_rate_warmup",
+        "learning_rate_decay",
+        "weight_decay",
+        "adam_epsilon",
+        "clip_grad",
+        "seed",
+    },
+}
+"""Fields that no rule reads: a copy that differs in them alone needs no new check."""
 
 
 class ExperimentConfig(ConfigModel):
@@ -37,6 +54,8 @@ class ExperimentConfig(ConfigModel):
     prediction: PredictionConfig | None = None
     """What a prediction assumes. None: the defaults."""
 
+    _passed: PassedChecks = PrivateAttr(default_factory=PassedChecks)
+
     def finalize(self, world_size: int | None = None) -> Self:
         """Check everything and work out missing data_parallel sizes, as the model's own does.
 
@@ -55,8 +74,21 @@ class ExperimentConfig(ConfigModel):
         from mimokit.config.world_size import resolve
 
         check_experiment(self, world_size)
-        self.model.module_parallelisms = dict(resolve(self.model, world_size).sizes)
+        world = resolve(self.model, world_size)
+        self.model.module_parallelisms = dict(world.sizes)
+        self.mark_passed(world_check(size) for size in (None, world_size, world.world_size))
         return self
+
+    def has_passed(self, check: str) -> bool:
+        """Return whether a check was passed and nothing that checks read has changed since."""
+        return self._passed.includes(check, self._checked_content())
+
+    def mark_passed(self, checks: Iterable[str]) -> None:
+        """Record checks that were passed: copies, and ranks that receive the config, know them."""
+        self._passed.add(checks, self._checked_content())
+
+    def _checked_content(self) -> str:
+        return self.model_dump_json(exclude=UNCHECKED)
 
     def with_layout(self, mode: DeploymentMode, /, **modules: Sizes) -> ExperimentConfig:
         """Return a finalized copy with another layout; networks, data and optimizer stay.

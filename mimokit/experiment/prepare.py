@@ -27,7 +27,7 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
         ConfigError: all problems at once.
     """
     if not isinstance(config, ExperimentConfig):
-        config = load_experiment_config(config)
+        config = load_experiment_config(config, world_size=world_size)
     config = config.model_copy(deep=True)
     config.finalize(world_size)
     return config

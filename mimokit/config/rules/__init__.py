@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.context import ValidationContext
 from mimokit.config.rules.graph import topology_problems
@@ -49,19 +50,16 @@ def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> 
 
 
 def check_experiment(config: ExperimentConfig, world_size: int | None = None) -> None:
-    """Check a whole config.
+    """Check a whole config, unless it has passed the same check since it was changed.
 
     Raises:
         ConfigError: all its problems.
     """
-    refuse_if_any(
-        all_problems(
-            ValidationContext(
-                config.model,
-                config.data,
-                config.runtime,
-                config.prediction,
-                world_size=world_size,
-            )
-        )
+    check = world_check(world_size)
+    if config.has_passed(check):
+        return
+    context = ValidationContext(
+        config.model, config.data, config.runtime, config.prediction, world_size=world_size
     )
+    refuse_if_any(all_problems(context))
+    config.mark_passed([check])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.base import RUNNABLE
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import written
@@ -61,6 +62,8 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             of three phases, a precision other than fp32, or more micro-batches or edges than a
             message tag holds.
     """
+    if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
+        return
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
     problems += graph_problems(model, config.data if isinstance(config, ExperimentConfig) else None)
@@ -69,6 +72,8 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
         problems += _schedule(config)
         problems += _precision(config.runtime)
     refuse_if_any(problems)
+    if isinstance(config, ExperimentConfig):
+        config.mark_passed([RUNNABLE])
 
 
 def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
