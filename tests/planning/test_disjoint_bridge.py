@@ -114,7 +114,7 @@ def test_leaders_by_hand(order, sources, destinations) -> None:
 
 
 def test_the_base_grid_may_hold_experts() -> None:
-    # Trap T14: with tp1 ep2 dp2 the group of a replica is over ep; nobody is left out of it.
+    # Trap T14: with tp1 ep2 dp2 the group of a replica is over ep; no rank is left out of it.
     order = ("tp", "ep", "dp")
     found = bridge(grid(order, 0, dp=2), grid(order, 2, ep=2, dp=2), 2, form="leader")
     assert found.leader_edges == ((0, 2), (1, 4))

@@ -166,7 +166,7 @@ def test_blocks_sum_over_their_ranks(block: int) -> None:
                 assert coarse[row, column] == pytest.approx(fine[rows, columns].sum())
 
 
-def test_nobody_sends_to_itself_and_every_kind_is_known() -> None:
+def test_no_rank_sends_to_itself_and_every_kind_is_known() -> None:
     for name in ("llava_7b_homogeneous", "llava_7b_colocated", "llava_7b_heterogeneous"):
         config = load_preset(name)
         found = traffic_of_plan(config, mimokit.plan(config))

@@ -50,10 +50,11 @@ def title(plan: LayoutPlan) -> str:
     """Return one line about the whole plan."""
     ranks = "rank" if plan.world_size == 1 else "ranks"
     batch = plan.batch
+    plural = "" if batch.num_microbatches == 1 else "es"
     return (
         f"{plan.deployment_mode} on {plan.world_size:,} {ranks} · "
         f"{batch.samples_per_microbatch:,} samples per micro-batch × {batch.num_microbatches:,} "
-        f"micro-batches = global batch of {batch.global_batch_size:,}"
+        f"micro-batch{plural} = global batch of {batch.global_batch_size:,}"
     )
 
 

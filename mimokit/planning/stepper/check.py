@@ -102,7 +102,7 @@ def _contents(piece: Piece, sent: Piece | None) -> Iterator[Difference]:
             yield Difference(
                 crossing,
                 f"what rank {crossing.source_rank} holds for {which}",
-                "it handed over other rows",
+                "it sent other rows",
             )
     elif sent is not None and sent.shape != piece.shape:
         yield Difference(

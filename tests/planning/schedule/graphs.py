@@ -18,7 +18,7 @@ def stage_graphs(draw: st.DrawFn) -> StageGraph:
     names = [f"m{number}" for number in range(count)]
     topology: dict[str, list[str]] = {name: [] for name in names}
     for number in range(1, count):
-        # Everybody hangs on somebody before, as a feeder's reader or as its fellow feeder.
+        # An earlier module feeds each module, so that the graph is connected.
         topology[names[draw(st.integers(0, number - 1))]].append(names[number])
     extra = st.tuples(st.sampled_from(names), st.sampled_from(names))
     for source, target in draw(st.lists(extra, max_size=4)):

@@ -111,7 +111,7 @@ def test_a_frozen_module_passes_gradients_on() -> None:
     assert [a.kind for a in schedule.actions(5)].count("grad-sync") == 0
 
 
-def test_nobody_waits_for_what_is_absent() -> None:
+def test_no_stage_waits_for_what_is_absent() -> None:
     schedule = plan_schedule(TWO_ENCODERS, 4, absent={("short", 1), ("long", 2), ("long", 1)})
     assert kinds(schedule, 0) == "F0 F2 F3 B0 B2 B3"
     received = {
@@ -150,7 +150,7 @@ def test_graphs_that_are_refused(topology, sizes, sentence: str) -> None:
 
 def test_cycles_and_orders_of_modules() -> None:
     assert find_cycle({"a": ["b"], "b": []}) == ()
-    # Behind a cycle, and before it, nobody is a part of it.
+    # Modules before and after a cycle are not part of it.
     cycle = find_cycle({"in": ["a"], "a": ["b"], "b": ["c"], "c": ["a", "out"], "out": []})
     assert cycle == ("a", "b", "c", "a")
     assert topological_order({"l": ["z"], "b": ["l"], "a": ["l"]}) == ("b", "a", "l", "z")
