@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.parameters import (
     active_stack_parameters,
     feed_forward,
@@ -55,10 +55,10 @@ class LanguageModel:
     def _tables(self) -> int:
         return self.net.hidden * (self.vocab * (1 if self.tied else 2) + self.positions)
 
-    def padded_vocab(self, tensor_parallel: int) -> int:
-        """Return the rows of the embedding as Megatron pads them for a tensor parallel size."""
-        multiple = self.vocab_multiple * tensor_parallel
-        return math.ceil(self.vocab / multiple) * multiple
+    def padded_vocab(self, tensor: Numbers) -> Numbers:
+        """Return the rows of the embedding as Megatron pads them for tensor parallel sizes."""
+        multiple = self.vocab_multiple * tensor
+        return -(-self.vocab // multiple) * multiple
 
 
 PoolingHead = Literal["none", "attention"]
@@ -113,6 +113,11 @@ class VisionEncoder:
         return patches + vectors * width + self.norms * self.net.norm_parameters + self._head
 
     @property
+    def parameters_behind_layers(self) -> int:
+        """Of `parameters_outside_layers`, those behind the layers: last norm and pooling head."""
+        return min(self.norms, 1) * self.net.norm_parameters + self._head
+
+    @property
     def _head(self) -> int:
         if self.head == "none":
             return 0
@@ -161,6 +166,11 @@ class AudioEncoder:
         convolutions = 3 * width * (self.mel_bins + width) + 2 * width
         return convolutions + self.positions * width + self.net.norm_parameters
 
+    @property
+    def parameters_behind_layers(self) -> int:
+        """Of `parameters_outside_layers`, those behind the layers: the last norm."""
+        return self.net.norm_parameters
+
     def tokens(self) -> int:
         """Return the tokens of one clip of full length."""
         return self.positions
@@ -192,6 +202,11 @@ class TextEncoder:
         """Embedding, positions and the last norm."""
         return (self.vocab + self.positions) * self.net.hidden + self.net.norm_parameters
 
+    @property
+    def parameters_behind_layers(self) -> int:
+        """Of `parameters_outside_layers`, those behind the layers: the last norm."""
+        return self.net.norm_parameters
+
     def tokens(self) -> int:
         """Return the tokens of the longest text."""
         return self.positions
@@ -217,6 +232,11 @@ class Projector:
     norm: tuple[Norm, int] | None = None
     copies: int = 0
     copy_norm: tuple[Norm, int] | None = None
+
+    @property
+    def sharded(self) -> int:
+        """Parameters of one projector that tensor parallelism cuts: matrices and inner biases."""
+        return self.matrices + self.bias * sum(self.widths[1:-1])
 
     @property
     def matrices(self) -> int:

@@ -73,11 +73,12 @@ def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameter
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
         return _language_ends(module, sizes, first, last)
-    projector = module.projector
-    whole = projector.parameters - projector.matrices * (1 + projector.copies)
-    cut = projector.matrices * (1 + projector.copies)
-    outside = module.encoder.parameters_outside_layers
-    return RankParameters(first * outside + last * (whole + cut / sizes.tensor))
+    projector, encoder = module.projector, module.encoder
+    behind = encoder.parameters_behind_layers
+    sharded = projector.sharded * (1 + projector.copies)
+    whole = behind + projector.parameters - sharded
+    in_front = encoder.parameters_outside_layers - behind
+    return RankParameters(first * in_front + last * (whole + sharded / sizes.tensor))
 
 
 def _language_ends(
@@ -88,7 +89,7 @@ def _language_ends(
     Tied embeddings lie on both ends of a pipeline, and once where there is a single stage.
     """
     net = model.net
-    table = padded_vocab(model, sizes.tensor) * net.hidden / sizes.tensor
+    table = model.padded_vocab(sizes.tensor) * net.hidden / sizes.tensor
     once = np.logical_and(model.tied, np.equal(sizes.pipeline, 1))
     ordinary = first * (table + model.positions * net.hidden)
     ordinary = ordinary + last * (np.where(once, 0, table) + net.norm_parameters)
@@ -97,10 +98,3 @@ def _language_ends(
     extra = _times(expert_layer(net, net.moe), model.next_token_layers, sizes)
     joining = model.next_token_layers * (2 * net.hidden**2 / sizes.tensor + 3 * net.norm_parameters)
     return RankParameters(ordinary + last * (extra.ordinary + joining), last * extra.expert)
-
-
-def padded_vocab(model: LanguageModel, tensor: Numbers) -> Numbers:
-    """Return the rows of the embedding as Megatron pads them, for arrays of sizes too."""
-    multiple = model.vocab_multiple * np.asarray(tensor)
-    rows: Numbers = np.ceil(model.vocab / multiple) * multiple
-    return rows

@@ -8,7 +8,7 @@ import pytest
 
 from mimokit.cluster import EngineCluster
 from mimokit.planning import plan as make_plan
-from mimokit.prediction.local_cpu.held import rank_holdings
+from mimokit.prediction.local_cpu.stored import stored_on_rank
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 
@@ -53,7 +53,7 @@ def _held(plan: Any, config: Any) -> dict[str, tuple[int, int, int, int, int]]:
 def test_weights_gradients_and_moments_to_the_byte(cluster: EngineCluster, config: Any) -> None:
     plan = make_plan(config)
     for rank, held in enumerate(cluster.run(_held, plan, config, world_size=plan.world_size)):
-        predicted = rank_holdings(config, plan, rank)
+        predicted = stored_on_rank(config, plan, rank)
         assert held == {
             name: (
                 one.tensors,

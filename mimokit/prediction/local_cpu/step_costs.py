@@ -15,7 +15,6 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu.cost_model import CoreCosts
-from mimokit.prediction.local_cpu.held import Holding, rank_holdings
 from mimokit.prediction.local_cpu.module_costs import ModuleCosts, Way
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 from mimokit.prediction.local_cpu.simulator import (
@@ -25,6 +24,7 @@ from mimokit.prediction.local_cpu.simulator import (
     Span,
     all_reduce,
 )
+from mimokit.prediction.local_cpu.stored import Stored, stored_on_rank
 from mimokit.step_kinds import StepKind
 
 SCALAR_BYTES = 8
@@ -95,13 +95,13 @@ class StepCosts:
     def update(self, rank: int) -> list[Operation]:
         """Return what follows the last backward: counting tokens, reduction, norm, optimizer."""
         world, sync = tuple(range(self.plan.world_size)), Span(None, StepKind.GRAD_SYNC)
-        held = rank_holdings(self.config, self.plan, rank)
+        held = stored_on_rank(self.config, self.plan, rank)
         reduce = self.all_reduce(sync, world, 1, rank)
         work = self.costs.piece("step", {"step": 1})
         for name, part in held.items():
             members = self.plan.modules[name].group_of(rank, "cp", "dp")
             reduce += self.all_reduce(sync, members, part.numbers, rank)
-        whole = sum(held.values(), Holding(0, 0))
+        whole = sum(held.values(), Stored(0, 0))
         terms = {"step": 1, "module": len(held), "tensor": whole.tensors, "number": whole.numbers}
         work += self.costs.piece("update", terms)
         norm = self.all_reduce(sync, world, 1, rank)

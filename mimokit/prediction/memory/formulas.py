@@ -15,7 +15,6 @@ from mimokit.architecture.parameters_on_rank import (
     Module,
     RankParameters,
     layers_of,
-    padded_vocab,
     rank_parameters,
 )
 from mimokit.prediction.memory.stage import LOGIT, micro_batches_in_flight, stage_memory
@@ -130,7 +129,7 @@ def _completed(total: float, factors: dict[str, float], rest: str) -> dict[str, 
 def _logits(total: float, module: Module, sizes: ParallelSizes, tokens: float) -> dict[str, float]:
     if not isinstance(module, LanguageModel):
         return {"bytes": total}
-    rows = float(padded_vocab(module, sizes.tensor) / sizes.tensor)
+    rows = float(module.padded_vocab(sizes.tensor) / sizes.tensor)
     return {"bytes": LOGIT, "tokens": tokens, "vocabulary on the rank": rows}
 
 

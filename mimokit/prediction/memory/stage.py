@@ -12,7 +12,6 @@ from mimokit.architecture.parameters_on_rank import (
     Module,
     layers_of,
     net_of,
-    padded_vocab,
     rank_parameters,
 )
 from mimokit.prediction.memory.activations import HALF, layer_activations, whole_layer
@@ -110,7 +109,7 @@ def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Number
     """Return bytes of the last stage's logits."""
     if not isinstance(module, LanguageModel):
         return 0.0 * tokens
-    rows = padded_vocab(module, sizes.tensor) / sizes.tensor
+    rows = module.padded_vocab(sizes.tensor) / sizes.tensor
     return np.equal(stage, sizes.pipeline - 1) * LOGIT * tokens * rows
 
 

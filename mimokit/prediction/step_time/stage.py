@@ -17,7 +17,6 @@ from mimokit.architecture.parameters_on_rank import (
     Module,
     layers_of,
     net_of,
-    padded_vocab,
     rank_parameters,
 )
 from mimokit.architecture.transformer import Transformer
@@ -128,7 +127,7 @@ def _ends(
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
         net, predictions = module.net, 1 + module.next_token_layers
-        rows = padded_vocab(module, sizes.tensor) / sizes.tensor
+        rows = module.padded_vocab(sizes.tensor) / sizes.tensor
         logits = system.matrix_seconds(2 * tokens * net.hidden * rows, system.half)
         entropy = system.memory_seconds(CROSS_ENTROPY_BYTES * tokens * rows) / 2
         ends = TimeBreakdown(matrix=logits, memory=entropy).times(predictions * last)

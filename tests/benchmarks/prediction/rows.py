@@ -19,7 +19,6 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.architecture.parameters import active_stack_parameters
-from mimokit.architecture.parameters_on_rank import padded_vocab
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from tests.benchmarks.prediction.tables import Row, SkippedRowError, names, number, table, whole
 
@@ -294,7 +293,7 @@ def model_tflops(row: Measured, seconds: float) -> float:
     6 per parameter that a token visits, and the causal half of attention; no embedding look-up.
     """
     net = row.model.net
-    table = float(padded_vocab(row.model, row.sizes.tensor)) * net.hidden
+    table = float(row.model.padded_vocab(row.sizes.tensor)) * net.hidden
     visited = active_stack_parameters(net) + table * (1 + row.model.next_token_layers)
     core = net.layers * net.heads * (net.qk_dim + net.v_dim) * row.seq / 2
     tokens = row.global_batch * row.seq
