@@ -139,10 +139,12 @@ def step_costs(
 
 def _check(config: ExperimentConfig) -> None:
     problems = []
-    for name in plan_names(config):
+    decoders = config.model.decoder_module_names
+    for name in (*plan_names(config), *decoders):
         own, sizes = config.model.get_architecture(name), config.model.get_parallelism(name)
         known = {
             "an audio encoder": own.modality == "audio",
+            "behind the language module": name in decoders,
             "a text head": own.modality == "text" and name != config.model.llm_module_name,
             "frozen": own.frozen,
             "cut over context-parallel ranks": sizes.context_parallel > 1,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.config import ConfigError
+from mimokit.config import ConfigError, load_experiment_config
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.prediction import predict_shared
 from tests.layouts import digits_config
@@ -169,3 +169,9 @@ def test_what_was_not_calibrated_is_refused() -> None:
     without = SharedCosts({8: CoreCosts({}, {})})
     with pytest.raises(ConfigError, match=r"it has no piece 'load'; run mimokit\.calibrate"):
         predict_shared(digits_config((1, 4), (2, 2)), without, 2)
+
+
+def test_a_module_behind_the_language_module_is_refused() -> None:
+    config = load_experiment_config("configs/digits_decoder.yaml")
+    with pytest.raises(ConfigError, match="'writer' is behind the language module, whose CPU time"):
+        predict_shared(config, planted(), cores=8)
