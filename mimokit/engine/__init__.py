@@ -1,8 +1,8 @@
 """What runs inside a rank: grids, models, data, bridges, schedules, monitor.
 
-The names are those that the source documents import, so that a training loop written after them
-runs; `docs/names.md` says what differs. Each loads when it is first used: importing the package
-alone loads neither torch nor Megatron-Core.
+Most names are those that the source documents import, so that a training loop written after the
+documents runs; `docs/names.md` says what differs. A name loads when it is first used: importing
+the package alone loads neither torch nor Megatron-Core.
 """
 
 from __future__ import annotations

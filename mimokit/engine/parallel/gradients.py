@@ -65,8 +65,8 @@ def multimodule_no_sync(
 
     Args:
         modules: all modules on this rank.
-        iteration: as the documents pass it; not used.
-        num_microbatches: as the documents pass it; not used.
+        iteration: accepted because the documents pass it; not used.
+        num_microbatches: accepted because the documents pass it; not used.
     """
     with contextlib.ExitStack() as stack:
         for module, _ in modules:
@@ -86,8 +86,8 @@ def finalize_model_grads(
 
     Args:
         modules: all modules on this rank; `ModuleDataParallel.num_tokens` says what to divide by.
-        iteration: as the source documents pass it; not used.
-        num_microbatches: as the source documents pass it; not used.
+        iteration: accepted because the documents pass it; not used.
+        num_microbatches: accepted because the documents pass it; not used.
 
     Returns:
         The global token count; gradients stay unscaled where it is zero.

@@ -1,1 +1,1 @@
-"""What a training loop of the user's own calls, as the source documents call it."""
+"""Functions for a user's training loop, called as the source documents call them."""

@@ -1,4 +1,4 @@
-"""The batches that a training loop of the user's own reads."""
+"""The batches in a user's training loop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The model that a training loop of the user's own calls.
+"""The model in a user's training loop.
 
-A loop calls `model(**batch)`, on every layout, and gets an output and the loss mask of the batch.
+The loop calls `model(**batch)` in every layout and gets an output and the loss mask of the batch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MimoModelOnRank(torch.nn.Module):
         self.text_decoders = model.text_decoders
 
     def release(self) -> None:
-        """Let go of the gradient hooks when a loop has ended; see `ModuleDataParallel.release`."""
+        """Remove the gradient hooks after the loop; see `ModuleDataParallel.release`."""
         for module in self.modules():
             if isinstance(module, ModuleDataParallel):
                 module.release()
@@ -117,8 +117,7 @@ class SharedRanksModel(MimoModelOnRank):
 
     def _encode(self, name: str, inputs: Batch) -> torch.Tensor:
         output = exhaust(encoder_rows(self.laid_out, name, inputs, 0))
-        # Also without items of its own: the ranks of a gather group reduce together on the way
-        # back.
+        # Also without items on this rank: all ranks of a gather group take part in the backward.
         trained = name not in self.laid_out.frozen and torch.is_grad_enabled()
         return output if output.requires_grad or not trained else output.requires_grad_()
 
@@ -126,7 +125,7 @@ class SharedRanksModel(MimoModelOnRank):
 class StageModel(MimoModelOnRank):
     """A pipeline stage of one module, of a heterogeneous model.
 
-    A schedule gives it what the stages before it sent, then the user's forward step calls it.
+    The schedule passes what the stages before it sent; then the user's forward step calls it.
 
     Attributes:
         laid_out: the stage and what it needs to send and receive.

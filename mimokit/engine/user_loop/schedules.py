@@ -1,8 +1,8 @@
-"""The schedules around a forward step of the user's own.
+"""The schedules around a user's forward step.
 
-The forward step is called as Megatron calls it: with an iterator and a model, it returns an output
-and a function that makes a loss of it. What it does is one step of the schedule, whatever happens
-inside; order, accumulation and messages are those of a run of mimokit.
+The forward step has Megatron's signature: it takes an iterator and a model and returns an output
+and a function that computes the loss of the output. The whole forward step is one step of the
+schedule. Order, accumulation and messages are the same as in `mimokit.experiment.train`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def forward_backward_no_pipelining(
         data_iterator: is handed to it.
         model: is handed to it.
         num_microbatches: micro-batches to run.
-        seq_length: as the source documents pass it; the shape of a batch says it.
+        seq_length: accepted because the source documents pass it; the shape of the batch decides.
         forward_only: leave out the backward half.
         observe: sees every step as it begins.
 
@@ -120,7 +120,7 @@ def forward_backward_1f1b_with_multimodule_communicator(
         model: what this rank holds.
         communicator: of the same plan.
         num_microbatches: of the plan.
-        seq_length: as the source documents pass it; the shape of a batch says it.
+        seq_length: accepted because the source documents pass it; the shape of the batch decides.
         forward_only: leave out the backward half.
         observe: sees every step as it begins.
 
