@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from mimokit.engine.pipeline.base_stage import PipelineStage, StageInput, StageOutput
 from mimokit.engine.pipeline.messages import Mailbox, StageMessage
 from mimokit.engine.pipeline.packing import assemble, check_grids
-from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import StageEdge, plan_schedule, stage_graph

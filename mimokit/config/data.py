@@ -45,7 +45,7 @@ class DataConfig(ConfigModel):
     """Tokens per sample of an encoder that modality_seq_lengths leaves out."""
 
     vocab_size: Positive
-    """Ordinary token ids are [0, vocab_size)."""
+    """Token ids are [0, vocab_size); placeholders may be larger."""
 
     image_special_token_id: NotNegative
     """The placeholder token id of the first encoder."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mimokit.cluster import EngineCluster
-from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
+from mimokit.engine.pipeline.base_stage import PipelineStage, StageInput, StageOutput
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import plan_schedule, simulate, stage_graph
 from tests.benchmarks.table import show

@@ -68,8 +68,7 @@ def cost_of_a_step_on_rank(times: int = 20_000) -> float:
 
     from mimokit.cluster import emit
     from mimokit.engine.steps import Step
-    from mimokit.engine.training.clocks import ClockOffset
-    from mimokit.engine.training.tracer import Tracer
+    from mimokit.engine.training.tracer import ClockOffset, Tracer
 
     tracer = Tracer(lambda sample: emit(to_wire(sample)), ClockOffset(0.0, 0.0))
     step = Step(StepKind.FORWARD, "language_module", 0)

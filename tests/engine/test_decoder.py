@@ -7,7 +7,7 @@ import torch
 
 import mimokit
 from mimokit.config import ConfigError, check_runnable
-from mimokit.engine.data.targets import targets_of
+from mimokit.engine.data.batch import targets_of
 from mimokit.experiment import Evaluations, Stepper, train, verify
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import decoded_config

@@ -110,7 +110,7 @@ def _rows_doubled(original):
     """Plant: the encoder claims 8 rows per sample whatever it was given."""
     import torch
 
-    from mimokit.engine.pipeline.stages import StageOutput
+    from mimokit.engine.pipeline.base_stage import StageOutput
 
     return lambda self, given: StageOutput(torch.zeros(64, 64, requires_grad=True), [[8] * 8])
 

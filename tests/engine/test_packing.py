@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mimokit.engine.pipeline.base_stage import ShapeMismatchError, hidden_of, meta_like
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import PipelineStageMultimodality, modal_type
 from mimokit.engine.pipeline.packing import assemble
-from mimokit.engine.pipeline.shapes import ShapeMismatchError, hidden_of, meta_like
 from mimokit.planning.report.rows import pipeline_rows
 from mimokit.planning.schedule import plan_slots, stage_graph
 from tests.toy_pipeline import SPECIAL, oracle_gradients, toy_batches, toy_plan, toy_stage

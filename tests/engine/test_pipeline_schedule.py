@@ -9,7 +9,7 @@ from tests.layouts_apart import apart_config
 def _call(plan, config):
     """Return (loss, tokens, largest gradient) of the forward alone, then of the whole step."""
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.pipeline.schedule import forward_backward_steps, forward_steps
+    from mimokit.engine.pipeline.executor import forward_backward_steps, forward_steps
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared
 

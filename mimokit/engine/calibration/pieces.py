@@ -15,12 +15,12 @@ from typing import cast
 import torch
 
 from mimokit.config import ModuleArchitecture
-from mimokit.engine.calibration.batches import batches_of
 from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.single_rank import (
     IMAGE_TOKEN,
     IMAGES,
     Alone,
+    batches_of,
     language_stage,
     vision_stage,
 )
@@ -42,7 +42,7 @@ from mimokit.engine.parallel.gradients import (
 )
 from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.parallel.optimizer import MainGradAdamW
-from mimokit.engine.pipeline.stages import ModuleStage, StageInput
+from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput
 from mimokit.prediction.calibration.measurements import PieceTime
 from mimokit.prediction.local_cpu.operation_counts import (
     Amounts,

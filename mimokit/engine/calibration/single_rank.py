@@ -1,15 +1,26 @@
-"""Stages of one rank alone: groups of one, so that nothing is communicated."""
+"""Stages of one rank, with process groups of one so that nothing is communicated, and its data."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
-from mimokit.config import ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config import (
+    DataConfig,
+    ExperimentConfig,
+    MimoParallelismConfig,
+    ModuleArchitecture,
+    ModuleParallelismConfig,
+    RuntimeConfig,
+)
+from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.digits import DigitCollate, DigitStrips
+from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import (
     MimoModelConfig,
@@ -23,6 +34,7 @@ from mimokit.engine.models.specs import encoder_kind, encoder_submodule_spec
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import process_groups
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
+from mimokit.planning.layout import plan
 from mimokit.planning.ranks import RankMap
 
 LANGUAGE, IMAGES = "language_module", "images"
@@ -92,3 +104,45 @@ def vision_stage(
     wrapped = wrap_data_parallel(submodule, config, groups)
     kind, tokens = encoder_kind(architecture), tokens_per_item(architecture)
     return EncoderStage(IMAGES, wrapped, True, True, kind, tokens)
+
+
+STRIPS = 4096
+
+
+def batches_of(
+    samples: int, language: ModuleArchitecture, images: ModuleArchitecture
+) -> Iterator[Batch]:
+    """Return what a rank reads where it holds all of the model.
+
+    Args:
+        samples: of a batch.
+        language: the language model that they are for.
+        images: the vision encoder.
+    """
+    tokens = tokens_per_item(images)
+    config = ExperimentConfig(
+        model=MimoParallelismConfig(
+            llm_module_name=LANGUAGE,
+            deployment_mode="homogeneous",
+            module_parallelisms={
+                IMAGES: ModuleParallelismConfig(data_parallel=1),
+                LANGUAGE: ModuleParallelismConfig(data_parallel=1),
+            },
+            special_token_ids={IMAGES: IMAGE_TOKEN},
+            module_architectures={IMAGES: images, LANGUAGE: language},
+        ),
+        data=DataConfig(
+            base_batch_size=samples,
+            seq_length=language.seq_length,
+            image_seq_length=8 * tokens,
+            vocab_size=language.vocab_size,
+            image_special_token_id=IMAGE_TOKEN,
+            dataset_size=STRIPS,
+        ),
+        runtime=RuntimeConfig(),
+        name="calibration",
+    )
+    config.model.finalize(1)
+    strips = DigitStrips("train", "read", size=STRIPS)
+    collate = DigitCollate(language.seq_length, IMAGE_TOKEN, tokens)
+    return iterate_shared_batches(plan(config), config.data, 0, strips, collate, SEED)

@@ -12,10 +12,9 @@ from mimokit.axes import Axis
 from mimokit.config.rules.message_tags import too_many
 from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.pipeline.base_stage import PipelineStage, ShapeMismatchError, Shapes
 from mimokit.engine.pipeline.messages import Mailbox, StageMessage, decode_header, encode_header
 from mimokit.engine.pipeline.routes import RouteCommunicator
-from mimokit.engine.pipeline.shapes import ShapeMismatchError, Shapes
-from mimokit.engine.pipeline.stages import PipelineStage
 from mimokit.planning.message_tags import Tag
 from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import DisjointBridge, LayoutPlan, PipelinePlan

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.device import rank_device
+from mimokit.engine.pipeline.base_stage import PipelineStage
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
-from mimokit.engine.pipeline.stages import PipelineStage
+from mimokit.engine.pipeline.model import HeterogeneousModel
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action, StageEdge
@@ -203,3 +205,29 @@ def before_reduction(model: StagedModel) -> tuple[Action, ...]:
 def forward_only(model: StagedModel) -> tuple[Action, ...]:
     """Return this rank's actions without the backward half."""
     return tuple(a for a in before_reduction(model) if a.kind in FORWARD_HALF)
+
+
+def forward_backward_steps(
+    data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
+) -> StepGenerator[list[MicrobatchLoss]]:
+    """Yield the steps of a forward and a backward of all micro-batches."""
+    executor = StageExecutor(model, data_iterator)
+    # Gradients are summed over micro-batches here, and over replicas when they are finalized.
+    yield from executor.run(before_reduction(model))
+    model.stage.wrapped.num_tokens += executor.num_tokens
+    return _losses(executor)
+
+
+def forward_steps(
+    data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
+) -> StepGenerator[list[MicrobatchLoss]]:
+    """Yield the steps of the forward half alone."""
+    executor = StageExecutor(model, data_iterator)
+    with torch.no_grad():
+        yield from executor.run(forward_only(model))
+    return _losses(executor)
+
+
+def _losses(executor: StageExecutor) -> list[MicrobatchLoss]:
+    tokens = {executor.model.stage.name: executor.tokens}
+    return [MicrobatchLoss(executor.loss_sum, executor.num_tokens, tokens)]

@@ -13,9 +13,13 @@ from typing import Literal
 
 import torch
 
+from mimokit.engine.pipeline.base_stage import (
+    PipelineStage,
+    ShapeMismatchError,
+    StageInput,
+    StageOutput,
+)
 from mimokit.engine.pipeline.messages import StageMessage
-from mimokit.engine.pipeline.shapes import ShapeMismatchError
-from mimokit.engine.pipeline.stages import PipelineStage, StageInput, StageOutput
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import StageEdge
 

@@ -12,10 +12,10 @@ from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.pipeline.base_stage import ModuleStage
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
-from mimokit.engine.pipeline.decoder_stage import DecoderStage
 from mimokit.engine.pipeline.messages import Mailbox
-from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage, ModuleStage
+from mimokit.engine.pipeline.stages import DecoderStage, EncoderStage, LanguageStage
 from mimokit.planning.types import LayoutPlan, PipelinePlan
 
 

@@ -1,133 +1,29 @@
-"""The part of a module that one rank holds when modules have ranks of their own."""
+"""The stages of encoders, of the language model and of the text decoders behind it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import torch
 
-from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, rows_per_sample
+from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, rows_per_sample, targets_of
 from mimokit.engine.data.check import check_words
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.megatron import MimoModel
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID
-from mimokit.engine.models.rng import random_state_of
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.pipeline.base_stage import (
+    ModuleStage,
+    Shapes,
+    StageInput,
+    StageOutput,
+    hidden_of,
+    meta_like,
+)
 from mimokit.engine.pipeline.packing import Packed, assemble, causal_mask, check_grids, check_rows
-from mimokit.engine.pipeline.shapes import Shapes, hidden_of, meta_like
-
-
-@dataclass
-class StageInput:
-    """What a stage computes one micro-batch from.
-
-    Attributes:
-        batch: what this rank has read, None on a stage that reads nothing.
-        hidden: edge -> tensor received over it, a leaf whose gradient goes back.
-        counts: edge -> the numbers per sample that came with it: items, or rows; with rows that
-            have sizes, images as well.
-        integers: edge -> sizes or positions that came with it.
-    """
-
-    batch: Batch | None
-    hidden: dict[int, torch.Tensor]
-    counts: dict[int, list[list[int]]]
-    integers: dict[int, tuple[torch.Tensor, ...]] = field(default_factory=dict)
-
-
-@dataclass
-class StageOutput:
-    """What a stage hands on.
-
-    Attributes:
-        tensor: hidden states or rows; logits where nobody takes any.
-        counts: numbers per sample: items, or rows, and images where rows have sizes. The language
-            model has none between its stages: all its samples are as long.
-        integers: sizes or positions that the next stage needs, int64.
-        logits: [samples, tokens, vocabulary / TP], where the module has a loss here.
-    """
-
-    tensor: torch.Tensor
-    counts: list[list[int]]
-    integers: tuple[torch.Tensor, ...] = ()
-    logits: torch.Tensor | None = None
-
-
-class PipelineStage(ABC):
-    """What one stage computes.
-
-    Args:
-        name: of the module.
-        first: nobody of the same module comes before it.
-        last: nobody of the same module comes after it.
-    """
-
-    def __init__(self, name: str, first: bool, last: bool) -> None:
-        self.name = name
-        self.first = first
-        self.last = last
-
-    @abstractmethod
-    def forward(self, given: StageInput) -> StageOutput:
-        """Compute a micro-batch."""
-
-    @abstractmethod
-    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return shapes and types of what it hands on: tensors on the device "meta".
-
-        Args:
-            given: edge -> what comes in over it.
-
-        Raises:
-            ValueError: something comes in that the stage cannot take.
-        """
-
-    @property
-    def ends(self) -> bool:
-        """Whether the language model ends here: it gives logits."""
-        return False
-
-    def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
-        """Return (sum of losses, unmasked tokens) where the module has a loss here."""
-        return None
-
-    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
-        """Count tokens at the end of a module, where each is seen once per replica."""
-        return len(output.tensor) if self.last else 0
-
-
-class ModuleStage(PipelineStage):
-    """One pipeline stage of one module of Megatron's.
-
-    Args:
-        name: of the module.
-        wrapped: its part on this rank, with data parallel.
-        first: nobody of the same module comes before it.
-        last: nobody of the same module comes after it.
-    """
-
-    def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
-        super().__init__(name, first, last)
-        self.wrapped = wrapped
-
-    def forward(self, given: StageInput) -> StageOutput:
-        """Compute a micro-batch with the random state of the module."""
-        with random_state_of(self.name):
-            return self._forward(given)
-
-    @abstractmethod
-    def _forward(self, given: StageInput) -> StageOutput: ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of its weights, and so of what it takes and gives."""
-        dtype: torch.dtype = next(self.wrapped.parameters()).dtype
-        return dtype
 
 
 class EncoderStage(ModuleStage):
@@ -343,6 +239,49 @@ class LanguageStage(ModuleStage):
         group = self.wrapped.module.pg_collection.tp
         losses = vocab_parallel_cross_entropy(output.logits, batch["labels"], group)
         return masked_loss_sum(losses, batch["loss_mask"])
+
+    def tokens(self, output: StageOutput, batch: Batch | None) -> int:
+        """Count the tokens of the samples."""
+        return int(batch["input_ids"].numel()) if self.last and batch is not None else 0
+
+
+class DecoderStage(ModuleStage):
+    """A stage of a text decoder: rows of the language model in, logits and a loss of its own out.
+
+    Args:
+        input_size: width of the rows of the language model.
+    """
+
+    def __init__(
+        self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool, input_size: int
+    ) -> None:
+        super().__init__(name, wrapped, first, last)
+        self._input_size = input_size
+
+    def _forward(self, given: StageInput) -> StageOutput:
+        ((edge, hidden),) = given.hidden.items()
+        if self.first:  # rows lie sample by sample, and all samples have as many
+            samples, width = len(given.counts[edge][0]), hidden.shape[-1]
+            hidden = hidden.reshape(samples, -1, width).transpose(0, 1).contiguous()
+        output = self.wrapped(hidden, causal_mask(hidden.shape[0], hidden.device))
+        return StageOutput(output, [], logits=output if self.last else None)
+
+    def infer(self, given: Mapping[int, Shapes]) -> Shapes:
+        """Return the hidden states of one token."""
+        width = int(self.wrapped.module.config.hidden_size)
+        for shapes in given.values():
+            taken = self._input_size if self.first else width
+            hidden_of(shapes, taken, self.dtype, self.name)
+        return (meta_like((1, 1, width), self.dtype),)
+
+    def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
+        """Return the loss of what it wrote, on its last stage."""
+        if output.logits is None:
+            return None
+        labels, loss_mask = targets_of(batch, self.name)
+        group = self.wrapped.module.pg_collection.tp
+        losses = vocab_parallel_cross_entropy(output.logits, labels, group)
+        return masked_loss_sum(losses, loss_mask)
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count the tokens of the samples."""

@@ -23,8 +23,8 @@ from mimokit.engine.colocated.schedule import (
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import Collate, iterate_module_batches, iterate_shared_batches
 from mimokit.engine.pipeline.executor import LogitsObserver, StageExecutor, forward_only
+from mimokit.engine.pipeline.executor import forward_backward_steps as pipeline_steps
 from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model
-from mimokit.engine.pipeline.schedule import forward_backward_steps as pipeline_steps
 from mimokit.engine.steps import StepGenerator, exhaust
 from mimokit.planning.types import LayoutPlan
 

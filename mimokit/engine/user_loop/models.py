@@ -19,8 +19,8 @@ from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
+from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
 from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model
-from mimokit.engine.pipeline.stages import StageInput, StageOutput
 from mimokit.engine.steps import exhaust
 from mimokit.planning.types import LayoutPlan
 

@@ -17,9 +17,9 @@ import torch
 from mimokit.engine.colocated.schedule import MicrobatchLoss, no_pipelining_steps
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.parallel.gradients import get_module_to_grid_tuple
+from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
-from mimokit.engine.pipeline.schedule import forward_backward_steps, forward_steps
-from mimokit.engine.pipeline.stages import ModuleStage, StageInput, StageOutput
+from mimokit.engine.pipeline.executor import forward_backward_steps, forward_steps
 from mimokit.engine.steps import Observer, Step, StepGenerator, exhaust
 from mimokit.engine.user_loop.models import SharedRanksModel, StageModel
 from mimokit.step_kinds import StepKind

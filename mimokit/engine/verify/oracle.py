@@ -18,10 +18,9 @@ from mimokit.config import (
     ModuleArchitecture,
     RuntimeConfig,
 )
-from mimokit.engine.data.batch import ITEMS, Batch, to_device
+from mimokit.engine.data.batch import ITEMS, Batch, targets_of, to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
-from mimokit.engine.data.targets import targets_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel, ProcessGroupCollection
 from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
