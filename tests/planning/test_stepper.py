@@ -111,7 +111,7 @@ ELSEWHERE = replace(CROSSING, destination_rank=5)
         ((SENT, SENT, TAKEN), "planned once, but it was sent twice"),
         ((SENT, replace(TAKEN, shape=(4, 64))), "the shape [8, 64] that was sent, but [4, 64]"),
         ((SENT, replace(TAKEN, prints=("a", "c"))), "what rank 1 gave for sample 3"),
-        ((replace(SENT, held=("b", "a")), TAKEN), "what rank 1 holds for samples 2, 3"),
+        ((replace(SENT, held=("b", "a")), TAKEN), "what rank 1 has for samples 2, 3"),
     ],
 )
 def test_every_planted_difference_is_found(pieces, told):

@@ -106,13 +106,13 @@ def bridge_reasons(plan: LayoutPlan) -> list[str]:
 def pipeline_title(pipeline: PipelinePlan) -> str:
     """Return one line about the whole pipeline."""
     schedule = pipeline.schedule
-    order = _ORDER_NAMES.get(schedule.order, "own order")
+    order = _ORDER_NAMES.get(schedule.order, "custom order")
     modules = " and ".join(pipeline.around)
     around = f"; {modules} run forward before it and backward after it" if modules else ""
     return (
         f"Pipeline: {order} over {pipeline.graph.total_stages} stages, "
-        f"{schedule.num_microbatches:,} micro-batches, {pipeline.timeline().makespan:,g} long "
-        f"where a forward is 1 and a backward 2{around}"
+        f"{schedule.num_microbatches:,} micro-batches, makespan {pipeline.timeline().makespan:,g} "
+        f"if a forward takes 1 and a backward 2{around}"
     )
 
 

@@ -90,7 +90,7 @@ def makespan(
         transfer_backward: of gradients; None: as long as activations.
 
     Returns:
-        An array of the shape of the leading axes, [] where there are none: `float()` takes it.
+        An array of the shape of the leading axes; without any, `float()` accepts it.
 
     Raises:
         ScheduleError: the schedule fails its check.

@@ -101,7 +101,7 @@ def _contents(piece: Piece, sent: Piece | None) -> Iterator[Difference]:
             which = _which(crossing, piece.held, piece.prints)
             yield Difference(
                 crossing,
-                f"what rank {crossing.source_rank} holds for {which}",
+                f"what rank {crossing.source_rank} has for {which}",
                 "it sent other rows",
             )
     elif sent is not None and sent.shape != piece.shape:
