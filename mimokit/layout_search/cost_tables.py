@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.layout_search.candidates import Candidates
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Layout, costs_of
@@ -20,6 +20,22 @@ from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.breakdown import StageTime
 
 Index = slice | NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TotalTime(TimeBreakdown):
+    """Seconds whose parts were added up, so that combining modules adds one array, not seven.
+
+    Attributes:
+        seconds: the sum of all parts.
+    """
+
+    seconds: Numbers = 0.0
+
+    @property
+    def total(self) -> Numbers:
+        """All seconds."""
+        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -105,13 +121,13 @@ def collapsed(costs: LanguageCost) -> LanguageCost:
 
     def stage(one: StageTime) -> StageTime:
         return StageTime(
-            TimeBreakdown(host=one.forward.total), TimeBreakdown(host=one.backward.total)
+            TotalTime(seconds=one.forward.total), TotalTime(seconds=one.backward.total)
         )
 
     first, middle, last = costs.step.stages
     step = replace(
         costs.step,
-        work=TimeBreakdown(host=costs.step.work.total),
+        work=TotalTime(seconds=costs.step.work.total),
         stages=(stage(first), stage(middle), stage(last)),
     )
     return replace(

@@ -218,3 +218,11 @@ def test_the_objective_decides(objective: str) -> None:
         finalists=EVERYTHING,
     )
     assert measure(result.best) == pytest.approx(min(map(measure, expected)), rel=1e-12)
+
+
+def test_stored_times_are_totals_and_no_part() -> None:
+    tables = scanned(a_task(gpus=8)).tables
+    for stage in tables.language_costs.step.stages:
+        assert stage.forward.total is stage.forward.seconds  # type: ignore[attr-defined]
+        parts = {name: value for name, value in vars(stage.forward).items() if name != "seconds"}
+        assert set(parts.values()) == {0.0}
