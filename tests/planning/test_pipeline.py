@@ -216,7 +216,7 @@ def test_the_peer_of_a_rank_has_its_coordinates_in_the_other_stage(config) -> No
 
 def test_the_text() -> None:
     text = str(mimokit.plan(big_and_small()))
-    assert "Pipeline: 1F1B over 4 stages, 8 micro-batches, 33 long" in text
+    assert "Pipeline: 1F1B over 4 stages, 8 micro-batches, makespan 33" in text
     assert "images 0    0123······0◂41◂52◂63◂74◂·5◂·6◂·7◂" in text
     assert "27.3%" in text
     assert "The leader form moves least" in text
