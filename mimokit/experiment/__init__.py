@@ -1,6 +1,6 @@
-"""Runs from a config: train a layout, prove it, and what they leave behind.
+"""Runs a config on a cluster: training, verification, the stepper, calibration.
 
-Names are loaded when first used: planning from the command line needs neither a cluster nor pandas.
+Names load on first use: planning from the command line needs neither a cluster nor pandas.
 """
 
 from __future__ import annotations

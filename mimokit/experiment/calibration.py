@@ -1,4 +1,4 @@
-"""Measures a cluster, so that predictions hold for it."""
+"""Measures a cluster, so that predictions apply to it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def calibrate(
     *,
     progress: Callable[[str], None] = print,
 ) -> Calibration:
-    """Measure what the ranks of a cluster reach, and write it to a hardware file.
+    """Measure the performance of a cluster's ranks, and write it to a hardware file.
 
-    Matrix products, memory, collectives over 2, 4, 8, … ranks and the pieces of a training step
-    are measured on all engines at once, since that is how they train; pieces and collectives then
-    also on 2, 4, … of them while the others sleep, where ranks share cores. It takes less than half
-    a minute on 8 engines of an idle laptop. With CUDA the products are timed between events on the
-    device.
+    All engines measure at once, as they do in training: matrix products, memory bandwidth,
+    collectives over 2, 4, 8, … ranks, and the pieces of a training step. If ranks share cores,
+    pieces and collectives are measured again on 2, 4, … of the engines while the others sleep. This
+    takes less than half a minute on 8 engines of an idle laptop. With CUDA, matrix products are
+    timed with events on the device.
 
     Args:
         cluster: all of its engines take part.
         path: of the file, `this-machine.json` by default. `predict(..., hardware=path)` takes it.
-        progress: is told what is measured.
+        progress: called with a line before each measurement.
 
     Returns:
-        What was found, with the residuals of every law; `print` shows them.
+        The fitted constants, with the residuals of every fit; `print` shows them.
 
     Raises:
         ConfigError: fewer than 2 engines, or a path that does not end in .json.
         ClusterError: the cluster is closed, or cannot form a world.
-        RankDied: the process of a rank died on the way.
+        RankDied: the process of a rank died.
     """
     target = os.fspath(path) if path is not None else DEFAULT_PATH
     _check(cluster, target)
@@ -65,7 +65,7 @@ def _check(cluster: EngineCluster, path: str) -> None:
         problems.append(Problem("calibration", "cluster", engines, sentence))
     if not path.endswith(".json"):
         sentence = (
-            f"Calibration: the path '{path}' does not end in .json, by which predict tells a file "
+            f"Calibration: the path '{path}' does not end in .json, which distinguishes a file "
             "from a name; add it."
         )
         problems.append(Problem("calibration", "path", path, sentence))

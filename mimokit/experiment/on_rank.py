@@ -1,6 +1,6 @@
-"""What the experiment room sends to the ranks: the engine's work, the cluster's channel.
+"""The functions that run on ranks: each calls the engine and reports through the cluster.
 
-The engine is imported on the rank, so that the notebook's own process stays free of torch.
+The engine is imported on the rank, so that the notebook's process does not import torch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def train_rank(
     evaluations: Evaluations | None,
     trace: bool = False,
 ) -> None:
-    """Train on this rank; its rows reach the caller as samples."""
+    """Train on this rank; the caller receives its samples."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.training.loop import train_on_rank
 
@@ -71,7 +71,7 @@ def compare_rank(
 
 
 def calibrate_rank() -> RankMeasurements:
-    """Measure on this rank; what comes next reaches the caller as samples."""
+    """Measure on this rank; the caller receives a sample before each part."""
     from mimokit.engine.calibration import measure
 
     return measure(_send)
@@ -84,7 +84,7 @@ def open_stepper(
     source: DataSource | None,
     keep: int,
 ) -> None:
-    """Build the model of this rank and stand before its first step."""
+    """Build the model of this rank and stop before its first step."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
@@ -92,7 +92,7 @@ def open_stepper(
 
 
 def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:
-    """Do this rank's part of some ticks; None where its model is gone."""
+    """Do this rank's part of some ticks; return None if its model was released."""
     from mimokit.engine.stepper.session import session_of
 
     session = session_of(name)
@@ -100,7 +100,7 @@ def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | Non
 
 
 def inspect_stepper(name: str, number: int, tensor: str) -> tuple[Any] | None:
-    """Return a tensor as it was after a tick, (None,) where it is not kept; None as above."""
+    """Return a tensor as it was after a tick, (None,) if no copy is kept; None as above."""
     from mimokit.engine.stepper.session import session_of
 
     session = session_of(name)
@@ -108,7 +108,7 @@ def inspect_stepper(name: str, number: int, tensor: str) -> tuple[Any] | None:
 
 
 def close_stepper(name: str) -> bool:
-    """Let go of the model of this rank."""
+    """Release the model of this rank."""
     from mimokit.engine.stepper.session import close_session
 
     close_session(name)

@@ -1,4 +1,4 @@
-"""What entry points share: loading a config, refusing one in sentences, and a score in words."""
+"""What entry points share: loading a config, reporting a rejected one, a score as text."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TypeAlias
 from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config
 
 REFUSED = 2
-"""Exit status of a config that was refused."""
+"""Exit status for a rejected config."""
 
 Config: TypeAlias = "ExperimentConfig | str | os.PathLike[str]"
 
 
 def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
-    """Load a config if a path is given, and finalize it.
+    """Load a config if given a path, and return a finalized copy.
 
     Args:
-        config: a config or the path of one; the object itself is not changed.
-        world_size: ranks, None for as many as the modules need.
+        config: a config, or the path of one; it is not modified.
+        world_size: ranks; None for as many as the modules need.
 
     Raises:
-        ConfigError: all problems at once.
+        ConfigError: with all problems.
     """
     if not isinstance(config, ExperimentConfig):
         config = load_experiment_config(config, world_size=world_size)
@@ -35,7 +35,7 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Print the sentences of a refused config to stderr and exit with `REFUSED`."""
+    """Print the problems of a rejected config to stderr and exit with `REFUSED`."""
     import typer
 
     try:
@@ -46,6 +46,6 @@ def refusals() -> Iterator[None]:
 
 
 def score(exact_match: float, chance: float | None) -> str:
-    """Return the share of samples that were exactly right, beside that of guessing if known."""
+    """Return the exact-match score as text, next to the chance level if it is known."""
     text = f"exact match {exact_match:.1%} on held-out samples"
     return text if chance is None or math.isnan(chance) else f"{text}, chance {chance:.1%}"

@@ -1,4 +1,4 @@
-"""The folder that a run leaves: the one place that writes it. `mimokit.analysis.folder` reads it.
+"""Writes the results folder of a run; nothing else does. `mimokit.analysis.folder` reads it.
 
     config.yaml            the finalized config
     experiment_info.json   layout, duration, versions
@@ -37,7 +37,7 @@ _VERSIONS_OF = ("mimokit", "torch", "megatron-core", "ipyparallel")
 
 
 def new_folder(name: str) -> Path:
-    """Return where a run's results go if the user names no folder."""
+    """Return the results folder of a run for which the user names none."""
     return Path("runs") / f"run_{datetime.now():%Y%m%d_%H%M%S}" / name
 
 
@@ -48,14 +48,14 @@ def write_results(
     samples: Sequence[Sample],
     seconds: float,
 ) -> None:
-    """Write what a run gave, complete or up to its failure.
+    """Write the results of a run, complete or up to its failure.
 
     Args:
         directory: made if missing.
         config: finalized.
         plan: of its layout.
         samples: of all ranks, in any order.
-        seconds: that the run took.
+        seconds: duration of the run.
     """
     directory.mkdir(parents=True, exist_ok=True)
     steps = [one for one in samples if isinstance(one, StepSample) and one.measured]
@@ -70,7 +70,7 @@ def write_results(
 
 
 def write_error(directory: Path, error: Exception) -> None:
-    """Write what ended a run, into a folder that exists."""
+    """Write the error that ended a run, into an existing folder."""
     _write_json(directory / "error.json", {"type": type(error).__name__, "message": str(error)})
 
 

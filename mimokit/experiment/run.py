@@ -1,4 +1,4 @@
-"""A training run on a cluster, and the folder it leaves."""
+"""A training run on a cluster."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
 
 _PATIENCE = 10.0
-"""Seconds that an interrupted run may take to end its iteration."""
+"""Seconds that an interrupted run may take to finish its iteration."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run gave.
+    """The tables of a run.
 
     Attributes:
         steps: one row per rank and iteration.
@@ -45,12 +45,12 @@ class TrainingResult:
 
 
 class TrainingRun:
-    """A run that goes on while the notebook is free.
+    """A run in the background; the notebook stays free.
 
     Attributes:
         config: the finalized config.
         plan: the layout.
-        directory: where the results go.
+        directory: of the results.
     """
 
     def __init__(
@@ -69,38 +69,38 @@ class TrainingRun:
         return [from_wire(message) for message in self._run.samples]
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
-        """Call back for every sample, earlier ones included, from a thread of its own."""
+        """Call back for every sample, earlier ones included, from a separate thread."""
         self._run.on_sample(lambda message: callback(from_wire(message)))
 
     @property
     def done(self) -> bool:
-        """Whether the run has ended, well or badly."""
+        """Whether the run has ended, successfully or not."""
         return bool(self._run.done)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start, up to the end."""
+        """Seconds since the start; constant after the end."""
         return float(self._run.elapsed)
 
     def stop(self) -> None:
-        """Ask all ranks to end after the iteration they are in; the result stays."""
+        """Ask all ranks to stop after the current iteration; the result is kept."""
         self._run.stop()
 
     def abort(self) -> None:
-        """End the run at once; the ranks come back, the iteration is lost."""
+        """End the run at once; the ranks become free, the current iteration is lost."""
         self._run.abort()
 
     def result(self, timeout: float | None = None) -> TrainingResult:
         """Wait for the end, write the run's folder and return the tables.
 
         Args:
-            timeout: seconds, None for as long as it takes.
+            timeout: seconds; None waits indefinitely.
 
         Raises:
-            TimeoutError: if the run goes on beyond the timeout.
-            KeyboardInterrupt: if the wait is interrupted; the run is stopped then, and a second
-                call returns what it had.
-            RankError: if a rank failed; error.json in the run's folder says which and how.
+            TimeoutError: the run did not end within the timeout.
+            KeyboardInterrupt: the wait was interrupted; the run is stopped then, and a second
+                call returns its result so far.
+            RankError: a rank failed; error.json in the run's folder says which and how.
         """
         try:
             self._run.result(timeout)
@@ -118,7 +118,7 @@ class TrainingRun:
             return self._result
 
     def _end(self) -> None:
-        """Stop after the iteration; where that takes too long, at once."""
+        """Stop after the current iteration; abort if that takes too long."""
         self.stop()
         try:
             self._run.result(_PATIENCE)
@@ -150,24 +150,24 @@ def train(
     Args:
         cluster: with at least as many engines as the layout has ranks.
         config: a config, or the path of one.
-        data: gives training and test data; strips of digits where the model can see them, else
-            noise. Called on every rank.
+        data: makes the training and test data on every rank; by default strips of digits if the
+            model can read them, else noise.
         evaluations: when and on how much to test.
-        directory: for the results; `runtime.metrics_output_dir`, else a folder of its own
+        directory: for the results; by default `runtime.metrics_output_dir`, else a new folder
             under `runs/`.
         trace: time every step of the schedule on all ranks, into `trace.json`; opens in Perfetto,
             and `mimokit.analysis.read_trace` reads it.
 
     Raises:
-        ConfigError: if the config is wrong or cannot run yet.
-        ValueError: if the cluster has too few engines.
+        ConfigError: the config is wrong or cannot run yet.
+        ValueError: the cluster has too few engines.
     """
     ready = prepared(config)
     check_runnable(ready)
     plan = make_plan(ready)
     folder = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
-    # The tables are written here from what the ranks send: on a cluster of many hosts only this
-    # process has a folder to leave them in.
+    # This process writes the tables from the samples of the ranks: on a cluster of many hosts
+    # the ranks may not reach its folder.
     remote = ready.model_copy(
         update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
     )

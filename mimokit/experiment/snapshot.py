@@ -1,4 +1,4 @@
-"""What all ranks did at one tick, and where every rank stands, as a table."""
+"""What all ranks did at one tick, and the state of every rank as a table."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class StepSnapshot:
     """What all ranks did at one tick.
 
     Attributes:
-        number: of the tick, counted from the opening of the stepper.
-        iteration: the optimizer step that it belongs to.
+        number: of the tick, counted since the stepper was opened.
+        iteration: the optimizer step it belongs to.
         tick: as planned.
-        records: rank -> what it tells.
-        differences: what crossed otherwise than planned.
+        records: rank -> its report.
+        differences: transfers that differ from the plan.
     """
 
     number: int
@@ -41,7 +41,7 @@ class StepSnapshot:
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """All that was handed over or taken."""
+        """Everything that was sent or received."""
         return tuple(piece for record in self.records.values() for piece in record.pieces)
 
     @property
@@ -62,7 +62,7 @@ class StepSnapshot:
 
     def _idle(self) -> str:
         steps = ", ".join(dict.fromkeys(str(step) for step in self.tick.steps.values()))
-        return f"nobody had anything to do for {steps}"
+        return f"no rank had anything to do for {steps}"
 
 
 def state_table(
@@ -76,8 +76,8 @@ def state_table(
 
     Args:
         plan: the layout.
-        snapshot: the step that is looked at.
-        coming: the tick behind it.
+        snapshot: the current step.
+        coming: the next tick.
         number: of that tick.
         following: rank -> (number of the tick at which it does its next step, that step).
     """
@@ -95,14 +95,14 @@ def state_table(
                 "seconds": record.seconds if record is not None else 0.0,
                 "next": str(step),
                 "at": place,
-                "waits_for": "nobody" if place == number else _waits_for(plan, rank, step, coming),
+                "waits_for": "no rank" if place == number else _waits_for(plan, rank, step, coming),
             }
         )
     return pd.DataFrame(rows)
 
 
 def _waits_for(plan: LayoutPlan, rank: int, step: PlannedStep, coming: Tick) -> str:
-    """Name the ranks that send what a rank is to receive, else those whose turn it is."""
+    """Name the ranks that send what a rank will receive, else those whose turn it is."""
     crossings = planned_crossings(plan, Tick(0.0, {rank: step}))
     givers = sorted({crossing.source_rank for crossing, sent in crossings if not sent})
     if givers:

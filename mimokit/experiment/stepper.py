@@ -1,4 +1,4 @@
-"""Step through training: all ranks do one step of the plan, stand still, and can be looked into."""
+"""Steps through training: all ranks do one step of the plan, stop, and can be inspected."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ KEEP = 256
 
 
 class StepperError(RuntimeError):
-    """What was asked of a stepper cannot be done; the message is one sentence."""
+    """A request to a stepper that cannot be fulfilled; the message is one sentence."""
 
 
 class Stepper:
     """Goes through training tick by tick; `mimokit_widgets.StepperView(stepper)` shows it.
 
     All ranks advance by the plan's clock: at a tick every rank does one step of its schedule or
-    stands still, and nobody is made to wait for a rank that does. What crosses is checked against
-    the plan as it happens. Between two steps the ranks are idle: `cluster.run` and `%%px` work on
-    them, with the tensors in reach by `mimokit.engine.stepper.live()`.
+    none, and no rank has to wait for a rank that does none. Transfers between ranks are checked
+    against the plan as they happen. Between two steps the ranks are idle: `cluster.run` and `%%px`
+    work on them, and `mimokit.engine.stepper.live()` returns the current tensors.
 
-    Opening a stepper takes the place of the one that was open on the cluster before.
+    Opening a stepper replaces the one that was open on the cluster.
 
     Attributes:
         config: the finalized config.
@@ -69,13 +69,13 @@ class Stepper:
         Args:
             cluster: with at least as many engines as the layout has ranks.
             config: a config, or the path of one.
-            data: gives the data, as for `train`.
-            keep: of how many ticks the ranks keep copies of their tensors, for `inspect`.
+            data: makes the data, as for `train`.
+            keep: the number of ticks for which ranks keep copies of their tensors, for `inspect`.
 
         Raises:
-            ConfigError: if the config is wrong or cannot run yet.
-            ClusterError: if the cluster has too few engines, or a rank fails.
-            ValueError: if nothing is to be kept.
+            ConfigError: the config is wrong or cannot run yet.
+            ClusterError: the cluster has too few engines, or a rank fails.
+            ValueError: keep is less than 1.
         """
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least one tick must be kept")
@@ -92,36 +92,36 @@ class Stepper:
         self._name = uuid.uuid4().hex
         self._run(on_rank.open_stepper, self.plan, self.config, data, keep)
 
-    # Where it stands.
+    # State.
 
     @property
     def snapshots(self) -> tuple[StepSnapshot, ...]:
-        """All steps taken so far."""
+        """All steps done so far."""
         return tuple(self._taken)
 
     @property
     def now(self) -> StepSnapshot | None:
-        """The step that is looked at, None before the first."""
+        """The current step, None before the first."""
         return self._taken[self._position] if self._position >= 0 else None
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """Everything that crossed otherwise than planned, so far."""
+        """All transfers so far that differ from the plan."""
         return tuple(one for snapshot in self._taken for one in snapshot.differences)
 
     @property
     def ended(self) -> str | None:
-        """Why no further step can be taken, None while one can."""
+        """Why no further step is possible, None while one is."""
         return self._ended
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Call back whenever another step is looked at."""
+        """Call back whenever the current step changes."""
         self._listeners.append(callback)
 
-    # Going on and back.
+    # Forwards and backwards.
 
     def next(self, n: int = 1) -> StepSnapshot:
-        """Go n steps on, through those already taken first, and return the last.
+        """Go n steps forwards, first through those already done, and return the last.
 
         Raises:
             ValueError: n is less than 1.
@@ -130,32 +130,34 @@ class Stepper:
             RankDied: the process of a rank died.
         """
         if n < 1:
-            raise ValueError(f"next goes at least 1 step on, not {n}; back goes the other way")
+            raise ValueError(
+                f"next goes at least 1 step forwards, not {n}; back goes the other way"
+            )
         self._go_to(self._position + n)
         return self._taken[self._position]
 
     def back(self, n: int = 1) -> StepSnapshot:
-        """Look n steps back, at what was recorded; nothing is undone on the ranks.
+        """Go n steps back to a recorded step; nothing is undone on the ranks.
 
         Raises:
-            StepperError: fewer steps were taken.
+            StepperError: there are fewer steps.
         """
         if not 0 < n <= self._position:
             raise StepperError(
-                f"There are {max(self._position, 0)} steps before the one that is looked at; "
+                f"There are {max(self._position, 0)} steps before the current one; "
                 f"going {n} back is not possible."
             )
         return self.look_at(self._position - n)
 
     def look_at(self, number: int) -> StepSnapshot:
-        """Look at a step that was taken.
+        """Make a step that was done the current one.
 
         Raises:
-            StepperError: it was not.
+            StepperError: it was not done.
         """
         if not 0 <= number < len(self._taken):
-            taken = f"0 to {len(self._taken) - 1}" if self._taken else "none"
-            raise StepperError(f"Step {number} was not taken; the steps taken are {taken}.")
+            done = f"0 to {len(self._taken) - 1}" if self._taken else "none"
+            raise StepperError(f"Step {number} was not done; the steps done are {done}.")
         self._position = number
         self._changed()
         return self._taken[number]
@@ -168,55 +170,55 @@ class Stepper:
         microbatch: int | None = None,
         module: str | None = None,
     ) -> StepSnapshot:
-        """Go on until the next step that fits has been done, and return it.
+        """Go forwards until the next matching step has been done, and return it.
 
         Args:
-            rank: who does it; anybody by default.
-            action: what it is called: "forward", "gather", "send-backward", "optimizer", ….
-            microbatch: of which micro-batch.
-            module: for which module.
+            rank: that does it; any by default.
+            action: name of the step: "forward", "gather", "send-backward", "optimizer", ….
+            microbatch: its micro-batch.
+            module: its module.
 
         Raises:
-            StepperError: no step of an optimizer step fits.
+            StepperError: no step of an optimizer step matches.
         """
         start = self._position + 1
         for number in range(start, start + len(self.clock)):
             steps = self._tick(number).steps
             chosen = steps.values() if rank is None else [steps[rank]] if rank in steps else []
-            if any(_fits(step, action, microbatch, module) for step in chosen):
+            if any(_matches(step, action, microbatch, module) for step in chosen):
                 return self.next(number - self._position)
-        raise StepperError(self._nothing_fits(rank, action, microbatch, module))
+        raise StepperError(self._no_match(rank, action, microbatch, module))
 
     def run_until_crossing(self) -> StepSnapshot:
-        """Go on until something has crossed between ranks, at most one optimizer step far.
+        """Go forwards until a transfer between ranks, by at most one optimizer step.
 
         Raises:
-            StepperError: the layout has nothing cross.
+            StepperError: the layout has no transfers.
         """
         start = self._position + 1
         for number in range(start, start + len(self.clock)):
             if planned_crossings(self.plan, self._tick(number)):
                 return self.next(number - self._position)
-        raise StepperError("Nothing crosses between the ranks of this layout, step by step.")
+        raise StepperError("The steps of this layout transfer nothing between ranks.")
 
-    # Looking inside.
+    # Inspection.
 
     def next_step(self, rank: int) -> PlannedStep:
-        """Return what the plan has a rank do next."""
+        """Return the next planned step of a rank."""
         return self._next_of(rank)[1]
 
     def state(self) -> pd.DataFrame:
-        """Return what every rank just did, what it does next and what it waits for.
+        """Return what every rank did last, does next, and waits for.
 
-        Columns: rank, modules, samples (of the micro-batch), did, seconds, next, at (the tick at
-        which the plan has it do that), waits_for.
+        Columns: rank, modules, samples (of the micro-batch), did, seconds, next, at (the tick of
+        that step), waits_for.
         """
         number = self._position + 1
         following = {rank: self._next_of(rank) for rank in range(self.plan.world_size)}
         return state_table(self.plan, self.now, self._tick(number), number, following)
 
     def tensors(self, rank: int) -> pd.DataFrame:
-        """Return the tensors that a rank held after the step that is looked at.
+        """Return the tensors of a rank after the current step.
 
         Columns: name, shape, dtype; `inspect` takes the names.
         """
@@ -225,20 +227,20 @@ class Stepper:
         return pd.DataFrame(rows, columns=["name", "shape", "dtype"])
 
     def inspect(self, rank: int, name: str) -> NDArray[np.generic]:
-        """Return a tensor as the rank held it after the step that is looked at.
+        """Return a tensor of a rank as it was after the current step.
 
-        A copy as a numpy array, bfloat16 as float32.
+        The result is a copy as a numpy array, of bfloat16 as float32.
 
         Raises:
-            StepperError: the rank held nothing of that name, or its copy is no longer kept.
+            StepperError: the rank had no tensor of that name, or its copy is no longer kept.
         """
         record = self._record(rank)
         if name not in record.tensors:
             close = difflib.get_close_matches(name, record.tensors, 3, 0.3) or record.tensors
-            held = ", ".join(list(close)[:3])
-            hint = f"held for example {held}" if held else "held no tensors then"
-            raise StepperError(f"Rank {rank} held no {name!r} after step {record.number}; {hint}.")
-        ((values,),) = self._told(on_rank.inspect_stepper, record.number, name, ranks=[rank])
+            known = ", ".join(list(close)[:3])
+            hint = f"it had for example {known}" if known else "it had no tensors"
+            raise StepperError(f"Rank {rank} had no {name!r} after step {record.number}; {hint}.")
+        ((values,),) = self._ask(on_rank.inspect_stepper, record.number, name, ranks=[rank])
         if values is None:
             raise StepperError(
                 f"Rank {rank} no longer keeps its tensors of step {record.number}; open the "
@@ -247,7 +249,7 @@ class Stepper:
         return np.asarray(values)
 
     def close(self) -> None:
-        """Let go of the model on the ranks; may be called again."""
+        """Release the model on the ranks; may be called again."""
         if self._ended is None:
             with contextlib.suppress(ClusterError):
                 self._run(on_rank.close_stepper)
@@ -266,7 +268,7 @@ class Stepper:
             f"{now}>"
         )
 
-    # How it does it.
+    # Implementation.
 
     def _tick(self, number: int) -> Tick:
         return self.clock[number % len(self.clock)]
@@ -275,7 +277,7 @@ class Stepper:
         missing = number + 1 - len(self._taken)
         if missing > 0:
             first = len(self._taken)
-            by_rank = self._told(on_rank.advance_stepper, first, missing)
+            by_rank = self._ask(on_rank.advance_stepper, first, missing)
             for records in zip(*by_rank, strict=True):
                 self._taken.append(self._snapshot(records))
         self._position = number
@@ -284,8 +286,8 @@ class Stepper:
     def _snapshot(self, records: tuple[StepRecord, ...]) -> StepSnapshot:
         number = records[0].number
         tick = self._tick(number)
-        told = {record.rank: record for record in records}
-        did = {rank: step for rank, step in tick.steps.items() if told[rank].did is not None}
+        by_rank = {record.rank: record for record in records}
+        did = {rank: step for rank, step in tick.steps.items() if by_rank[rank].did is not None}
         pieces = [piece for record in records for piece in record.pieces]
         self._sent.update({piece.crossing: piece for piece in pieces if piece.sent})
         planned = planned_crossings(self.plan, Tick(tick.time, did))
@@ -293,18 +295,18 @@ class Stepper:
         for piece in pieces:
             if not piece.sent:
                 self._sent.pop(piece.crossing, None)
-        return StepSnapshot(number, number // len(self.clock), tick, told, found)
+        return StepSnapshot(number, number // len(self.clock), tick, by_rank, found)
 
-    def _told(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
-        """Run a function on ranks that hold the model, and return what they tell."""
-        told = self._run(function, *args, **options)
-        if any(one is None for one in told):
+    def _ask(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+        """Run a function on the ranks that have the model, and return their results."""
+        results = self._run(function, *args, **options)
+        if any(one is None for one in results):
             self._ended = (
-                "the ranks no longer hold its model, for another stepper was opened or their "
+                "the ranks no longer have its model, because another stepper was opened or their "
                 "world has been formed anew"
             )
             self._check_open()
-        return told
+        return results
 
     def _run(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         self._check_open()
@@ -312,7 +314,7 @@ class Stepper:
         try:
             return self._cluster.run(function, self._name, *args, world_size=size, **options)
         except KeyboardInterrupt:
-            self._ended = "it was interrupted within a step"
+            self._ended = "it was interrupted during a step"
             raise
         except ClusterError as error:
             self._ended = str(error).strip().splitlines()[0]
@@ -325,20 +327,20 @@ class Stepper:
     def _record(self, rank: int) -> StepRecord:
         snapshot = self.now
         if snapshot is None:
-            raise StepperError("No step has been taken yet; next() takes the first.")
+            raise StepperError("No step has been done yet; next() does the first.")
         if rank not in snapshot.records:
             last = len(snapshot.records) - 1
             raise StepperError(f"There is no rank {rank}; the ranks are 0 to {last}.")
         return snapshot.records[rank]
 
     def _next_of(self, rank: int) -> tuple[int, PlannedStep]:
-        """Return the tick at which a rank does its next step, and the step."""
+        """Return the tick of a rank's next step, and the step."""
         number = self._position + 1
         while rank not in self._tick(number).steps:
             number += 1
         return number, self._tick(number).steps[rank]
 
-    def _nothing_fits(
+    def _no_match(
         self, rank: int | None, action: str | None, microbatch: int | None, module: str | None
     ) -> str:
         asked = {"rank": rank, "action": action, "microbatch": microbatch, "module": module}
@@ -353,7 +355,7 @@ class Stepper:
         who = "the ranks do" if rank is None else f"rank {rank} does"
         count = self.plan.batch.num_microbatches
         return (
-            f"No step of an iteration fits {words or 'nothing'}: {who} {names}, "
+            f"No step of an iteration matches {words or 'nothing'}: {who} {names}, "
             f"for micro-batches 0 to {count - 1}."
         )
 
@@ -362,7 +364,7 @@ class Stepper:
             listener()
 
 
-def _fits(
+def _matches(
     step: PlannedStep, action: str | None, microbatch: int | None, module: str | None
 ) -> bool:
     return (

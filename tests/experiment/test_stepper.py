@@ -109,7 +109,7 @@ def test_for_an_absent_modality_and_a_frozen_module_nothing_crosses(cluster):
         }
         idle = [str(snapshot) for snapshot in stepper.snapshots if not snapshot.acted]
         assert any(
-            "nobody had anything to do for gather of audio for micro-batch 1" in i for i in idle
+            "no rank had anything to do for gather of audio for micro-batch 1" in i for i in idle
         )
 
 
@@ -138,7 +138,7 @@ def test_the_table_says_whom_a_rank_waits_for(cluster):
         stepper.run_until(rank=0, action="backward", microbatch=0)
         table = stepper.state().set_index("rank")
         assert table.loc[0, "waits_for"].startswith("rank ")
-        assert table.loc[4, "waits_for"] == "nobody"
+        assert table.loc[4, "waits_for"] == "no rank"
 
 
 def test_tensors_are_inspected_now_and_as_they_were(cluster):
@@ -153,7 +153,7 @@ def test_tensors_are_inspected_now_and_as_they_were(cluster):
         before = stepper.run_until(rank=0, action="scatter", module="images").number
         gradient = stepper.inspect(2, "boundaries.images.bridge_input.grad")
         stepper.next(3)
-        with pytest.raises(StepperError, match="held no 'boundaries"):
+        with pytest.raises(StepperError, match="had no 'boundaries"):
             stepper.inspect(2, gathered)
         assert stepper.back(3).number == before
         assert np.array_equal(stepper.inspect(2, "boundaries.images.bridge_input.grad"), gradient)
@@ -265,7 +265,7 @@ def test_an_engine_that_dies_between_two_steps_ends_the_stepper(cluster):
     stepper.next(2)
     os.kill(cluster.pids[3], signal.SIGKILL)
     # Which of the two it is depends on whether the cluster has heard of the death yet.
-    with pytest.raises((StepperError, RankDied), match=r"no longer hold its model|rank 3"):
+    with pytest.raises((StepperError, RankDied), match=r"no longer have its model|rank 3"):
         stepper.next(3)
     with pytest.raises(StepperError, match="open a new one"):
         stepper.next()
@@ -293,7 +293,7 @@ def test_another_stepper_takes_the_place_of_the_one_before(cluster):
 
 def test_steps_that_are_not_in_the_plan_are_refused(cluster):
     with Stepper(cluster, LAYOUTS["fan_in"]) as stepper:
-        with pytest.raises(StepperError, match="No step has been taken yet"):
+        with pytest.raises(StepperError, match="No step has been done yet"):
             stepper.tensors(0)
         with pytest.raises(StepperError, match="rank=1, action='send': rank 1 does load, slice"):
             stepper.run_until(rank=1, action="send")

@@ -24,7 +24,7 @@ def heading_html(stepper: Stepper) -> str:
     did = dict.fromkeys(str(snapshot.records[rank].did) for rank in snapshot.acted)
     loss = f" <b>loss {snapshot.result['loss']:.6g}</b>" if snapshot.result else ""
     planned = dict.fromkeys(str(step) for step in snapshot.tick.steps.values())
-    words = " · ".join(did) or f"{' · '.join(planned)}: nobody had anything to do"
+    words = " · ".join(did) or f"{' · '.join(planned)}: no rank had anything to do"
     return (
         f"<p><b>Step {snapshot.number}</b> "
         f"<span class='muted'>{place} {snapshot.tick.time:g}</span>"
