@@ -63,7 +63,8 @@ def test_behind_tied_embeddings_and_positions_of_three_axes(cluster):
     config = _config((1, 1, 1), (1, 2, 1), (1, 1, 1), 2)
     config.model.get_architecture(LANGUAGE).tied_embeddings = True
     config.model.get_architecture(LANGUAGE).mrope_section = [2, 1, 1]
-    assert_computes_the_same(cluster, config)
+    report = verify(cluster, config)  # of synthetic data: digits do not fit
+    assert report.passed, report.verdict
 
 
 def _nothing_from_behind(original):

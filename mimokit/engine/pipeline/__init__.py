@@ -1,1 +1,1 @@
-"""Modules on ranks of their own: tags, messages, routes between modules, stages, the executor."""
+"""Modules on separate ranks: messages, routes between modules, stages and the executor."""

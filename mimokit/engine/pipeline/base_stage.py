@@ -1,7 +1,7 @@
-"""What every pipeline stage computes from, hands on and implements, and the shapes that cross.
+"""The inputs, outputs and interface of every pipeline stage, and the shapes of its messages.
 
-Shapes are agreed on before anything crosses: one example item or sample stands for all, as their
-number differs from micro-batch to micro-batch and each message says it.
+Stages agree on shapes before they send anything. One example item or sample stands for all: their
+number differs between micro-batches, and each message contains it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Shapes: TypeAlias = tuple[torch.Tensor, ...]
 
 
 class ShapeMismatchError(ValueError):
-    """Two stages do not agree on what crosses; `str()` names both shapes."""
+    """Two stages disagree on the shape or type of a message; `str()` names both."""
 
 
 def meta_like(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -31,10 +31,10 @@ def meta_like(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def hidden_of(shapes: Shapes, width: int, dtype: torch.dtype, taker: str) -> torch.Tensor:
-    """Return the hidden states or rows of a message, once they are what the stage takes.
+    """Return the hidden states or rows of a message after checking that the stage accepts them.
 
     Raises:
-        ShapeMismatchError: their width or type is another.
+        ShapeMismatchError: their width or type is different.
     """
     hidden = shapes[0]
     if hidden.shape[-1] != width or hidden.dtype != dtype:
@@ -52,14 +52,14 @@ def _text(shape: tuple[int, ...], dtype: torch.dtype) -> str:
 
 @dataclass
 class StageInput:
-    """What a stage computes one micro-batch from.
+    """The inputs of a stage for one micro-batch.
 
     Attributes:
-        batch: what this rank has read, None on a stage that reads nothing.
-        hidden: edge -> tensor received over it, a leaf whose gradient goes back.
-        counts: edge -> the numbers per sample that came with it: items, or rows; with rows that
-            have sizes, images as well.
-        integers: edge -> sizes or positions that came with it.
+        batch: the batch that this rank read; None on a stage that reads no data.
+        hidden: edge -> the tensor received over it, a leaf whose gradient is sent back.
+        counts: edge -> numbers per sample received over it: items or rows, and for rows with
+            sizes also images.
+        integers: edge -> sizes or positions received over it.
     """
 
     batch: Batch | None
@@ -70,14 +70,14 @@ class StageInput:
 
 @dataclass
 class StageOutput:
-    """What a stage hands on.
+    """The outputs of a stage.
 
     Attributes:
-        tensor: hidden states or rows; logits where nobody takes any.
-        counts: numbers per sample: items, or rows, and images where rows have sizes. The language
-            model has none between its stages: all its samples are as long.
+        tensor: hidden states or rows; logits where no stage follows.
+        counts: numbers per sample: items or rows, and images where rows have sizes. Between
+            stages of the language model there are none: its samples have equal lengths.
         integers: sizes or positions that the next stage needs, int64.
-        logits: [samples, tokens, vocabulary / TP], where the module has a loss here.
+        logits: [samples, tokens, vocabulary / TP], on a stage that computes a loss.
     """
 
     tensor: torch.Tensor
@@ -87,12 +87,12 @@ class StageOutput:
 
 
 class PipelineStage(ABC):
-    """What one stage computes.
+    """The computation of one stage.
 
     Args:
-        name: of the module.
-        first: nobody of the same module comes before it.
-        last: nobody of the same module comes after it.
+        name: name of the module.
+        first: it is the first stage of the module.
+        last: it is the last stage of the module.
     """
 
     def __init__(self, name: str, first: bool, last: bool) -> None:
@@ -106,37 +106,37 @@ class PipelineStage(ABC):
 
     @abstractmethod
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return shapes and types of what it hands on: tensors on the device "meta".
+        """Return the shapes and types of its outputs: tensors on the device "meta".
 
         Args:
-            given: edge -> what comes in over it.
+            given: edge -> shapes received over it.
 
         Raises:
-            ValueError: something comes in that the stage cannot take.
+            ValueError: the stage does not accept one of the inputs.
         """
 
     @property
     def ends(self) -> bool:
-        """Whether the language model ends here: it gives logits."""
+        """Whether this is the last stage of the language model, which computes logits."""
         return False
 
     def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
-        """Return (sum of losses, unmasked tokens) where the module has a loss here."""
+        """Return (sum of losses, unmasked tokens) on a stage that computes a loss, else None."""
         return None
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
-        """Count tokens at the end of a module, where each is seen once per replica."""
+        """Count tokens on the last stage of a module, where each occurs once per replica."""
         return len(output.tensor) if self.last else 0
 
 
 class ModuleStage(PipelineStage):
-    """One pipeline stage of one module of Megatron's.
+    """One pipeline stage of a Megatron module.
 
     Args:
-        name: of the module.
-        wrapped: its part on this rank, with data parallel.
-        first: nobody of the same module comes before it.
-        last: nobody of the same module comes after it.
+        name: name of the module.
+        wrapped: the part of the module on this rank, wrapped with data parallel.
+        first: it is the first stage of the module.
+        last: it is the last stage of the module.
     """
 
     def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
@@ -153,6 +153,6 @@ class ModuleStage(PipelineStage):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of its weights, and so of what it takes and gives."""
+        """The type of its weights, inputs and outputs."""
         dtype: torch.dtype = next(self.wrapped.parameters()).dtype
         return dtype

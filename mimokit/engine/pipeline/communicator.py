@@ -1,4 +1,4 @@
-"""What crosses between the stages of modules on ranks of their own."""
+"""Communication between the pipeline stages of modules on separate ranks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Direction = Literal[0, 1]
 class MultiModulePipelineCommunicator:
     """Carries activations (direction 0) and gradients (1) over the edges of the stage graph.
 
-    Between modules a message goes the way of the bridge plan, within a module to the rank at the
-    same place of the next stage. Neither order nor receivers are decided here.
+    Messages between modules follow the bridge plan. A message within a module goes to the rank with
+    the same coordinates in the next stage. The plan decides order and receivers.
 
     Args:
         module_to_grid_map: the grid of every module.
         topology: module -> the modules that it feeds, as in the plan.
         plan: the layout.
-        mailbox: of this rank; None makes one, with a group of its own.
-        module_to_model_map: the modules on this rank, if their names are to be checked.
+        mailbox: of this rank; None creates one with a separate process group.
+        module_to_model_map: the modules on this rank, to check their names against the plan.
 
     Attributes:
         mailbox: of this rank.
@@ -51,7 +51,7 @@ class MultiModulePipelineCommunicator:
         """Create the groups of all bridges. Collective over the world.
 
         Raises:
-            ValueError: the topology is not the plan's, this rank is to hold another module, or
+            ValueError: the topology is not the plan's, the plan has another module on this rank, or
                 there are more edges, micro-batches or slots than a tag holds.
         """
         if {name: tuple(fed) for name, fed in topology.items()} != dict(plan.topology):
@@ -66,7 +66,7 @@ class MultiModulePipelineCommunicator:
                 f"Rank {self._rank} holds {list(module_to_model_map)}, but the plan has "
                 f"{stage.module!r} there."
             )
-        # A group of its own: what a model leaves under way never reaches the next one.
+        # In a separate group, messages that no rank received never reach the next model.
         self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
         self._group = module_to_grid_map[stage.module].get_pg(
             [Axis.TENSOR, Axis.CONTEXT, Axis.DATA]
@@ -86,7 +86,7 @@ class MultiModulePipelineCommunicator:
         microbatch: int,
         direction: Direction,
     ) -> None:
-        """Hand a message over and go on.
+        """Start sending a message and return.
 
         Args:
             message: of this stage; over a bridge each tensor of rows has its counts.
@@ -102,7 +102,7 @@ class MultiModulePipelineCommunicator:
         self.mailbox.send_message(message, peer, self._tag(edge, microbatch, direction))
 
     def receive(self, edge: StageEdge, microbatch: int, direction: Direction) -> StageMessage:
-        """Wait for a message, as `send` was given it."""
+        """Wait for a message and return it as it was passed to `send`."""
         route = self._routes.get((edge.index, direction))
         if route is not None:
             return route.receive(microbatch)
@@ -110,20 +110,20 @@ class MultiModulePipelineCommunicator:
         return self.mailbox.receive_message(peer, self._tag(edge, microbatch, direction))
 
     def wait(self) -> None:
-        """Wait until all that was handed over has arrived."""
+        """Wait until all sent messages have arrived."""
         self.mailbox.wait()
 
     def agree(self, stage: PipelineStage) -> Shapes:
-        """Agree on shapes and types over the whole graph before anything crosses. Collective.
+        """Agree on shapes and types over the whole graph before any message is sent. Collective.
 
-        The first rank of every stage takes what the stages before it hand on, and tells the others
-        of its stage; each then works out what its own stage hands on, from tensors without data.
+        The first rank of every stage receives the shapes of the stages before it and broadcasts
+        them to its stage; each rank then computes the output shapes of its stage on "meta" tensors.
 
         Returns:
-            What this stage hands on.
+            The shapes and types of the outputs of this stage.
 
         Raises:
-            ShapeMismatchError: two stages do not agree with each other, or with the planned slots.
+            ShapeMismatchError: two stages disagree with each other or with the planned slots.
         """
         incoming = self.pipeline.graph.incoming[self.stage_index]
         given = {edge.index: self._shapes_of(edge) for edge in incoming}
@@ -187,7 +187,7 @@ class MultiModulePipelineCommunicator:
 
 
 def check_tag_room(pipeline: PipelinePlan) -> None:
-    """Refuse a pipeline whose messages a tag cannot tell apart.
+    """Reject a pipeline with more messages than a tag can distinguish.
 
     Raises:
         ValueError: there are more edges, micro-batches or slots than a tag holds.

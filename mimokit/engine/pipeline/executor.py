@@ -1,4 +1,4 @@
-"""Executes the schedule plan on one rank, action by action."""
+"""Executes the planned schedule on one rank, action by action, and the 1F1B schedule on it."""
 
 from __future__ import annotations
 
@@ -24,52 +24,52 @@ LogitsObserver = Callable[[torch.Tensor, Batch], None]
 
 
 class Communicator(Protocol):
-    """Carries messages over edges; see `MultiModulePipelineCommunicator`."""
+    """Sends and receives messages over edges; see `MultiModulePipelineCommunicator`."""
 
     def send(self, message: StageMessage, edge: StageEdge, microbatch: int, direction: Any) -> None:
-        """Hand a message over and go on."""
+        """Start sending a message and return."""
 
     def receive(self, edge: StageEdge, microbatch: int, direction: Any) -> StageMessage:
         """Wait for a message."""
 
     def wait(self) -> None:
-        """Wait until all that was handed over has arrived."""
+        """Wait until all sent messages have arrived."""
 
 
 class StagedModel(Protocol):
-    """What an executor needs to know of a model; see `HeterogeneousModel`."""
+    """The attributes of a model that an executor reads; see `HeterogeneousModel`."""
 
     @property
     def pipeline(self) -> PipelinePlan:
-        """The order in which stages work."""
+        """The planned order of the stages' actions."""
 
     @property
     def stage(self) -> PipelineStage:
-        """What this rank computes."""
+        """The computation of this rank."""
 
     @property
     def stage_index(self) -> int:
-        """Of the stage graph."""
+        """Index in the stage graph."""
 
     @property
     def communicator(self) -> Communicator:
-        """Of this rank."""
+        """The communicator of this rank."""
 
     @property
     def special_token_ids(self) -> Mapping[str, int]:
-        """Modality -> placeholder."""
+        """Modality -> placeholder token id."""
 
     @property
     def tokens_per_item(self) -> Mapping[str, int]:
-        """Modality -> embeddings that one item becomes."""
+        """Modality -> number of embeddings per item."""
 
 
 class StageExecutor:
-    """Runs actions of one stage; every micro-batch is forgotten after its last action.
+    """Runs the actions of one stage and keeps its micro-batches until the step ends.
 
     Args:
-        model: what this rank holds.
-        data_iterator: gives the batches it reads, None on a rank that reads nothing.
+        model: the model on this rank.
+        data_iterator: yields the batches of this rank; None on a rank that reads no data.
     """
 
     def __init__(self, model: StagedModel, data_iterator: Iterator[Batch] | None) -> None:
@@ -93,18 +93,18 @@ class StageExecutor:
 
     @property
     def in_flight(self) -> Mapping[int, Microbatch]:
-        """What is kept of every micro-batch that is under way."""
+        """Micro-batch -> its state, for all micro-batches in flight."""
         return self._stage.in_flight
 
     def run(
         self, actions: Sequence[Action], observe_logits: LogitsObserver | None = None
     ) -> StepGenerator[None]:
-        """Yield a step before each action and do it; what was sent has arrived at the end.
+        """Yield a step before each action, then run it; all sent messages have arrived at the end.
 
         Args:
-            actions: those before gradients are reduced, in the plan's order.
-            observe_logits: sees logits and batch of every micro-batch at the end of the language
-                model, in place of a loss.
+            actions: the actions up to the reduction of gradients, in the order of the plan.
+            observe_logits: called with logits and batch of every micro-batch at the end of the
+                language model, where no loss is computed then.
 
         Raises:
             RuntimeError: an action failed; stage, micro-batch and action are noted on the error.
@@ -134,7 +134,7 @@ class StageExecutor:
         return self._edges[action.edge], action.microbatch
 
     def _read(self, stop: int) -> Batch | None:
-        """Read up to a micro-batch and return the last; others are not worked on here."""
+        """Read batches up to a micro-batch and return its batch; the others have no work here."""
         batch = None
         while self._iterator is not None and self._batches_read < stop:
             batch = next(self._iterator)
@@ -197,20 +197,20 @@ class StageExecutor:
 
 
 def before_reduction(model: StagedModel) -> tuple[Action, ...]:
-    """Return this rank's actions of one step up to the reduction of gradients."""
+    """Return the actions of this rank in one step up to the reduction of gradients."""
     actions = model.pipeline.actions(dist.get_rank())
     return tuple(a for a in actions if a.kind not in UPDATE)
 
 
 def forward_only(model: StagedModel) -> tuple[Action, ...]:
-    """Return this rank's actions without the backward half."""
+    """Return the forward actions of this rank in one step."""
     return tuple(a for a in before_reduction(model) if a.kind in FORWARD_HALF)
 
 
 def forward_backward_steps(
     data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
 ) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of a forward and a backward of all micro-batches."""
+    """Yield the steps of forward and backward of all micro-batches."""
     executor = StageExecutor(model, data_iterator)
     # Gradients are summed over micro-batches here, and over replicas when they are finalized.
     yield from executor.run(before_reduction(model))
@@ -221,7 +221,7 @@ def forward_backward_steps(
 def forward_steps(
     data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
 ) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of the forward half alone."""
+    """Yield the steps of the forward of all micro-batches."""
     executor = StageExecutor(model, data_iterator)
     with torch.no_grad():
         yield from executor.run(forward_only(model))

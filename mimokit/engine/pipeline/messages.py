@@ -1,8 +1,8 @@
-"""Tensors between two ranks: sent without waiting, their shapes known before a receive is posted.
+"""Non-blocking messages of tensors between two ranks, with a header that describes the tensors.
 
-A receive buffer of the wrong size aborts a gloo process, and one of the wrong type is filled
-without a word. So every message begins with a header of fixed size that names count, types and
-shapes of its tensors.
+A receive buffer of the wrong size aborts a gloo process, and a buffer of the wrong type is filled
+silently. Every message therefore begins with a header of fixed size that contains the number, the
+types and the shapes of its tensors.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _HEADER_SIZE = 2 + _MOST_TENSORS * (2 + _MOST_DIMENSIONS)
 
 @dataclass
 class StageMessage:
-    """What one stage hands to the next for a micro-batch.
+    """The message of one stage to the next for one micro-batch.
 
     Attributes:
-        rows: hidden states or rows, then what else each kind of them needs: sizes, positions.
+        rows: hidden states or rows, then the sizes or positions that belong to them.
         counts: numbers per sample: rows or items, then the images whose sizes are among `rows`.
     """
 
@@ -39,7 +39,7 @@ def encode_header(tensors: Sequence[torch.Tensor], counts: int = 0) -> torch.Ten
 
     Args:
         tensors: of the message.
-        counts: how many of them, at the end, are counts of a `StageMessage`.
+        counts: number of tensors at the end that are counts of a `StageMessage`.
 
     Raises:
         ValueError: if there are too many tensors or dimensions, or a type is unknown.
@@ -59,7 +59,7 @@ def encode_header(tensors: Sequence[torch.Tensor], counts: int = 0) -> torch.Ten
 
 
 def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
-    """Return empty tensors of the types and shapes that a header names."""
+    """Return empty tensors with the types and shapes in a header."""
     values = header.tolist()
     tensors = []
     for number in range(values[0]):
@@ -72,14 +72,14 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
 
 @dataclass(frozen=True)
 class Message:
-    """A message as one end sees it.
+    """A message as seen by its sender or its receiver.
 
     Attributes:
-        sent: handed over by this rank; False: received.
-        peer: the rank at the other end.
-        tag: of its header.
-        tensors: what it carries.
-        counts: how many of the tensors, at the end, are counts of a `StageMessage`.
+        sent: this rank sends it; False: this rank receives it.
+        peer: the other rank.
+        tag: tag of its header.
+        tensors: the tensors of the message.
+        counts: number of tensors at the end that are counts of a `StageMessage`.
     """
 
     sent: bool
@@ -90,13 +90,13 @@ class Message:
 
 
 class Arriving:
-    """A message that was asked for: first what it holds, then, once it has a place, the content.
+    """A message that is being received: first its header, then its tensors.
 
     Args:
         mailbox: of this rank.
-        rank: that sends.
-        tag: of the header.
-        ahead: integers that come with the header.
+        rank: the sender.
+        tag: tag of the header.
+        ahead: number of integers that are sent with the header.
     """
 
     def __init__(self, mailbox: Mailbox, rank: int, tag: Tag, ahead: int) -> None:
@@ -107,21 +107,21 @@ class Arriving:
 
     @property
     def ahead(self) -> torch.Tensor:
-        """The integers that come with the header, int64 [ahead]; there once it is."""
+        """The integers sent with the header, int64 [ahead]; valid once the header has arrived."""
         return self._header[_HEADER_SIZE:]
 
     @property
     def counts(self) -> int:
-        """How many of the tensors, at the end, are counts of a `StageMessage`."""
+        """Number of tensors at the end that are counts of a `StageMessage`."""
         return int(self._header[1])
 
     def described(self) -> list[torch.Tensor]:
-        """Wait for the header; return tensors without data that are like those to be taken."""
+        """Wait for the header; return tensors on "meta" with the types and shapes to receive."""
         self._finish()
         return decode_header(self._header, torch.device("meta"))
 
     def take(self, places: Sequence[torch.Tensor]) -> None:
-        """Ask for the tensors, each into its place, and go on."""
+        """Start receiving the tensors into the given ones and return."""
         for slot, place in enumerate(places, start=self._tag.slot + 1):
             if place.numel():
                 tag = replace(self._tag, slot=slot)
@@ -129,9 +129,11 @@ class Arriving:
         self._tensors.extend(places)
 
     def wait(self) -> None:
-        """Wait until all is there, and tell the listeners."""
+        """Wait until all tensors have arrived, then call the listeners."""
         self._finish()
-        self._mailbox.tell(Message(False, self._rank, self._tag, tuple(self._tensors), self.counts))
+        self._mailbox.notify(
+            Message(False, self._rank, self._tag, tuple(self._tensors), self.counts)
+        )
 
     def _finish(self) -> None:
         for work in self._works:
@@ -140,18 +142,17 @@ class Arriving:
 
 
 class Mailbox:
-    """Messages of this rank. What was handed over is kept until it has arrived.
+    """Sends and receives the messages of this rank; sent tensors are kept until they have arrived.
 
     Args:
-        device: where tensors lie.
-        group: that they cross in; the world by default. What nobody took is lost with its group:
-            in the world the next model would take it for its own.
+        device: device of the tensors.
+        group: process group of the messages, by default the world. Messages that no rank received
+            are lost with their group; in the world the next model would receive them.
 
     Attributes:
-        listeners: told of every message, on sending before it is handed over, on receiving once
-            it is there.
-        noted: for debugging: ("sent" or "received", other rank, tag) of everything that crosses,
-            one by one, where a list is given.
+        listeners: called with every message: before it is sent, or after it has arrived.
+        noted: for debugging: a list that collects ("sent" or "received", other rank, tag) of every
+            tensor; None collects nothing.
     """
 
     def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
@@ -159,7 +160,7 @@ class Mailbox:
         self.noted: list[tuple[str, int, Tag]] | None = None
         self._device = device
         self._group = group
-        self._under_way: list[tuple[dist.Work, torch.Tensor]] = []
+        self._in_flight: list[tuple[dist.Work, torch.Tensor]] = []
 
     def send(
         self,
@@ -169,44 +170,44 @@ class Mailbox:
         ahead: torch.Tensor | None = None,
         counts: int = 0,
     ) -> None:
-        """Hand a message over and go on.
+        """Start sending a message and return.
 
         Args:
-            tensors: what it carries.
-            rank: that receives.
-            tag: of its header.
-            ahead: int64 [n] where the receiver knows n: it goes in one piece with the header.
-            counts: how many of the tensors, at the end, are counts of a `StageMessage`.
+            tensors: the tensors of the message.
+            rank: the receiver.
+            tag: tag of its header.
+            ahead: int64 [n], sent in one piece with the header; the receiver must know n.
+            counts: number of tensors at the end that are counts of a `StageMessage`.
 
         Raises:
-            ValueError: if the message cannot be described, or a field of the tag overflows.
+            ValueError: if the header cannot describe the message, or a field of the tag overflows.
         """
         first = [] if ahead is None else [ahead]
-        self.tell(Message(True, rank, tag, (*first, *tensors), counts))
+        self.notify(Message(True, rank, tag, (*first, *tensors), counts))
         header = torch.cat([encode_header(tensors, counts).to(self._device), *first])
-        self._hand_over(header, rank, tag)
+        self._start_sending(header, rank, tag)
         for slot, tensor in enumerate(tensors, start=tag.slot + 1):
             sent = tensor.detach().contiguous()
             if sent.numel():
-                self._hand_over(sent, rank, replace(tag, slot=slot))
+                self._start_sending(sent, rank, replace(tag, slot=slot))
 
     def send_message(self, message: StageMessage, rank: int, tag: Tag) -> None:
-        """Hand a stage's message over and go on."""
+        """Start sending the message of a stage and return."""
         counts = [
             torch.tensor(one, dtype=torch.int64, device=self._device) for one in message.counts
         ]
         self.send([*message.rows, *counts], rank, tag, counts=len(counts))
 
     def send_shapes(self, tensors: Sequence[torch.Tensor], rank: int, tag: Tag) -> None:
-        """Hand over types and shapes of tensors that may be on the device "meta", and go on."""
-        self._hand_over(encode_header(tensors).to(self._device), rank, tag)
+        """Start sending types and shapes of tensors, which may be on "meta", and return."""
+        self._start_sending(encode_header(tensors).to(self._device), rank, tag)
 
     def receive(self, rank: int, tag: Tag) -> list[torch.Tensor]:
         """Wait for a message and return its tensors."""
         return self._taken(self.expect(rank, tag))
 
     def receive_message(self, rank: int, tag: Tag) -> StageMessage:
-        """Wait for a stage's message."""
+        """Wait for the message of a stage."""
         arriving = self.expect(rank, tag)
         tensors = self._taken(arriving)
         kept = len(tensors) - arriving.counts
@@ -222,38 +223,38 @@ class Mailbox:
         return places
 
     def expect(self, rank: int, tag: Tag, ahead: int = 0) -> Arriving:
-        """Ask for a message and go on.
+        """Start receiving a message and return.
 
         Args:
-            rank: that sends.
-            tag: of its header.
-            ahead: integers that come in one piece with the header.
+            rank: the sender.
+            tag: tag of its header.
+            ahead: number of integers that are sent in one piece with the header.
         """
         return Arriving(self, rank, tag, ahead)
 
-    def tell(self, message: Message) -> None:
-        """Tell the listeners of a message."""
+    def notify(self, message: Message) -> None:
+        """Call the listeners with a message."""
         for listener in self.listeners:
             listener(message)
 
     def receive_header(self, rank: int, tag: Tag) -> torch.Tensor:
-        """Wait for the header of a message, or for what `send_shapes` handed over."""
+        """Wait for the header of a message, or for the shapes sent by `send_shapes`."""
         header = self.room_for_header()
         self.ask_for(header, rank, tag).wait()
         return header
 
     def room_for_header(self, ahead: int = 0) -> torch.Tensor:
-        """Return a tensor that a header, with integers behind it, can lie in."""
+        """Return a buffer for a header and the integers after it."""
         return torch.zeros(_HEADER_SIZE + ahead, dtype=torch.int64, device=self._device)
 
-    def _hand_over(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
+    def _start_sending(self, tensor: torch.Tensor, rank: int, tag: Tag) -> None:
         work = dist.isend(tensor, rank, group=self._group, tag=tag.encode())
         assert work is not None
-        self._under_way.append((work, tensor))
+        self._in_flight.append((work, tensor))
         self._note("sent", rank, tag)
 
     def ask_for(self, tensor: torch.Tensor, rank: int, tag: Tag) -> dist.Work:
-        """Ask for one tensor of a message and go on."""
+        """Start receiving one tensor of a message and return."""
         work = dist.irecv(tensor, rank, group=self._group, tag=tag.encode())
         assert work is not None
         self._note("received", rank, tag)
@@ -264,7 +265,7 @@ class Mailbox:
             self.noted.append((what, peer, tag))
 
     def wait(self) -> None:
-        """Wait until all that was handed over has arrived."""
-        for work, _ in self._under_way:
+        """Wait until all sent messages have arrived."""
+        for work, _ in self._in_flight:
             work.wait()
-        self._under_way.clear()
+        self._in_flight.clear()

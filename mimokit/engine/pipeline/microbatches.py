@@ -1,9 +1,9 @@
-"""A stage of a graph of modalities: heads of text, audio and vision, and packing, where they meet.
+"""The state of micro-batches on a stage: heads of text, audio and vision, and packing.
 
-A head has one source. Packing takes one branch per edge, waits until all that the micro-batch
-expects are there, computes, and gives each branch its own part of the gradient from one backward.
-Which branches a micro-batch expects is planned: a modality that has no input in it is not waited
-for, and nothing is sent in its place. With one branch packing is a stage like any other.
+A head has one source. Packing has one branch per edge. It waits until all branches that the
+micro-batch expects have arrived, computes, and returns each branch its part of the gradient from
+one backward. The plan says which branches a micro-batch expects: for a modality without input no
+message is sent and no stage waits. With one branch, packing is an ordinary stage.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ModalType = Literal["text", "audio", "vision", "packing"]
 
 @dataclass
 class Microbatch:
-    """What a rank keeps of a micro-batch between its actions.
+    """The state of a micro-batch between its actions.
 
     Attributes:
-        given: the branches that have arrived, by edge, and the batch that was read.
-        output: what the stage computed, until its backward.
-        loss: where a module has one.
-        num_tokens: unmasked tokens of the loss.
-        gradients: of the output, one per edge behind the stage.
+        given: the branches that have arrived, by edge, and the batch.
+        output: the output of the stage, until its backward.
+        loss: on a stage that computes a loss.
+        num_tokens: number of unmasked tokens in the loss.
+        gradients: of the output, one per outgoing edge.
     """
 
     given: StageInput
@@ -46,7 +46,7 @@ class Microbatch:
 
 
 def modal_type(pipeline: PipelinePlan, stage_index: int) -> ModalType:
-    """Return the type of a stage: packing where a module takes the output of others."""
+    """Return the type of a stage: packing where it receives the output of other modules."""
     stage = pipeline.graph.stages[stage_index]
     incoming = pipeline.graph.incoming[stage_index]
     if any(pipeline.graph.stages[edge.source].module != stage.module for edge in incoming):
@@ -55,16 +55,16 @@ def modal_type(pipeline: PipelinePlan, stage_index: int) -> ModalType:
 
 
 class PipelineStageMultimodality:
-    """Keeps the branches of every micro-batch apart, and runs a stage once they are there.
+    """Stores the branches of every micro-batch, and runs the stage once all have arrived.
 
     Args:
-        pipeline: as planned.
-        stage_index: of the stage graph.
-        stage: what it computes.
+        pipeline: the planned pipeline.
+        stage_index: index in the stage graph.
+        stage: the computation.
 
     Attributes:
         modal_type: text, audio, vision or packing.
-        in_flight: micro-batch -> what is kept of it.
+        in_flight: micro-batch -> its state.
     """
 
     def __init__(self, pipeline: PipelinePlan, stage_index: int, stage: PipelineStage) -> None:
@@ -87,14 +87,14 @@ class PipelineStageMultimodality:
         return tuple(edge for edge in self.expects(microbatch) if edge.index not in arrived)
 
     def take_batch(self, microbatch: int, batch: dict[str, object]) -> None:
-        """Keep what this rank has read."""
+        """Store the batch that this rank read."""
         self._of(microbatch).given.batch = batch
 
     def take(self, microbatch: int, edge: StageEdge, message: StageMessage) -> None:
-        """Keep a branch.
+        """Store a branch.
 
         Raises:
-            ShapeMismatchError: it has another number of tensors than planned slots.
+            ShapeMismatchError: its number of tensors differs from the planned slots.
         """
         planned = len(self._slots.edges[edge.index]) - 1
         sent = len(message.rows) + len(message.counts)
@@ -118,18 +118,18 @@ class PipelineStageMultimodality:
             names = ", ".join(repr(edge.modality) for edge in missing)
             raise RuntimeError(f"Micro-batch {microbatch} still waits for {names}.")
         state = self._of(microbatch)
-        # What has no backward keeps nothing for one.
+        # A micro-batch without backward stores no activations.
         trained = bool(self._work.backward[self._index, microbatch])
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
             state.output = self.stage.forward(state.given)
         return state
 
     def take_gradient(self, microbatch: int, gradient: torch.Tensor) -> None:
-        """Keep the gradient of the output that came back over one edge."""
+        """Store the gradient of the output that was received over one edge."""
         self._of(microbatch).gradients.append(gradient)
 
     def backward_one_chunk(self, microbatch: int) -> None:
-        """Run one backward for all branches, from a loss, what came back from behind, or both."""
+        """Run one backward for all branches, from a loss, received gradients, or both."""
         state = self._of(microbatch)
         assert state.output is not None
         output = state.output.tensor
@@ -140,13 +140,13 @@ class PipelineStageMultimodality:
             roots[output] = sum(state.gradients[1:], state.gradients[0])
         if roots:
             torch.autograd.backward(list(roots), list(roots.values()))
-        # Only the gradients of what came in are needed from here on.
+        # From here on only the gradients of the inputs are needed.
         state.output, state.loss, state.gradients = None, None, []
 
     def gradient(self, microbatch: int, edge: StageEdge) -> torch.Tensor:
-        """Return a branch's own part of the gradient."""
+        """Return the part of the gradient that belongs to a branch."""
         branch = self._of(microbatch).given.hidden[edge.index]
-        if branch.grad is None:  # nothing of it was looked at, as of a replica without items
+        if branch.grad is None:  # no output depends on it, as on a replica without items
             branch.grad = torch.zeros_like(branch)
         return branch.grad
 

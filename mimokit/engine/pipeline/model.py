@@ -1,4 +1,4 @@
-"""A multimodal model whose modules have ranks of their own, each in pipeline stages."""
+"""A multimodal model whose modules have separate ranks, each in pipeline stages."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from mimokit.planning.types import LayoutPlan, PipelinePlan
 
 @dataclass(frozen=True)
 class HeterogeneousModel:
-    """What one rank holds of a model in heterogeneous mode.
+    """The part of a model in heterogeneous mode that is on one rank.
 
     Attributes:
         plan: the layout as planned.
         model: Megatron's `MimoModel` with the one module of this rank, cut to its stage.
-        stage: the part of the one module that this rank works on.
-        stage_index: of the stage graph.
+        stage: the computation of this rank.
+        stage_index: index in the stage graph.
         module_to_grid_map: the grid of every module.
         topology: module -> the modules it feeds.
         pg_collections: the process groups of the module of this rank.
-        communicator: carries what crosses to and from this rank.
+        communicator: sends and receives the messages of this rank.
         tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
     """
 
@@ -47,7 +47,7 @@ class HeterogeneousModel:
 
     @property
     def pipeline(self) -> PipelinePlan:
-        """The order in which stages work."""
+        """The planned order of the stages' actions."""
         assert self.plan.pipeline is not None
         return self.plan.pipeline
 
@@ -58,12 +58,12 @@ class HeterogeneousModel:
 
     @property
     def loss_module_name(self) -> str:
-        """The module of this rank that computes a loss, if any does: its only one."""
+        """The only module of this rank, whether or not it computes a loss."""
         return self.stage.name
 
     @property
     def special_token_ids(self) -> dict[str, int]:
-        """encoder -> the token that holds the place of its rows."""
+        """encoder -> its placeholder token id."""
         return dict(self.model.special_token_ids)
 
     @property
@@ -79,11 +79,11 @@ class HeterogeneousModel:
 def build_heterogeneous_model(
     model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
 ) -> HeterogeneousModel:
-    """Build this rank's stage of a model whose modules have ranks of their own. Collective.
+    """Build the stage of this rank of a model whose modules have separate ranks. Collective.
 
     Raises:
-        ValueError: if the plan is for another mode or another world, two stages do not agree on
-            what crosses between them, or there is more of it than a tag holds.
+        ValueError: if the plan is for another mode or another world size, two stages disagree on
+            their messages, or there are more messages than a tag can distinguish.
     """
     if plan.deployment_mode != "heterogeneous" or plan.pipeline is None:
         raise ValueError(f"The plan is {plan.deployment_mode}, not heterogeneous.")
@@ -118,7 +118,7 @@ def _stage(
     model: SeededMimoModel,
     groups: ProcessGroupCollection,
 ) -> ModuleStage:
-    """Return what the pipeline computes on this rank, around the wrapped module."""
+    """Return the stage of this rank around its wrapped module."""
     first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
     ((_, wrapped),) = model.parts()
     network = config.get_architecture(name)

@@ -1,4 +1,4 @@
-"""Where the branches of a micro-batch meet: words and rows of all modalities, laid in order."""
+"""Packing: puts words and the rows of all modalities into the order of the tokens."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mimokit.engine.models.patches import tokens_of_grid
 
 @dataclass(frozen=True)
 class Packed:
-    """What a transformer takes.
+    """The inputs of a transformer.
 
     Attributes:
         hidden: [tokens, samples, width].
-        attention_mask: [1, 1, tokens, tokens], True where nobody may look: causal.
-        position_ids: [3, samples, tokens], or None where tokens count as they lie.
+        attention_mask: [1, 1, tokens, tokens], causal: True where attention is forbidden.
+        position_ids: [3, samples, tokens], or None for the order of the tokens.
     """
 
     hidden: torch.Tensor
@@ -32,21 +32,21 @@ def assemble(
     branches: Mapping[str, torch.Tensor],
     position_ids: torch.Tensor | None = None,
 ) -> Packed:
-    """Lay words and rows in their places; every one of them gets its own part of the gradient.
+    """Put words and rows in their places; each receives its part of the gradient.
 
     Args:
         input_ids: [samples, tokens].
-        special_token_ids: modality -> the token that holds the place of its rows.
+        special_token_ids: modality -> its placeholder token id.
         words: [words, width], embeddings of all other tokens, sample by sample.
-        branches: modality -> [rows, width], sample by sample; those that are there.
-        position_ids: handed on.
+        branches: modality -> [rows, width], sample by sample, for the modalities that are present.
+        position_ids: returned unchanged.
 
     Raises:
-        ValueError: a branch, or the words, have another number of rows than places.
+        ValueError: the number of rows of a branch, or of words, differs from its places.
     """
     special = torch.tensor(list(special_token_ids.values()), device=input_ids.device)
     flat = input_ids.flatten()
-    # Each copy makes a new tensor, so that autograd sees no place that is written twice.
+    # Each copy returns a new tensor, so that autograd sees no in-place write.
     hidden = words.new_zeros(len(flat), words.shape[-1])
     hidden = _lay(hidden, ~torch.isin(flat, special), words, "text")
     for name, rows in branches.items():
@@ -76,11 +76,11 @@ def check_grids(
         items: images of every sample.
         rows: rows of every sample.
         merge_size: merge_size x merge_size patches become one row.
-        name: of the module.
+        name: name of the module.
 
     Raises:
-        ValueError: there is not one grid for every image; or naming the first sample of which the
-            images become another number of rows.
+        ValueError: the number of grids differs from that of images, or the images of a sample
+            become another number of rows; the message names the first such sample.
     """
     if len(grids) != sum(items):
         raise ValueError(f"Module {name!r} sent {len(grids)} grids for {sum(items)} images.")
@@ -99,10 +99,10 @@ def causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
 
 
 def check_rows(input_ids: torch.Tensor, token: int, name: str, rows: Sequence[int]) -> None:
-    """Compare the rows that a module sent with their places, sample by sample.
+    """Compare the rows that a module sent with its placeholders, sample by sample.
 
     Raises:
-        ValueError: naming the first sample in which they differ.
+        ValueError: they differ; the message names the first such sample.
     """
     for sample, (wanted, sent) in enumerate(
         zip((input_ids == token).sum(1).tolist(), rows, strict=True)

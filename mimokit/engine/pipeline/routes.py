@@ -1,10 +1,10 @@
-"""Carries rows between modules on disjoint ranks, the way the bridge plan has chosen.
+"""Sends rows between modules on disjoint ranks along the routes of the bridge plan.
 
-A message says how many rows each sample has, then brings the rows. How many samples it counts is
-known from the plan, so the counts come with the header; the rows then arrive where they lie. It
-counts all samples that both ends hold, not only those whose rows it brings, so that ranks which
-gather among themselves need not ask each other for counts first. Where images have a grid each, the
-grids cross like rows, and the images of every sample are counted as well.
+A message contains the number of rows of each sample, then the rows. The plan says how many samples
+it counts, so that the counts are sent with the header and the rows are received in place. It counts
+all samples that both ends have, not only those whose rows it contains; ranks that gather among
+themselves then need not exchange counts first. Where each image has a grid, grids are sent like
+rows, with the number of images of every sample.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class RouteCommunicator:
     """Executes one direction of a bridge between disjoint ranks.
 
     Args:
-        route: as planned.
+        route: the planned route.
         edge: index of the edge in the stage graph.
         direction: 0 for activations, 1 for gradients.
-        samples: rank -> what it holds of the micro-batch, for the ranks of both ends.
+        samples: rank -> its samples of the micro-batch, for the ranks of both ends.
         mailbox: of this rank.
-        slot: the first of its messages.
-        kinds: how many kinds of rows cross together: those of the module, and grids of its images.
+        slot: the slot of the header.
+        kinds: number of kinds of rows in a message: rows of the module, and grids of its images.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class RouteCommunicator:
                 self._group, self._members = group, members
 
     def send(self, message: StageMessage, microbatch: int) -> None:
-        """Hand over what this rank is to send of the rows of its samples.
+        """Start sending the rows of this rank's samples that other ranks need.
 
         Args:
-            message: of every kind, [rows, …] of this rank's samples, and the rows of each.
+            message: per kind, [rows, …] of this rank's samples, and the number of rows of each.
             microbatch: within the step.
 
         Raises:
@@ -89,19 +89,19 @@ class RouteCommunicator:
         for transfer, split in self._outgoing:
             samples = (transfer.start, transfer.stop)
             first, last = counted_samples(transfer.ends, self._samples)
-            told = counts[:, first - own[0] : last - own[0]].flatten()
+            sent = counts[:, first - own[0] : last - own[0]].flatten()
             pieces = []
             for one, numbers in zip(message.rows, message.counts, strict=True):
                 start, stop = row_range(samples, own, numbers, len(one))
                 pieces.append(one[start:stop])
             tag = self._tag(microbatch, split)
-            self._mailbox.send(pieces, transfer.destination_rank, tag, told)
+            self._mailbox.send(pieces, transfer.destination_rank, tag, sent)
 
     def receive(self, microbatch: int) -> StageMessage:
         """Wait for the rows of this rank's samples.
 
         Returns:
-            Of every kind: [rows, …], and the rows of each sample.
+            Per kind: [rows, …], and the number of rows of each sample.
 
         Raises:
             ValueError: two ranks send rows of different widths or types.
@@ -127,7 +127,7 @@ class RouteCommunicator:
         return StageMessage(rows, per_sample)
 
     def _spans(self, samples: SampleRange, per_sample: Sequence[Sequence[int]]) -> list[RowRange]:
-        """Return where the rows of some samples lie, of every kind."""
+        """Return the range of rows of some samples, per kind."""
         own = self._samples[self._rank]
         return [row_range(samples, own, numbers) for numbers in per_sample]
 
@@ -140,16 +140,16 @@ class RouteCommunicator:
         return self._mailbox.expect(transfer.source_rank, tag, self._kinds * (last - first))
 
     def _all_counts(self, given: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the rows of every held sample; ranks that were told a part ask each other."""
+        """Return the rows of all own samples; ranks that received a part gather the rest."""
         counts = torch.cat(list(given), dim=1)
         start, stop = self._samples[self._rank]
         if counts.shape[1] == stop - start:
             return counts
         assert self._group is not None
-        told = counted_samples(self._incoming[0][0].ends, self._samples)[0]
+        first = counted_samples(self._incoming[0][0].ends, self._samples)[0]
         begin, end = self._part(self._rank)
         sizes = [last - first for first, last in map(self._part, self._members)]
-        mine = counts[:, begin - told : end - told].T.contiguous()
+        mine = counts[:, begin - first : end - first].T.contiguous()
         return gather_uneven(mine, sizes, self._group).T
 
     def _part(self, rank: int) -> SampleRange:
@@ -158,7 +158,7 @@ class RouteCommunicator:
         return mine[0].start, mine[-1].stop
 
     def _share(self, rows: Sequence[torch.Tensor], counts: torch.Tensor) -> None:
-        """Pass on within the group what came in."""
+        """Share the received rows within the group."""
         if self._group is None:
             return
         if self._route.form == "leader":
@@ -173,7 +173,7 @@ class RouteCommunicator:
             gather_in_place(one, [stop - start for start, stop in spans], self._group)
 
     def _from_leader(self) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Take what the leader of the group has received."""
+        """Receive the rows from the leader of the group."""
         start, stop = self._samples[self._rank]
         header = self._mailbox.room_for_header()
         about = torch.cat([header, header.new_zeros(self._kinds * (stop - start))])
@@ -189,10 +189,10 @@ class RouteCommunicator:
 
 
 def _same_kind(described: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the first of some tensors, all of which have its width and type.
+    """Return the first of some tensors after checking that all have its width and type.
 
     Raises:
-        ValueError: they have not.
+        ValueError: one of them differs.
     """
     first = described[0]
     for one in described[1:]:

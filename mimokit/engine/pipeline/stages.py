@@ -29,13 +29,13 @@ from mimokit.engine.pipeline.packing import Packed, assemble, causal_mask, check
 class EncoderStage(ModuleStage):
     """A stage of an encoder: items in, rows in the language model's width out.
 
-    Where no sample of this replica has items nothing is computed, and nothing is handed on but
-    that there is nothing. Where items differ in size, the sizes go with the hidden states; grids of
-    images go with the rows as well, and the number of images in every sample.
+    Without items in any sample of this replica, nothing is computed, and the stage sends empty
+    tensors. Where items differ in size, the sizes are sent with the hidden states. Grids of images,
+    with the number of images of every sample, are sent with the rows as well.
 
     Args:
-        kind: of encoder.
-        tokens_per_item: where all items are alike.
+        kind: the kind of encoder.
+        tokens_per_item: where all items have the same size.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class EncoderStage(ModuleStage):
         return int(self._encoder.geometry.positions)
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return what one item becomes."""
+        """Return the shapes for one item."""
         width = self._encoder.config.hidden_size
         for shapes in given.values():
             hidden_of(shapes, width, self.dtype, self.name)
@@ -124,11 +124,11 @@ class EncoderStage(ModuleStage):
         sizes = () if self._kind.sizes is None else (self._meta_size(),)
         if not self.last:
             return (meta_like((self._positions, 1, width), self.dtype), counts, *sizes)
-        beside = (*sizes, counts) if self._kind.sizes == GRID else ()
+        extra = (*sizes, counts) if self._kind.sizes == GRID else ()
         return (
             meta_like((self._tokens_per_item, self._rows_width), self.dtype),
             counts,
-            *beside,
+            *extra,
         )
 
     def _meta_size(self) -> torch.Tensor:
@@ -138,15 +138,15 @@ class EncoderStage(ModuleStage):
 class LanguageStage(ModuleStage):
     """A stage of the language model: words and rows of other modules in, logits out.
 
-    Where modules behind it take what it has made of every token, it hands on those rows instead.
+    Where modules follow, it also sends them the hidden states of every token as rows.
 
     Args:
         model: Megatron's `MimoModel` around the part of the language model.
-        modalities: edge of the stage graph -> the modality whose rows come over it.
-        merge_sizes: of the modalities whose images differ in size.
-        three_axes: tokens have positions of three axes, which packing works out and each stage
-            hands on to the next.
-        feeds: modules come behind it.
+        modalities: edge of the stage graph -> the modality whose rows it receives.
+        merge_sizes: modality -> merge size, for modalities whose images differ in size.
+        three_axes: tokens have positions of three axes; packing computes them, and each stage
+            sends them to the next.
+        feeds: other modules receive its hidden states.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class LanguageStage(ModuleStage):
         return StageOutput(rows, [[tokens] * samples], logits=output)
 
     def _pack(self, batch: Batch, given: StageInput) -> Packed:
-        """Join words and the rows of all modules that have any in this micro-batch."""
+        """Pack words and the rows of all modules that are present in this micro-batch."""
         ids, special = batch["input_ids"], self._model.special_token_ids
         check_words(ids, list(special.values()), self.wrapped.module.vocab_size)
         branches, grids = {}, {}
@@ -212,7 +212,7 @@ class LanguageStage(ModuleStage):
         return assemble(ids, special, words, branches, positions)
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return the hidden states of one sample, from a zero-forward of packing on "meta"."""
+        """Return the shapes for one sample, from packing on "meta"."""
         width = int(self.wrapped.module.config.hidden_size)
         taken = [hidden_of(shapes, width, self.dtype, self.name) for shapes in given.values()]
         if self.last and self._feeds:
@@ -246,7 +246,7 @@ class LanguageStage(ModuleStage):
 
 
 class DecoderStage(ModuleStage):
-    """A stage of a text decoder: rows of the language model in, logits and a loss of its own out.
+    """A stage of a text decoder: rows of the language model in, logits and a separate loss out.
 
     Args:
         input_size: width of the rows of the language model.
@@ -260,14 +260,14 @@ class DecoderStage(ModuleStage):
 
     def _forward(self, given: StageInput) -> StageOutput:
         ((edge, hidden),) = given.hidden.items()
-        if self.first:  # rows lie sample by sample, and all samples have as many
+        if self.first:  # rows are in sample order, with equally many per sample
             samples, width = len(given.counts[edge][0]), hidden.shape[-1]
             hidden = hidden.reshape(samples, -1, width).transpose(0, 1).contiguous()
         output = self.wrapped(hidden, causal_mask(hidden.shape[0], hidden.device))
         return StageOutput(output, [], logits=output if self.last else None)
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
-        """Return the hidden states of one token."""
+        """Return the shapes for one token."""
         width = int(self.wrapped.module.config.hidden_size)
         for shapes in given.values():
             taken = self._input_size if self.first else width
@@ -275,7 +275,7 @@ class DecoderStage(ModuleStage):
         return (meta_like((1, 1, width), self.dtype),)
 
     def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
-        """Return the loss of what it wrote, on its last stage."""
+        """Return the loss on the last stage."""
         if output.logits is None:
             return None
         labels, loss_mask = targets_of(batch, self.name)
