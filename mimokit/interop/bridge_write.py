@@ -13,6 +13,9 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.axes import MEGATRON_FIELDS, RANK_AXES, Axis, Choice
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.rules.facts import ModuleFacts, PairFacts
+from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules
+from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.from_config import PRECISION
 from mimokit.prediction.layout import sizes_text
@@ -107,18 +110,13 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
                 f"expert_parallel of module '{name}' is {sizes.expert}; encoders stay dense, so "
                 "set it to 1."
             )
-        stage = int(sizes.tensor * sizes.context * sizes.data)
-        if stage % sizes.expert:
-            yield (
-                f"expert_parallel of module '{name}' is {sizes.expert}, which does not divide the "
-                f"{stage} ranks of a stage (tensor x context x data parallel); choose a divisor."
-            )
-    for (name, one), (other, two) in combinations(layout.modules.items(), 2):
-        if max(one.data, two.data) % min(one.data, two.data):
-            yield (
-                f"data_parallel of module '{name}' is {one.data} and that of '{other}' {two.data}; "
-                "one must divide the other."
-            )
+        facts = ModuleFacts(name, is_language=name == layout.language)
+        for problem in broken_rules(sizes, facts, (STAGE_RANKS,)):
+            yield problem.sentence
+    for (other, two), (name, one) in combinations(layout.modules.items(), 2):
+        between = PairFacts("heterogeneous", name, other)
+        for problem in broken_pair_rules(one, two, between, (REPLICAS,)):
+            yield problem.sentence
 
 
 def _name(name: str, layout: Layout) -> str:

@@ -127,7 +127,7 @@ def test_any_change_is_checked_again(counts: Counts) -> None:
         mimokit.plan(config)
     config.model.module_parallelisms["images"].data_parallel = 4
     config.model.special_token_ids["images"] = 3
-    with pytest.raises(ConfigError, match="special token id 3"):
+    with pytest.raises(ConfigError, match="'images' has 3"):
         mimokit.plan(config)
 
 

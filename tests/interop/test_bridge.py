@@ -104,7 +104,7 @@ def test_the_language_module_gets_the_name_that_bridge_wants() -> None:
             "heterogeneous",
             ParallelSizes(),
             ParallelSizes(2, 4, expert=4),
-            "does not divide the 2 ranks of a stage",
+            "does not divide the 2 ranks of a pipeline stage",
         ),
     ],
 )

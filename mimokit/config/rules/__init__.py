@@ -12,10 +12,8 @@ from mimokit.config.rules.graph import topology_problems
 from mimokit.config.rules.modalities import modality_problems
 from mimokit.config.rules.names import name_problems
 from mimokit.config.rules.networks import network_problems
-from mimokit.config.rules.planned_networks import planned_network_problems
-from mimokit.config.rules.predictions import prediction_problems
 from mimokit.config.rules.ranks import mode_problems
-from mimokit.config.rules.runtime import runtime_problems
+from mimokit.config.rules.runtime import prediction_problems, runtime_problems
 from mimokit.config.rules.sharding import sharding_problems
 from mimokit.config.rules.tokens import token_problems
 
@@ -33,7 +31,6 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from mode_problems(context)
     yield from network_problems(context)
     yield from sharding_problems(context)
-    yield from planned_network_problems(context)
     yield from modality_problems(context)
     yield from token_problems(context)
     yield from runtime_problems(context)

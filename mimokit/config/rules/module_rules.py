@@ -214,6 +214,21 @@ def _instances(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return module_problem(facts.name, INSTANCES, sizes.instances, what)
 
 
+VOCABULARY = Rule(
+    "vocabulary",
+    "tensor parallelism does not divide the vocabulary",
+    ("tensor",),
+    lambda sizes, facts: facts.vocab % sizes.tensor == 0,
+    _divides_width("vocab_size"),
+)
+STAGE_RANKS = Rule(
+    "stage ranks",
+    "expert parallelism does not divide the ranks of a stage",
+    ("tensor", "context", "expert", "data"),
+    lambda sizes, facts: sizes.ranks_per_stage % sizes.expert == 0,
+    _stage_ranks,
+    unless=("experts",),
+)
 RULES = (
     Rule(
         "heads",
@@ -246,13 +261,7 @@ RULES = (
         lambda sizes, facts: facts.shared_ffn % sizes.tensor == 0,
         _divides_width("moe_shared_expert_intermediate_size"),
     ),
-    Rule(
-        "vocabulary",
-        "tensor parallelism does not divide the vocabulary",
-        ("tensor",),
-        lambda sizes, facts: facts.vocab % sizes.tensor == 0,
-        _divides_width("vocab_size"),
-    ),
+    VOCABULARY,
     Rule(
         "context",
         "context parallelism does not divide the sequence",
@@ -290,14 +299,7 @@ RULES = (
         _experts_hold,
         _experts,
     ),
-    Rule(
-        "stage ranks",
-        "expert parallelism does not divide the ranks of a stage",
-        ("tensor", "context", "expert", "data"),
-        lambda sizes, facts: sizes.ranks_per_stage % sizes.expert == 0,
-        _stage_ranks,
-        unless=("experts",),
-    ),
+    STAGE_RANKS,
     Rule(
         "batch",
         "the samples of a step cannot be dealt to the replicas",

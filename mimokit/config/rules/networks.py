@@ -1,23 +1,51 @@
-"""A module's network can be cut the way its parallel sizes cut it."""
+"""The fields of a network agree with each other and with what the module is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
+from mimokit.config.messages import written
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import not_a_multiple
+from mimokit.config.rules.facts import network_path, not_a_multiple
+
+_OF_LATENT_ATTENTION = (
+    "kv_lora_rank",
+    "qk_head_dim",
+    "qk_pos_emb_head_dim",
+    "v_head_dim",
+    "q_lora_rank",
+)
+_OF_EXPERTS = (
+    "moe_router_topk",
+    "moe_ffn_hidden_size",
+    "moe_shared_expert_intermediate_size",
+    "first_k_dense_replace",
+    "moe_router_enable_expert_bias",
+    "moe_shared_expert_gate",
+)
+_OF_LANGUAGE = ("mtp_num_layers", "make_vocab_size_divisible_by")
+_OF_ENCODERS = ("outer_norms", "projector")
+_OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head")
 
 
 def network_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield what cannot be cut, per module."""
+    """Yield what is wrong with the networks, whatever their parallel sizes."""
     for name, network in context.model.module_architectures.items():
         if not context.is_valid(f"model.module_architectures.{name}"):
             continue
         if network.modality == "vision":
             yield from _image_problems(name, network)
         yield from _head_problem(context, name, network)
+        yield from _together(name, network, "multi_latent_attention", _OF_LATENT_ATTENTION)
+        yield from _together(name, network, "num_moe_experts", _OF_EXPERTS)
+        yield from _latent(name, network)
+        yield from _numbers(name, network)
+        yield from _together(name, network, "window_size", ("full_attention_layers",))
+        yield from _positions(name, network)
+        if context.is_valid("model.llm_module_name"):
+            yield from _out_of_place(context, name, network)
 
 
 def _head_problem(
@@ -63,3 +91,104 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
             f"Module '{name}': merge_size is {network.merge_size}, which does not divide the "
             f"{patches} patches along a side of an image; choose a divisor of {patches}.",
         )
+
+
+def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
+    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
+    return Problem(
+        name,
+        field,
+        value,
+        f"Module '{name}': {field} {'is missing' if value is None else verb}, {what}",
+        {"path": network_path(name, field), "value": None} if leave_out else None,
+    )
+
+
+def _together(
+    name: str, network: ModuleArchitecture, leader: str, others: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield the fields that say nothing without another that is not there."""
+    if getattr(network, leader):
+        return
+    for field in others:
+        value = getattr(network, field)
+        if value is not None:
+            yield _problem(
+                name, field, value, f"but {leader} is not given; give both or none.", True
+            )
+
+
+def _latent(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    if not network.multi_latent_attention:
+        return
+    for field in _OF_LATENT_ATTENTION[:-1]:
+        if getattr(network, field) is None:
+            yield _problem(name, field, None, "and multi_latent_attention needs it; give it.")
+
+
+def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    heads, groups = network.num_attention_heads, network.num_query_groups
+    if groups is not None and heads % groups:
+        yield _problem(
+            name,
+            "num_query_groups",
+            groups,
+            f"which does not divide its {heads} attention heads (num_attention_heads); choose a "
+            f"divisor of {heads}.",
+        )
+    experts = network.num_moe_experts
+    visited = network.moe_router_topk
+    if experts is not None and (visited or 2) > experts:
+        yield _problem(
+            name,
+            "num_moe_experts",
+            experts,
+            f"fewer than the {visited or 2} that a token visits (moe_router_topk); lower that.",
+        )
+    for field in ("first_k_dense_replace", "full_attention_layers"):
+        value = getattr(network, field)
+        if value is not None and value > network.num_layers:
+            yield _problem(
+                name, field, value, f"more than its {network.num_layers} layers; lower it."
+            )
+
+
+def _positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    field = "max_position_embeddings"
+    value = getattr(network, field)
+    if value is not None and network.position_embedding_type != "learned_absolute":
+        yield _problem(
+            name,
+            field,
+            value,
+            "but position_embedding_type is not learned_absolute; give both or none.",
+            True,
+        )
+
+
+def _out_of_place(
+    context: ValidationContext, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    language = name == context.model.llm_module_name
+    wrong = [*_OF_ENCODERS, *_OF_VISION] if language else list(_OF_LANGUAGE)
+    whose = "an encoder" if language else "the language module"
+    why = "is the language module" if language else "is no language module"
+    if not language and network.modality == "audio":
+        yield from _strangers(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
+    yield from _strangers(name, network, wrong, why, whose)
+
+
+def _strangers(
+    name: str, network: ModuleArchitecture, fields: Sequence[str], why: str, whose: str
+) -> Iterator[Problem]:
+    for field in fields:
+        value = getattr(network, field)
+        owner = "a vision encoder" if field in _OF_VISION else whose
+        if value is not None:
+            yield _problem(
+                name,
+                field,
+                value,
+                f"but the module {why}; only {owner} has it, leave it out.",
+                True,
+            )

@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.base import RUNNABLE
+from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.messages import written
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import PlannedArchitecture
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.rules.runnable_graph import graph_problems
+from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.runtime import THREE_PHASE, RuntimeConfig
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
@@ -66,7 +68,9 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
         return
     model = config.model if isinstance(config, ExperimentConfig) else config
     problems = list(_problems(model))
-    problems += graph_problems(model, config.data if isinstance(config, ExperimentConfig) else None)
+    problems += _graph_problems(
+        model, config.data if isinstance(config, ExperimentConfig) else None
+    )
     if isinstance(config, ExperimentConfig):
         problems += tag_problems(model, config.data)
         problems += _schedule(config)
@@ -165,3 +169,61 @@ def _too_large(name: str, field: str, value: int) -> Problem:
         "1 until then.",
         {"path": f"model.module_parallelisms.{name}.{field}", "value": 1},
     )
+
+
+def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> Iterator[Problem]:
+    """Yield what of the graph of modules can be planned but not run.
+
+    Args:
+        model: its encoders may feed the language module and nobody else, the modules behind the
+            language module nobody.
+        data: what decoders have to spell, None where it is not known.
+    """
+    language, decoders = model.llm_module_name, model.decoder_module_names
+    for name, fed in model.module_topology.items():
+        if name != language and tuple(fed) != (() if name in decoders else (language,)):
+            right = (
+                f"let modules behind '{language}' feed nobody"
+                if name in decoders
+                else f"let every encoder feed '{language}' and nobody else"
+            )
+            yield Problem(
+                name,
+                "topology",
+                ", ".join(fed),
+                f"Module '{name}': it feeds {', '.join(fed) or 'nobody'}, which can be planned but "
+                f"not run yet; {right} until then.",
+            )
+    for name in decoders:
+        if name in model.module_architectures:
+            yield from _decoder_problems(model, name, data)
+
+
+def _decoder_problems(
+    model: MimoParallelismConfig, name: str, data: DataConfig | None
+) -> Iterator[Problem]:
+    network, sizes = model.get_architecture(name), model.get_parallelism(name)
+    path = f"model.module_architectures.{name}"
+    if network.modality != "text":
+        yield Problem(
+            name,
+            "modal_type",
+            network.modal_type,
+            f"Module '{name}': it comes behind '{model.llm_module_name}' and is no text decoder, "
+            "which can be planned but not run yet; set its modal_type to text, and its vocab_size "
+            "to the tokens that it writes.",
+            {"path": f"{path}.modal_type", "value": "text"},
+        )
+        return
+    if data is not None and network.vocab_size < data.vocab_size:
+        yield Problem(
+            name,
+            "vocab_size",
+            network.vocab_size,
+            f"Module '{name}': vocab_size is {network.vocab_size}, but it writes tokens of the "
+            f"{data.vocab_size} of data.vocab_size; raise it.",
+            {"path": f"{path}.vocab_size", "value": data.vocab_size},
+        )
+    else:
+        facts = ModuleFacts(name, is_language=False, vocab=network.vocab_size)
+        yield from broken_rules(ModuleSizes(sizes.tensor_parallel), facts, (VOCABULARY,))

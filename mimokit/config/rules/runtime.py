@@ -1,4 +1,4 @@
-"""The runtime section agrees with itself and with the model."""
+"""The sections runtime and prediction agree with themselves and with the model."""
 
 from __future__ import annotations
 
@@ -37,3 +37,21 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
             f"(profile_start_step); make it greater than {start}.",
             {"path": "runtime.profile_end_step", "value": start + 1},
         )
+
+
+def prediction_problems(context: ValidationContext) -> Iterator[Problem]:
+    """Yield the inputs of modules that are no encoders."""
+    prediction = context.prediction
+    if prediction is None or not context.is_valid("model.llm_module_name", "model.topology"):
+        return
+    encoders = context.model.encoder_module_names
+    for name, seen in (prediction.inputs or {}).items():
+        if name not in encoders and context.has_valid_sizes(name):
+            yield Problem(
+                name,
+                "inputs",
+                dict(seen),
+                f"Module '{name}': prediction.inputs has it, but it is no encoder (those are "
+                f"{', '.join(encoders) or 'none'}); remove the entry or add the encoder.",
+                {"path": f"prediction.inputs.{name}", "value": None},
+            )
