@@ -208,7 +208,7 @@ def test_rows_of_the_wrong_samples_are_found(cluster):
     ):
         snapshot = stepper.run_until(action="receive-forward", microbatch=0)
         told = str(snapshot.differences[0])
-        assert "what rank 0 holds for" in told
+        assert "what rank 0 has for" in told
         assert "sent other rows" in told
         assert {d.crossing.source_rank for d in snapshot.differences} == {0, 1, 2, 3}
 
