@@ -7,7 +7,9 @@ step knows only one layout of a batch.
 
 from __future__ import annotations
 
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -440,3 +442,19 @@ def _communicate(plan, config):
 def test_a_communicator_rejects_the_modules_of_another_rank(cluster):
     with pytest.raises(RankError, match=r"holds \['audio'\], but the plan has 'images' there"):
         cluster.run(_communicate, mimokit.plan(APART), APART, world_size=2)
+
+
+def test_the_loop_on_the_page_of_names_trains(cluster, monkeypatch):
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    first, second = re.findall(
+        r"```python\n(.*?)```", (root / "docs/names.md").read_text(), re.DOTALL
+    )
+    page = {"__name__": "page_of_names"}
+    exec(first, page)
+    assert "cluster.run(train, plan, config, 3)" in second
+    ranks = cluster.run(page["train"], page["plan"], page["config"], 3, world_size=8)
+    language = page["plan"].modules["language_module"]
+    replicas = {means[0] for means in ranks}
+    assert len(replicas) == language.data_parallel
+    assert all(means[-1] < means[0] for means in ranks)
