@@ -1,4 +1,4 @@
-"""What a model is made of, as far as its memory and its time depend on it."""
+"""Networks as numbers: their parameters, sizes and tokens."""
 
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.huggingface import from_hf

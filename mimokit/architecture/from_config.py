@@ -36,9 +36,9 @@ from mimokit.config import MimoParallelismConfig, ModuleArchitecture, ProjectorA
 def model_of_config(model: MimoParallelismConfig, name: str = "model") -> MultimodalModel:
     """Return the description of the networks in a config.
 
-    What a config leaves out is as mimokit's own engine builds it, with Megatron's defaults:
+    Fields that a config leaves unset are as mimokit's engine builds them, with Megatron's defaults:
     LayerNorm, GELU, biases, as many key heads as query heads, rotary positions in the language
-    model and learned ones in encoders; tied embeddings where the config says so.
+    model and learned ones in encoders; tied embeddings if the config sets them.
 
     Raises:
         ConfigError: a module has no architecture.
@@ -68,7 +68,7 @@ def _net(size: ModuleArchitecture, causal: bool) -> Transformer:
 
 
 def _branch(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> EncoderBranch:
-    """Return an encoder and its projector; by default inside as wide as the language model's."""
+    """Return an encoder and its projector."""
     encoder = _encoder(name, size)
     merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
     return EncoderBranch(name, encoder, _projector(size, size.hidden_size * merged, language))
@@ -94,7 +94,7 @@ def _projector(size: ModuleArchitecture, inward: int, language: ModuleArchitectu
 
 
 def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
-    """Return a ViT; of the learned positions in front only the class token has an embedding."""
+    """Return a ViT; of the extra positions only the class token has a position embedding."""
     geometry = image_geometry(size)
     learned = size.has_learned_positions(by_default=True)
     table = size.max_position_embeddings or geometry.patches + size.class_token

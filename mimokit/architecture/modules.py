@@ -24,10 +24,10 @@ class LanguageModel:
     Attributes:
         name: what it is called.
         net: its layers.
-        vocab: rows of the token embedding, as published.
+        vocab: rows of the token embedding, without padding.
         tied: the output layer is the token embedding.
         positions: learned position embeddings; 0 for rotary positions.
-        next_token_layers: extra layers that predict tokens further on (DeepSeek-V3's MTP); not
+        next_token_layers: extra layers for multi-token prediction (DeepSeek-V3's MTP); not
             among the published parameters.
         vocab_multiple: the embedding is padded to a multiple of this times the tensor parallel
             size.
@@ -43,12 +43,12 @@ class LanguageModel:
 
     @property
     def parameters(self) -> int:
-        """All parameters, as published: vocabulary not padded, no further-token layers."""
+        """All parameters as published: without vocabulary padding and multi-token prediction."""
         return stack_parameters(self.net) + self.net.norm_parameters + self._tables
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that one token visits; the whole embedding counts, as is the custom."""
+        """Parameters that one token visits, the whole embedding included."""
         return active_stack_parameters(self.net) + self.net.norm_parameters + self._tables
 
     @property
@@ -77,11 +77,11 @@ class VisionEncoder:
         frames_per_patch: frames of a video that one patch spans.
         merge: merge x merge patches become one token before the projector.
         positions: learned position embeddings; 0 for rotary positions.
-        class_token: one token more, and a vector for it.
-        registers: learned tokens more, without position embeddings.
+        class_token: one extra learned token.
+        registers: extra learned tokens without position embeddings.
         patch_bias: the patch embedding has a bias.
-        norms: norms outside the layers (before, after).
-        head: SigLIP pools with one attention layer and one feed-forward layer.
+        norms: norms outside the layers: 1 after them, 2 before and after.
+        head: "attention" for one attention and one feed-forward layer that pool (SigLIP).
     """
 
     name: str
@@ -113,8 +113,8 @@ class VisionEncoder:
         return patches + vectors * width + self.norms * self.net.norm_parameters + self._head
 
     @property
-    def parameters_behind_layers(self) -> int:
-        """Of `parameters_outside_layers`, those behind the layers: last norm and pooling head."""
+    def parameters_after_layers(self) -> int:
+        """Of `parameters_outside_layers`, those after the layers: last norm and pooling head."""
         return min(self.norms, 1) * self.net.norm_parameters + self._head
 
     @property
@@ -145,8 +145,8 @@ class AudioEncoder:
         name: what it is called.
         net: its layers.
         mel_bins: channels of the spectrogram.
-        positions: positions after the convolutions, which halve the time once; learned or not,
-            they are kept as a table.
+        positions: positions after the convolutions, which halve the time once. Learned or not,
+            they are stored as a table.
     """
 
     name: str
@@ -167,8 +167,8 @@ class AudioEncoder:
         return convolutions + self.positions * width + self.net.norm_parameters
 
     @property
-    def parameters_behind_layers(self) -> int:
-        """Of `parameters_outside_layers`, those behind the layers: the last norm."""
+    def parameters_after_layers(self) -> int:
+        """Of `parameters_outside_layers`, those after the layers: the last norm."""
         return self.net.norm_parameters
 
     def tokens(self) -> int:
@@ -203,8 +203,8 @@ class TextEncoder:
         return (self.vocab + self.positions) * self.net.hidden + self.net.norm_parameters
 
     @property
-    def parameters_behind_layers(self) -> int:
-        """Of `parameters_outside_layers`, those behind the layers: the last norm."""
+    def parameters_after_layers(self) -> int:
+        """Of `parameters_outside_layers`, those after the layers: the last norm."""
         return self.net.norm_parameters
 
     def tokens(self) -> int:
@@ -217,13 +217,13 @@ Encoder = VisionEncoder | AudioEncoder | TextEncoder
 
 @dataclass(frozen=True)
 class Projector:
-    """Matrices that bring encoder outputs to the width of the language model.
+    """Matrices that project encoder outputs to the width of the language model.
 
     Attributes:
-        widths: width in, between and out; two widths make one matrix.
+        widths: input, inner and output widths; two widths make one matrix.
         bias: every matrix has one.
-        norm: kind and width of a norm in front, or None.
-        copies: equal projectors of layers further down (Qwen3-VL's deepstack).
+        norm: kind and width of a norm before the matrices, or None.
+        copies: equal projectors for outputs of inner layers (Qwen3-VL's deepstack).
         copy_norm: kind and width of the norm of such a copy.
     """
 
@@ -254,7 +254,7 @@ class Projector:
 
 @dataclass(frozen=True)
 class EncoderBranch:
-    """An encoder and its projector: what one module of a layout holds.
+    """An encoder and its projector, which are one module of a layout.
 
     Attributes:
         name: name of the module.

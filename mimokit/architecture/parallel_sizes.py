@@ -30,10 +30,10 @@ RECOMPUTE_NAMES = ("none", "selective", "full")
 
 @dataclass(frozen=True)
 class ParallelSizes(ModuleSizes):
-    """How one module is cut: the sizes that rules read, and how states are stored.
+    """How one module is sharded: the sizes that rules read, and how its states are stored.
 
     Attributes:
-        distributed_optimizer: optimizer state is cut over data and context ranks (ZeRO 1).
+        distributed_optimizer: optimizer state is sharded over data and context ranks (ZeRO 1).
         fully_sharded: weights and gradients too (FSDP, ZeRO 3).
     """
 
@@ -41,22 +41,22 @@ class ParallelSizes(ModuleSizes):
     fully_sharded: Numbers = False
 
     def size(self, axis: Axis | Choice) -> Numbers:
-        """Return the size along an axis, or what is chosen."""
+        """Return the size along an axis, or the value of a choice."""
         value: Numbers = getattr(self, SIZE_FIELDS[axis])
         return value
 
     @property
     def expert_replicas(self) -> Numbers:
-        """Ranks that hold equal experts; expert tensor parallelism is not used."""
+        """Ranks that store equal experts; expert tensor parallelism is not used."""
         return np.maximum(1, self.tensor * self.context * self.data // self.expert)
 
     @property
     def sequence_shards(self) -> Numbers:
-        """How many ways sequence parallelism cuts what tensor parallelism leaves whole."""
+        """Shards along the sequence of what tensor parallelism does not shard."""
         return np.where(self.sequence_parallel, self.tensor, 1)
 
     def take(self, index: Any) -> ParallelSizes:
-        """Return the candidates at an index or mask; single numbers stay."""
+        """Return the candidates at an index or a mask; scalars stay as they are."""
         chosen = {
             field.name: value[index]
             for field in fields(self)
@@ -84,7 +84,7 @@ def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Number
 
     Args:
         module: its fields.
-        replicas: its data_parallel, which the config may leave open.
+        replicas: its data_parallel, which the config may leave unset.
         micro_batch: samples per replica and micro-batch.
     """
     stated = {

@@ -1,4 +1,4 @@
-"""How many parameters the parts of a layer have.
+"""The number of parameters of the parts of a layer.
 
 Formulas: Megatron-LM `megatron/training/theoretical_memory_usage.py` for attention, feed-forward
 layer and experts; biases, query-key norms and router biases added, so that totals are exact.
@@ -17,14 +17,14 @@ from mimokit.architecture.transformer import (
 
 @dataclass(frozen=True)
 class LayerParameters:
-    """The parameters of one layer, by how parallelism cuts them.
+    """The parameters of one layer, by how parallelism shards them.
 
     Attributes:
-        sharded: cut by tensor parallelism: the matrices of attention and feed-forward layer, of
+        sharded: sharded by tensor parallelism: the matrices of attention and feed-forward layer, of
             shared experts too, and the biases of their inner sides.
-        replicated: whole on every tensor-parallel rank: norms, router, biases of outputs,
+        replicated: equal on every tensor-parallel rank: norms, router, biases of outputs,
             compressions of latent attention.
-        expert: cut by expert parallelism (and expert tensor parallelism): the routed experts.
+        expert: sharded by expert parallelism (and expert tensor parallelism): the routed experts.
         visited: of `expert`, those that one token visits.
     """
 
@@ -68,7 +68,7 @@ def expert_layer(net: Transformer, moe: MixtureOfExperts) -> LayerParameters:
 
 
 def stack_parameters(net: Transformer) -> int:
-    """Return the parameters of all layers; of no norm after them."""
+    """Return the parameters of all layers, without a norm after them."""
     total = net.dense_layers * dense_layer(net).total
     if net.moe is not None:
         total += (net.layers - net.dense_layers) * expert_layer(net, net.moe).total
@@ -84,13 +84,13 @@ def active_stack_parameters(net: Transformer) -> int:
 
 
 def feed_forward(hidden: int, ffn: int, gated: bool, bias: bool) -> tuple[int, int]:
-    """Return (parameters cut by tensor parallelism, whole ones) of a feed-forward layer."""
+    """Return (sharded, replicated) parameters of a feed-forward layer."""
     inward = 2 if gated else 1
     return (inward + 1) * hidden * ffn + bias * inward * ffn, bias * hidden
 
 
 def _attention(net: Transformer) -> tuple[int, int]:
-    """Return (parameters cut by tensor parallelism, whole ones) of the attention."""
+    """Return (sharded, replicated) parameters of attention."""
     if net.mla is not None:
         return _latent_attention(net, net.mla)
     query, key = net.heads * net.head_dim, net.kv_heads * net.head_dim

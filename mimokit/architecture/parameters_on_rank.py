@@ -1,4 +1,4 @@
-"""Parameters that one rank of a stage computes with."""
+"""The parameters of a module on one rank of a pipeline stage."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mimokit.architecture.transformer import Transformer
 
 @dataclass(frozen=True)
 class RankParameters:
-    """Parameters that one rank computes with.
+    """The parameters of a module on one rank.
 
     Attributes:
         ordinary: outside routed experts.
         expert: of routed experts.
-        matrices: of `ordinary`, those in the layers of a dense model that tensor parallelism cuts:
-            what may be kept in 8 bits.
+        matrices: of `ordinary`, those in the layers of a dense model that tensor parallelism
+            shards; they may be stored in 8 bits.
     """
 
     ordinary: Numbers
@@ -30,7 +30,7 @@ class RankParameters:
 
     @property
     def total(self) -> Numbers:
-        """Both."""
+        """Ordinary and expert parameters."""
         return self.ordinary + self.expert
 
 
@@ -68,23 +68,23 @@ def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> Ran
 
 
 def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameters:
-    """Return what the first and the last stage hold beside layers."""
+    """Return what the first and the last stage store next to layers."""
     first = np.equal(stage, 0)
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
         return _language_ends(module, sizes, first, last)
     projector, encoder = module.projector, module.encoder
-    behind = encoder.parameters_behind_layers
+    after = encoder.parameters_after_layers
     sharded = projector.sharded * (1 + projector.copies)
-    whole = behind + projector.parameters - sharded
-    in_front = encoder.parameters_outside_layers - behind
+    whole = after + projector.parameters - sharded
+    in_front = encoder.parameters_outside_layers - after
     return RankParameters(first * in_front + last * (whole + sharded / sizes.tensor))
 
 
 def _language_ends(
     model: LanguageModel, sizes: ParallelSizes, first: Numbers, last: Numbers
 ) -> RankParameters:
-    """Return embedding, output layer and further-token layers.
+    """Return embedding, output layer and layers of multi-token prediction.
 
     Tied embeddings lie on both ends of a pipeline, and once where there is a single stage.
     """

@@ -1,4 +1,4 @@
-"""How an encoder cuts an image or a recording into positions, and how many tokens it becomes."""
+"""The positions and tokens of an image, a recording or a text in an encoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FRAMES_PER_POSITION = 2
 
 @dataclass(frozen=True)
 class ImageGeometry:
-    """An image as an encoder sees it; where it takes any size, the largest image.
+    """The patches of an image; of the largest image if an encoder takes images of any size.
 
     Attributes:
         rows: patches from top to bottom.
@@ -22,9 +22,9 @@ class ImageGeometry:
         patch_size: pixels per side of a patch.
         num_channels: channels per pixel.
         merge_size: merge_size x merge_size patches become one token.
-        extra_positions: learned positions in front of the patches (class token and registers),
+        extra_positions: learned positions before the patches (class token and registers),
             which become no tokens.
-        any_size: an image may have fewer rows and columns; each says how many.
+        any_size: an image may have fewer rows and columns, and comes with their number.
     """
 
     rows: int
@@ -52,17 +52,17 @@ class ImageGeometry:
 
     @property
     def positions(self) -> int:
-        """The encoder's sequence length: patches and what is in front of them."""
+        """The encoder's sequence length: extra positions and patches."""
         return self.extra_positions + self.patches
 
     @property
     def tokens(self) -> int:
-        """Tokens per image: what the language model sees."""
+        """Tokens per image in the language model."""
         return self.patches // self.merge_size**2
 
 
 def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
-    """Return how an encoder's images are cut.
+    """Return how an encoder splits its images into patches.
 
     With an image_size, images (the largest of them) are square. Without, an image has `seq_length`
     patches, in the grid nearest to a square whose sides the merge size divides.
@@ -106,7 +106,7 @@ def _grid_of(patches: int, merge: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class AudioGeometry:
-    """A recording as an encoder sees it: log-mel frames, of which two become a position.
+    """The positions of a recording: two log-mel frames become one position.
 
     Attributes:
         positions: of the longest recording, the encoder's sequence length.
@@ -134,7 +134,7 @@ class AudioGeometry:
         return self.positions // self.merge_size
 
     def tokens_of(self, frames: int) -> int:
-        """Return the tokens of a recording; the last may be part silence.
+        """Return the tokens of a recording; the last may contain padding.
 
         Raises:
             ValueError: the recording has no frame or more than the longest one.
@@ -147,7 +147,7 @@ class AudioGeometry:
 
 
 def audio_geometry(architecture: ModuleArchitecture) -> AudioGeometry:
-    """Return how an audio encoder's recordings are cut.
+    """Return how an audio encoder splits its recordings into positions.
 
     Raises:
         ValueError: the module has no mel_bins, or its merge size does not divide its positions.
@@ -162,7 +162,7 @@ def audio_geometry(architecture: ModuleArchitecture) -> AudioGeometry:
 
 @dataclass(frozen=True)
 class TextGeometry:
-    """The words of a sample as a text head sees them: each has a position and becomes a token.
+    """The words of a sample in a text head: each has a position and becomes a token.
 
     Attributes:
         positions: of the longest text, the head's sequence length; shorter ones are padded to it.
@@ -181,7 +181,7 @@ Geometry = ImageGeometry | AudioGeometry | TextGeometry
 
 
 def geometry_of(architecture: ModuleArchitecture) -> Geometry:
-    """Return how an encoder sees one image, the longest recording or the longest text.
+    """Return the geometry of one image, the longest recording or the longest text.
 
     Raises:
         ValueError: see `image_geometry` and `audio_geometry`.

@@ -19,7 +19,7 @@ class MixtureOfExperts:
         shared_ffn: width inside the shared experts together; 0 for none.
         dense_layers: first layers that keep an ordinary feed-forward layer.
         router_bias: the router has one bias per expert (DeepSeek-V3's score correction).
-        shared_gate: the shared expert has a gate of its own (Qwen2-MoE).
+        shared_gate: the shared expert has a separate gate (Qwen2-MoE).
     """
 
     experts: int
@@ -52,7 +52,7 @@ class LatentAttention:
 
 @dataclass(frozen=True)
 class Transformer:
-    """Equal layers, save that the first ones of a mixture of experts may be dense.
+    """Equal layers, except that the first layers of a mixture of experts may be dense.
 
     Attributes:
         layers: transformer layers.
@@ -63,14 +63,14 @@ class Transformer:
         ffn: width inside a dense feed-forward layer.
         gated: SwiGLU with three matrices, otherwise two matrices around an activation.
         norm: RMSNorm (one vector) or LayerNorm (two).
-        qkv_bias: biases of query and value; `key_bias` says whether the key has one too.
-        key_bias: see there.
+        qkv_bias: biases of query and value; see `key_bias` for the key.
+        key_bias: the key has a bias, too, if query and value have one.
         output_bias: bias of the attention's output.
         ffn_bias: biases of the feed-forward layer.
         qk_norm: an RMSNorm over each head of query and key.
-        causal: a token sees those before it only.
+        causal: a token attends to itself and earlier tokens only.
         window: tokens that most layers attend to at once; 0 for all.
-        full_attention_layers: layers without a window where there is one.
+        full_attention_layers: layers without a window if there is one.
         moe: experts, or None.
         mla: latent attention, or None.
     """

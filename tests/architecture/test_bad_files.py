@@ -31,7 +31,7 @@ DIGITS = [10**5000]
         ("[" * 100_000, "nested too deeply"),
         ('{"a": ' * 100_000, "nested too deeply"),
         (f'{{"hidden_size": {"9" * 5000}}}', "is not JSON"),
-        ("[]", "holds no mapping"),
+        ("[]", "is not a mapping"),
         ("", "is not JSON"),
     ],
     ids=["brackets", "mappings", "digits", "list", "empty"],

@@ -190,7 +190,7 @@ def test_bad_files(tmp_path: Path, text: str | None) -> None:
 
 @pytest.mark.parametrize("source", [None, 3])
 def test_what_is_no_path(source: object) -> None:
-    with pytest.raises(ConfigError, match=f"'{source}': it is no path; give a config.json"):
+    with pytest.raises(ConfigError, match=f"'{source}': it is not a path; give a config.json"):
         from_hf(source)  # type: ignore[arg-type]
 
 

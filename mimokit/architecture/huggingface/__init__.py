@@ -1,4 +1,4 @@
-"""Model descriptions from Hugging Face configs, without a network."""
+"""Model descriptions from Hugging Face configs. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -37,31 +37,32 @@ _QWEN_VISION = {"qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwe
 _KNOWN = (*LANGUAGE_TYPES, *_TOWERS, *_TOWERS.values(), *_QWEN_VISION, "llava", "whisper")
 
 MOST_PARAMETERS = 2**53
-"""Above it, numbers of parameters are not exact as floats any more."""
+"""Larger numbers of parameters are not exact as floats."""
 
 IMAGES = "images"
-"""What the vision module of a model is called, as in the shipped configs."""
+"""The name of a model's vision module, as in the shipped configs."""
 
 
 def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> Model:
     """Read a model from a Hugging Face config.
 
     Args:
-        source: a config.json, a directory that holds one, or its content. Nothing is fetched.
-        name: what to call it; by default the directory's or the config's own name.
+        source: a config.json, a directory with one, or its content.
+        name: of the model; by default the name of the directory or the one in the config.
 
     Returns:
         A language model, an encoder, or a multimodal model. Of CLIP and SigLIP the vision tower,
         of Whisper the encoder.
 
     Raises:
-        ConfigError: no such file, no JSON, an unknown model_type, missing or contradicting fields.
+        ConfigError: there is no such file, it is not JSON, its model_type is unknown, or fields are
+            missing or contradict each other.
     """
     values, called = (dict(source), "model") if isinstance(source, Mapping) else _read(source)
     fields = Fields(values)
     kind = values.get("model_type")
     if kind is None:
-        fields.refuse("model_type", "it says how to read the rest")
+        fields.refuse("model_type", "it decides how the other fields are read")
         fields.check()
     if not isinstance(kind, str) or kind not in _KNOWN:
         raise unknown_name("Model_type", kind if isinstance(kind, str) else shown(kind), _KNOWN)
@@ -70,7 +71,7 @@ def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None
     fields.check()
     if model.parameters > MOST_PARAMETERS:
         sentence = (
-            f"Hugging Face config: its sizes make {model.parameters:.1e} parameters, more than "
+            f"Hugging Face config: its sizes give {model.parameters:.1e} parameters, more than "
             f"the {MOST_PARAMETERS:.1e} that can be planned; correct them."
         )
         raise ConfigError([Problem("config.json", "parameters", model.parameters, sentence)])
@@ -79,7 +80,7 @@ def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None
 
 def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
     if not isinstance(source, str | os.PathLike):
-        raise _unreadable(source, "it is no path")
+        raise _unreadable(source, "it is not a path")
     path = Path(source)
     file = path / "config.json" if path.is_dir() else path
     try:
@@ -91,7 +92,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
     except ValueError:
         raise _unreadable(file, "it is not JSON") from None
     if not isinstance(content, dict):
-        raise _unreadable(file, "it holds no mapping")
+        raise _unreadable(file, "it is not a mapping")
     return content, file.resolve().parent.name
 
 
@@ -115,7 +116,7 @@ def _model(fields: Fields, kind: str, name: str) -> Model:
 
 
 def _llava(fields: Fields, name: str) -> MultimodalModel:
-    """Return LLaVA: a vision tower, two matrices with a GELU between, a language model."""
+    """Return LLaVA: a vision tower, two matrices with a GELU, and a language model."""
     vision, text = fields.section("vision_config"), fields.section("text_config")
     tower = vision.text("model_type", "clip_vision_model")
     defaults = VISION_DEFAULTS.get(tower, {})
@@ -134,7 +135,7 @@ def _llava(fields: Fields, name: str) -> MultimodalModel:
 
 
 def _qwen_vl(fields: Fields, kind: str, name: str) -> MultimodalModel:
-    """Return Qwen2.5-VL or Qwen3-VL; older files keep the text fields beside vision_config."""
+    """Return Qwen2.5-VL or Qwen3-VL; older files have the text fields next to vision_config."""
     read = qwen25_vision if kind == "qwen2_5_vl" else qwen3_vision
     encoder, projector = read(fields.section("vision_config"), IMAGES)
     text = fields.section("text_config") if "text_config" in fields else fields

@@ -20,7 +20,7 @@ VISION_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "clip_vision_model": {**_VIT_BASE, "patch_size": 32},
     "siglip_vision_model": {**_VIT_BASE, "patch_size": 16},
 }
-"""transformers `CLIPVisionConfig` and `SiglipVisionConfig`: what a nested section leaves out."""
+"""transformers `CLIPVisionConfig` and `SiglipVisionConfig`: defaults for a nested section."""
 
 
 def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
@@ -45,7 +45,7 @@ def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
 
 def _check_patch(fields: Fields, patch: int, image: int) -> None:
     if patch > image:
-        fields.refuse("patch_size", f"it contradicts image_size {image}, of which it is a part")
+        fields.refuse("patch_size", f"it contradicts image_size {image}, which it must not exceed")
 
 
 def _plain_net(fields: Fields, layers: int) -> Transformer:
@@ -102,7 +102,7 @@ def qwen25_vision(fields: Fields, name: str) -> tuple[VisionEncoder, Projector]:
     layers, window = fields.size("depth"), fields.size("window_size")
     fields.must_divide(heads, hidden, "num_heads", "hidden_size")
     if window < patch:
-        fields.refuse("window_size", f"it contradicts patch_size {patch}, which it has to hold")
+        fields.refuse("window_size", f"it contradicts patch_size {patch}, which is larger")
     net = Transformer(
         layers=layers,
         hidden=hidden,

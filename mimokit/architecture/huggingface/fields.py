@@ -1,4 +1,4 @@
-"""Read fields of a Hugging Face config, keeping note of what is wrong with them."""
+"""Read fields of a Hugging Face config and collect what is wrong with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import shown
 
 LARGEST = 2**31 - 1
-"""A larger number is a slip: no width, count or vocabulary reaches it."""
+"""The largest number that is accepted; no width, count or vocabulary reaches it."""
 
 
 class Fields:
@@ -17,8 +17,8 @@ class Fields:
 
     Args:
         values: the fields of the section.
-        where: how a sentence names the section.
-        defaults: what Hugging Face's class takes for a field that its file leaves out.
+        where: the name of the section in messages.
+        defaults: of Hugging Face's class, for fields that its file leaves out.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Fields:
         return name in self._values
 
     def size(self, *names: str, least: int = 1) -> int:
-        """Return the first of the fields that is there: a whole number from `least` to LARGEST."""
+        """Return the first of the fields that is set: a whole number from `least` to LARGEST."""
         for name in names:
             if name in self._values:
                 value = self._values[name]
@@ -50,7 +50,7 @@ class Fields:
         return max(1, least)
 
     def size_or(self, name: str, default: int, least: int = 0) -> int:
-        """Return a whole number, or the default where the field is missing."""
+        """Return a whole number, or the default if the field is missing."""
         return self.size(name, least=least) if name in self._values else default
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -62,12 +62,12 @@ class Fields:
         return default
 
     def text(self, name: str, default: str) -> str:
-        """Return a field that holds text."""
+        """Return a text field."""
         value = self._values.get(name, default)
         return value if isinstance(value, str) else shown(value)
 
     def integers(self, name: str) -> list[int]:
-        """Return a list of whole numbers of at least 0; none where it is missing."""
+        """Return a list of whole numbers of at least 0; none if it is missing."""
         value = self._values.get(name, [])
         numbers = range(LARGEST + 1)
         if isinstance(value, list) and all(type(one) is int and one in numbers for one in value):
@@ -76,7 +76,7 @@ class Fields:
         return []
 
     def chosen_of(self, name: str, layers: int) -> int:
-        """Return how many of so many layers a list of their numbers names."""
+        """Return the number of layers that a list of layer numbers names."""
         named = set(self.integers(name))
         if named and max(named) >= layers:
             self.refuse(name, f"there are only {layers} layers, counted from 0")
@@ -86,7 +86,7 @@ class Fields:
     def section(self, name: str, defaults: Mapping[str, Any] | None = None) -> Fields:
         """Return a section inside this one; `check` of this one checks it too.
 
-        A section that is missing is one problem; its fields are not refused one by one.
+        A missing section is one problem; its fields add none.
         """
         values = self._values.get(name)
         present = isinstance(values, Mapping)
@@ -99,18 +99,18 @@ class Fields:
         return inner
 
     def refuse(self, name: str, right: str) -> None:
-        """Keep note that a field is wrong or missing."""
+        """Collect the problem that a field is wrong or missing."""
         value = self._values.get(name)
         wrong = f"is {shown(value)}" if name in self._values else "is missing"
         sentence = f"{self._where}: {name} {wrong}; {right}."
         self._problems.append(Problem("config.json", name, value, sentence))
 
     def must_divide(self, divisor: int, value: int, divisor_name: str, name: str) -> None:
-        """Keep note where `divisor` does not divide `value`."""
+        """Collect a problem if `divisor` does not divide `value`."""
         if value % divisor:
             self.refuse(name, f"it contradicts {divisor_name} {divisor}, which does not divide it")
 
     def check(self) -> None:
-        """Raise `ConfigError` with everything that was wrong."""
+        """Raise `ConfigError` with all collected problems."""
         if self._problems:
             raise ConfigError(self._problems)

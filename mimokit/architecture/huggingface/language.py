@@ -16,7 +16,7 @@ LLAMA_DEFAULTS: Mapping[str, Any] = {
     "num_attention_heads": 32,
     "vocab_size": 32000,
 }
-"""transformers `LlamaConfig`: what a nested text_config leaves out."""
+"""transformers `LlamaConfig`: defaults for a nested text_config."""
 
 LANGUAGE_TYPES = (
     "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
@@ -30,8 +30,8 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
     Args:
         fields: of the config, or of its text section.
         kind: its model_type.
-        name: what to call the model.
-        tied: whether embeddings are tied where the fields do not say so.
+        name: of the model.
+        tied: whether embeddings are tied if the fields do not set it.
     """
     if kind == "gpt2":
         return _gpt2(fields, name)
@@ -94,7 +94,7 @@ def _experts(fields: Fields, kind: str) -> MixtureOfExperts | None:
 
 
 def _leading(fields: Fields) -> int:
-    """Return how many layers in front have no experts; what is dense elsewhere is refused."""
+    """Return the number of first layers without experts; dense layers elsewhere are refused."""
     _check_every_layer(fields, "decoder_sparse_step")
     dense = fields.integers("mlp_only_layers")
     layers = fields.size("num_hidden_layers")
@@ -106,7 +106,7 @@ def _leading(fields: Fields) -> int:
 
 def _check_every_layer(fields: Fields, name: str) -> None:
     if fields.size_or(name, 1, least=1) != 1:
-        fields.refuse(name, "layers with experts can only follow one another; it has to be 1")
+        fields.refuse(name, "all layers after the first dense ones must have experts; set it to 1")
 
 
 def _check_top_k(fields: Fields, moe: MixtureOfExperts) -> None:

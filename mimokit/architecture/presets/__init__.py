@@ -1,7 +1,7 @@
 """Models that are shipped with mimokit, by name.
 
-Each file holds the fields of the model's Hugging Face config that say its size, its source, and
-the number of parameters that the source publishes.
+Each file has the fields of the model's Hugging Face config that determine its size, its source,
+and the number of parameters that the source publishes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def model_names() -> tuple[str, ...]:
 
 
 def model_facts(name: str) -> dict[str, Any]:
-    """Return what is shipped of a model: source, config, published parameters where they are known.
+    """Return the shipped facts about a model: source, config, and published parameters if known.
 
     Raises:
-        ConfigError: there is no model of that name; the nearest names are offered.
+        ConfigError: there is no model of that name; the message names the nearest.
     """
     if name not in model_names():
         raise unknown_name("Model", name, model_names())
@@ -38,6 +38,6 @@ def load_model(name: str) -> Model:
     """Return a shipped model.
 
     Raises:
-        ConfigError: there is no model of that name; the nearest names are offered.
+        ConfigError: there is no model of that name; the message names the nearest.
     """
     return from_hf(model_facts(name)["config"], name)
