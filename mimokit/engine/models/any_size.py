@@ -1,9 +1,9 @@
-"""A vision encoder whose images may each have a size of their own.
+"""A vision encoder for images of different sizes.
 
-Patches of all images come in a row, with a grid that says how many rows and columns each image has,
-as in Qwen2-VL (Wang et al. 2024, arXiv 2409.12191). Inside, images are padded to the largest size
-that the encoder takes; nobody looks at the padding, and it becomes no tokens. A smaller image has
-the positions of the top left corner of the largest.
+Patches of all images are concatenated, with a grid that contains the rows and columns of each image,
+as in Qwen2-VL (Wang et al. 2024, arXiv 2409.12191). The encoder pads images to the largest size that
+it accepts. Attention masks the padding, and no tokens are made of it. A smaller image has the
+positions of the top left corner of the largest.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class AnySizeVisionTransformer(VisionTransformer):
     def forward(
         self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> torch.Tensor:
-        """Encode images, on a rank that holds the whole encoder.
+        """Encode images on a rank that has the whole encoder.
 
         Args:
-            tokens_per_item: [images], what the batch says they become, if it does.
+            tokens_per_item: [images], tokens per image according to the batch, or None.
             inputs: see `embed`.
 
         Returns:
             [tokens of all images, features], images in order.
 
         Raises:
-            ValueError: if the batch says that images become other numbers of tokens.
+            ValueError: if these numbers of tokens differ from those of the grids.
         """
         grid = inputs[GRID]
         tokens = self.tokens_of(grid)
@@ -65,13 +65,13 @@ class AnySizeVisionTransformer(VisionTransformer):
         return self._with_extra(empty.masked_scatter(self._seen(grid_thw)[..., None], patches))
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
-        """[positions, images, hidden] to [tokens, merge_size^2 * hidden], padding left out."""
+        """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""
         assert sizes is not None
         patches = hidden[self.geometry.extra_positions :].transpose(0, 1)[self._seen(sizes)]
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the tokens that every image becomes, from its grid: [images]."""
+        """Return the number of tokens of every image, from its grid: [images]."""
         return tokens_of_grid(sizes, self.geometry.merge_size)
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor:
@@ -84,7 +84,7 @@ class AnySizeVisionTransformer(VisionTransformer):
         return torch.arange(self.geometry.patches, device=grid.device) < grid.prod(1)[:, None]
 
     def _places(self, rows: int, columns: int) -> torch.Tensor:
-        """Return where the patches of an image lie among those of the largest: [patches]."""
+        """Return the places of an image's patches among those of the largest: [patches]."""
         shape, merge = self.geometry, self.geometry.merge_size
         largest = torch.arange(shape.patches, device=self.position_embedding.device)
         squares = largest.reshape(shape.rows // merge, shape.columns // merge, merge**2)

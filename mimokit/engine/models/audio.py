@@ -2,7 +2,7 @@
 
 The front is Whisper's (Radford et al. 2022, arXiv 2212.04356, section 2.2): two convolutions of
 width 3 with GELU, the second with a stride of 2, and sinusoidal positions. Recordings are padded
-to the longest one; nobody looks at the padding, and it becomes no tokens.
+to the longest one. Attention masks the padding, and no tokens are made of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AudioTransformer(Encoder):
         config: Megatron's transformer configuration.
         layer_spec: the spec of one layer.
         geometry: how a recording is cut into positions.
-        part: what of it this pipeline stage holds.
+        part: the part of it on this pipeline stage.
         pg_collection: process groups of the module.
     """
 
@@ -48,7 +48,7 @@ class AudioTransformer(Encoder):
             width = config.hidden_size
             self.frames = torch.nn.Conv1d(geometry.mel_bins, width, _KERNEL, padding=1)
             self.positions = torch.nn.Conv1d(width, width, _KERNEL, stride=2, padding=1)
-            # Whisper keeps its sinusoids in the weights; here they start the learned positions.
+            # Whisper fixes its sinusoids; here they initialize learned positions.
             self.position_embedding = torch.nn.Parameter(sinusoids(geometry.positions, width))
         self._build_layers(layer_spec, pg_collection)
 
@@ -60,7 +60,7 @@ class AudioTransformer(Encoder):
                 recording that the geometry allows.
 
         Raises:
-            ValueError: if they have another number of bands or frames.
+            ValueError: if the number of bands or frames differs.
         """
         expected = (self.geometry.mel_bins, self.geometry.frames)
         if tuple(input_features.shape[1:]) != expected:
@@ -74,10 +74,10 @@ class AudioTransformer(Encoder):
         return embedded.contiguous()
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
-        """[positions, recordings, hidden] to [tokens, merge_size * hidden], padding left out.
+        """[positions, recordings, hidden] to [tokens, merge_size * hidden], without padding.
 
         Raises:
-            ValueError: if the batch says that a recording becomes none or too many tokens.
+            ValueError: if the number of tokens of a recording in the batch is out of range.
         """
         shape = self.geometry
         tokens = hidden.transpose(0, 1).reshape(
@@ -102,7 +102,7 @@ class AudioTransformer(Encoder):
 def sinusoids(positions: int, width: int) -> torch.Tensor:
     """Return sinusoidal positions (Vaswani et al. 2017, arXiv 1706.03762): [positions, width].
 
-    Sines in the first half, cosines in the second, as Whisper lays them; wavelengths from 2 pi to
+    The first half is sines, the second cosines, as in Whisper; wavelengths from 2 pi to
     10,000 x 2 pi.
     """
     half = width // 2

@@ -1,9 +1,8 @@
-"""A text decoder behind the language model: its hidden rows in, further tokens out.
+"""A text decoder behind the language model: its hidden states in, further tokens out.
 
-The language model writes the next token; a decoder looks at what it has made of every token so far
-and writes one of its own: the one after the next, if nothing else is asked for. (That is a head of
-multi-token prediction, Gloeckle et al. 2024, arXiv:2404.19737, with layers, a width and ranks of
-its own.)
+The language model predicts the next token. A decoder reads its hidden states and predicts another
+token, by default the one after the next. It is a head of multi-token prediction (Gloeckle et al.
+2024, arXiv:2404.19737) with separate layers, width and ranks.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from mimokit.planning.ranks import RankMap
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]
-    """Megatron's `GPTModel` over rows instead of words: a projection to its width, layers, logits.
+    """Megatron's `GPTModel` over rows instead of words: projection, layers, logits.
 
     Args:
         config: Megatron's transformer configuration.
-        input_size: width of the rows that come in.
-        initial_seed: of the projection, which every tensor-parallel rank holds whole.
-        part: what of it this pipeline stage holds.
-        options: of `GPTModel`.
+        input_size: width of the input rows.
+        initial_seed: seed of the projection, which is replicated over tensor-parallel ranks.
+        part: the part of it on this pipeline stage.
+        options: further options of `GPTModel`.
     """
 
     def __init__(
@@ -50,11 +49,11 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
             config.init_method(self.projection)
 
     def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Run what this stage holds.
+        """Run the part of this stage.
 
         Args:
-            hidden: [tokens, samples, width]; of the rows on the first stage, else its own.
-            attention_mask: [1, 1, tokens, tokens], True where nobody may look.
+            hidden: [tokens, samples, width]; the width is that of the rows on the first stage.
+            attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
 
         Returns:
             [tokens, samples, hidden]; on the last stage logits [samples, tokens, vocabulary / TP].
@@ -78,7 +77,7 @@ def text_decoder_spec(
 
     Args:
         architecture: of the decoder.
-        language: of the language model, whose rows it takes.
+        language: of the language model, whose rows it reads.
         sizes: parallel sizes of the decoder.
         initial_seed: see `SeededTransformerLayer`.
     """

@@ -1,4 +1,4 @@
-"""What all encoders share: three parts that a pipeline can cut between, and a projector."""
+"""The common interface of encoders: three parts that a pipeline can separate, and a projector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mimokit.planning.ranks import RankMap
 
 
 class Encoder(MegatronModule):  # type: ignore[misc]
-    """An encoder of separate items (images, recordings): none sees what is packed beside it.
+    """An encoder of independent items (images, recordings): no item attends to another.
 
     A pipeline stage embeds if it is the first, runs its layers, and finishes if it is the last.
     Inputs are the tensors of `modality_inputs[module][encoder name]` in
@@ -38,7 +38,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
 
     Args:
         config: Megatron's transformer configuration.
-        part: what of the encoder this pipeline stage holds.
+        part: the part of the encoder on this pipeline stage.
     """
 
     def __init__(self, config: TransformerConfig, part: StagePart) -> None:
@@ -46,13 +46,13 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         self.part = part
 
     def _vectors(self, number: int) -> torch.nn.Parameter:
-        """Return learned vectors, [number, hidden], as Megatron begins weights."""
+        """Return learned vectors, [number, hidden], initialized as Megatron initializes weights."""
         vectors = torch.nn.Parameter(torch.empty(number, self.config.hidden_size))
         self.config.init_method(vectors)
         return vectors
 
     def _build_layers(self, layer_spec: ModuleSpec, groups: ProcessGroupCollection) -> None:
-        """Build the layers, after what comes before them: the order of drawing weights."""
+        """Build the layers. Called last, as weights are drawn in the order of building."""
         self.decoder = TransformerBlock(
             config=self.config,
             spec=layer_spec,
@@ -64,10 +64,10 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def forward(
         self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> torch.Tensor:
-        """Encode items, on a rank that holds the whole encoder.
+        """Encode items on a rank that has the whole encoder.
 
         Args:
-            tokens_per_item: [items], where items become different numbers of tokens.
+            tokens_per_item: [items], where items have different numbers of tokens.
             inputs: see `embed`.
 
         Returns:
@@ -81,11 +81,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """Items to [positions, items, hidden]; on the first stage."""
 
     def run_layers(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
-        """[positions, items, hidden] through the layers that this stage holds.
+        """Run [positions, items, hidden] through the layers of this stage.
 
         Args:
-            hidden: of the stage before, or embedded here.
-            sizes: of the items, see `EncoderKind`; None where all are alike.
+            hidden: received from the stage before, or embedded here.
+            sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
         if not self.part.first:
             self.decoder.set_input_tensor(hidden)
@@ -98,18 +98,18 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         """[positions, items, hidden] to [tokens of all items, features]; on the last stage."""
 
     def tokens_of(self, sizes: torch.Tensor) -> torch.Tensor:
-        """Return the tokens that every item becomes, from its size: [items]."""
+        """Return the number of tokens of every item, from its size: [items]."""
         return sizes
 
     def _mask(self, sizes: torch.Tensor) -> torch.Tensor | None:
-        """[items, 1, 1, positions], True where nobody may look; None where all may be seen."""
+        """[items, 1, 1, positions], True where attention is forbidden; None for no mask."""
         return None
 
 
 def encoder_layer_spec(initial_seed: int, mask_type: AttnMaskType) -> ModuleSpec:
     """Return Megatron's local layer with a mask that is not causal.
 
-    (`get_vit_layer_with_local_spec` of 0.16.1 is causal: its patches do not see those after them.)
+    (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
     """
     spec = copy.deepcopy(get_gpt_layer_local_spec())
     spec.submodules.self_attention.params = {"attn_mask_type": mask_type}
@@ -140,17 +140,17 @@ def projector_spec(features: int, language: ModuleArchitecture, sizes: RankMap) 
 
 @dataclass(frozen=True)
 class EncoderKind:
-    """What sets one kind of encoder apart from the others.
+    """The differences between kinds of encoders.
 
     Attributes:
-        name: under which a batch holds its inputs.
+        name: the key of its inputs in a batch.
         encoder: its class.
         submodules: Megatron's class around encoder and projector.
-        mask_type: what an item's positions may see.
-        parameters: an encoder's architecture -> what its class takes beside what all encoders take.
-        merged: an encoder's architecture -> how many positions become one token.
-        sizes: the input that says how large each item is, [items, …] in int64, which goes with the
-            hidden states to all stages; None where all items are alike.
+        mask_type: the mask of attention within an item.
+        parameters: architecture -> the arguments of its class that other kinds do not have.
+        merged: architecture -> number of positions per token.
+        sizes: name of the input with the size of each item, [items, …] int64, which is sent with
+            the hidden states to all stages; None where all items have the same size.
         size_shape: the shape of one item's size.
     """
 

@@ -17,11 +17,11 @@ from mimokit.planning.ranks import RankMap
 
 
 class TiedGPTModel(GPTModel):  # type: ignore[misc]
-    """Megatron's `GPTModel` whose tied embeddings need no CUDA to be copied between stages.
+    """Megatron's `GPTModel` whose tied embeddings are copied between stages without CUDA.
 
-    With tied embeddings the first and the last pipeline stage hold the same matrix. They start
-    equal here, and stay equal as long as `sync_tied_embeddings` is called before every optimizer
-    step. The last stage's copy carries the mark `shared`: it counts in no norm.
+    With tied embeddings the first and the last pipeline stage each have a copy of one matrix. The
+    copies are made equal here and stay equal if `sync_tied_embeddings` is called before every
+    optimizer step. The copy on the last stage is marked `shared`, so that norms leave it out.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -33,21 +33,21 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             weight.data.copy_(start)
 
     def _is_in_embd_group(self) -> bool:
-        # Asked by Megatron's own copying only, which calls `.cuda()` whatever the device is.
+        # Only Megatron's own copying asks, which calls `.cuda()` on every device.
         return False
 
     def _tied_copy(self) -> torch.nn.Parameter | None:
-        """Return this stage's copy of a matrix that two stages hold, if there is one."""
+        """Return this stage's copy of the matrix where two stages have one, else None."""
         if not self.share_embeddings_and_output_weights or self.pre_process == self.post_process:
             return None
         weight: torch.nn.Parameter = self.shared_embedding_or_output_weight()
         return weight
 
     def sync_tied_embeddings(self) -> None:
-        """Add the gradients of embedding and output layer where two stages hold the matrix.
+        """Add the gradients of embedding and output layer where two stages have a copy.
 
         Collective over first and last stage of a pipeline, after the reduction over replicas
-        (Megatron's `_allreduce_word_embedding_grads`). One stage alone has added them already.
+        (Megatron's `_allreduce_word_embedding_grads`). On a single stage autograd has added them.
         """
         weight = self._tied_copy()
         if weight is not None and weight.requires_grad:
@@ -56,9 +56,9 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
-    """Collect what comes out of the layers that a rank holds, [tokens, samples, hidden].
+    """Collect the output of the layers on a rank, [tokens, samples, hidden].
 
-    On the last stage that is what its logits are made of, which Megatron returns alone.
+    On the last stage Megatron returns the logits only, without these hidden states.
     """
     found: list[torch.Tensor] = []
     hook = language_model.decoder.register_forward_hook(
@@ -75,8 +75,8 @@ def language_model_spec(
 ) -> ModuleSpec:
     """Return the spec of a decoder-only language model; the provider injects groups and stage.
 
-    Positions are rotary, so that they hold for image tokens as well: `MimoModel` adds learned
-    position embeddings to text tokens only. Positions of three axes have to be given to the model.
+    Positions are rotary, so that image tokens have them as well: `MimoModel` adds learned position
+    embeddings to text tokens only. Positions of three axes must be passed to the model.
     """
     return ModuleSpec(
         module=TiedGPTModel,

@@ -1,4 +1,4 @@
-"""Images as rows of patches: in which order they lie, and what a grid says about them.
+"""Images as rows of patches: their order, and the grids that describe them.
 
 A grid (`grid_thw`, as Qwen2-VL calls it) is [images, 3], int64: frames, rows and columns of every
 image, in patches. The patches of a square that becomes one token follow each other.
@@ -29,21 +29,21 @@ def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
 
 
 def tokens_of_grid(grid: torch.Tensor, merge_size: int) -> torch.Tensor:
-    """Return the tokens that every image becomes: [images]."""
+    """Return the number of tokens of every image: [images]."""
     return grid.prod(dim=1) // merge_size**2
 
 
 def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
-    """Refuse a grid that an encoder cannot take.
+    """Reject a grid that an encoder does not accept.
 
     Args:
         grid: [images, 3].
         geometry: of the largest image.
-        rows: patches that there are.
+        rows: number of patches.
 
     Raises:
-        ValueError: naming the first image that has more than one frame, that is too large, or of
-            which a side cannot be merged; or the patches, if they are not those of the grid.
+        ValueError: an image has more than one frame, is too large, or has a side that cannot be
+            merged (the message names the first), or the grid has another number of patches.
     """
     merge = geometry.merge_size
     most = torch.tensor([1, geometry.rows, geometry.columns], device=grid.device)

@@ -1,4 +1,4 @@
-"""From specs and a plan to a model on this rank."""
+"""Builds the modules of a rank from specs and a plan."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Random numbers per module, on a CPU too.
+"""Random states per module, also on a CPU.
 
 Megatron forks the state of its CUDA tracker around attention dropout, even at a rate of zero. On a
-CPU process this tracker takes its place. One rank may hold several modules, so each module has its
-own states; replicas of a module over data parallel share them.
+CPU process this tracker takes its place. One rank may have several modules, so each module has
+separate states; its data parallel replicas have equal ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CpuRngTracker:
         self._module = ""
 
     def is_initialized(self) -> bool:
-        """Tell whether any state was added."""
+        """Return whether any state was added."""
         return bool(self.states_)
 
     def get_states(self) -> dict[str, torch.Tensor]:
@@ -56,7 +56,7 @@ class CpuRngTracker:
         """Add a state.
 
         Raises:
-            ValueError: if there is one of that name.
+            ValueError: if a state of that name exists.
         """
         if name in self.states_:
             raise ValueError(f"The random state {name!r} exists already; reset the tracker first.")
@@ -73,7 +73,7 @@ class CpuRngTracker:
 
     @contextlib.contextmanager
     def fork(self, name: str = _DEFAULT_NAME) -> Iterator[None]:
-        """Run a block on a named state and go back to the state before."""
+        """Run a block with a named state, then restore the state before."""
         key = f"{self._module}/{name}"
         before = torch.get_rng_state()
         torch.set_rng_state(self.states_[key])
@@ -98,7 +98,7 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
         seed_cuda_tracker(seed, next(iter(tensor_ranks.values()), 0))
         return
     _TRACKER.reset()
-    # For code that runs a module without saying which, as Megatron's own forward does.
+    # For code that does not name its module, such as Megatron's own forward.
     _TRACKER.add(f"/{_DEFAULT_NAME}", seed + _TENSOR_PARALLEL_OFFSET)
     for module, tensor_rank in tensor_ranks.items():
         state = module_seed(seed, module) + _TENSOR_PARALLEL_OFFSET + tensor_rank

@@ -1,8 +1,8 @@
-"""A text head: the words of a sample, embedded and through causal layers, on ranks of their own.
+"""A text head: embeds the words of a sample and runs causal layers over them, on separate ranks.
 
-What it makes of a word takes the word's place in the language model, as the rows of an image take
-those of its placeholders. Texts are padded to the longest; no word looks at what comes after it, so
-none at the padding, and the padding becomes no tokens.
+Its output for a word takes the place of the word in the language model, as the rows of an image take
+the places of its placeholders. Texts are padded to the longest. As the layers are causal, no word
+attends to the padding, and no tokens are made of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class TextTransformer(Encoder):
         config: Megatron's transformer configuration.
         layer_spec: the spec of one layer.
         geometry: the longest text.
-        vocab_size: rows of the embedding, which every tensor-parallel rank holds whole.
-        part: what of it this pipeline stage holds.
+        vocab_size: rows of the embedding, which is replicated over tensor-parallel ranks.
+        part: the part of it on this pipeline stage.
         pg_collection: process groups of the module.
     """
 
@@ -56,7 +56,7 @@ class TextTransformer(Encoder):
             words: [texts, positions], token ids, padded to the longest text.
 
         Raises:
-            ValueError: texts are padded to another length.
+            ValueError: texts are padded to a different length.
         """
         if words.shape[1] != self.geometry.positions:
             raise ValueError(
@@ -66,7 +66,7 @@ class TextTransformer(Encoder):
         return (embedded + self.position_embedding).transpose(0, 1).contiguous()
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
-        """[positions, texts, hidden] to [words, hidden], padding left out."""
+        """[positions, texts, hidden] to [words, hidden], without padding."""
         assert sizes is not None
         counted = torch.arange(self.geometry.positions, device=hidden.device)
         return hidden.transpose(0, 1)[counted < sizes[:, None]]
@@ -80,7 +80,7 @@ class TextTransformer(Encoder):
 TEXT = EncoderKind(
     name="text_encoder",
     encoder=TextTransformer,
-    submodules=AudioModalitySubmodules,  # Megatron has none for words; it adds nothing of its own
+    submodules=AudioModalitySubmodules,  # Megatron has none for words; this one adds nothing
     mask_type=AttnMaskType.causal,
     parameters=lambda architecture: {
         "geometry": TextGeometry(architecture.seq_length),

@@ -17,7 +17,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.planning.ranks import RankMap
 
-# What a process without Megatron's CUDA extensions cannot run.
+# A process without Megatron's CUDA extensions cannot run these.
 _NO_FUSED_KERNELS: dict[str, Any] = {
     "bias_dropout_fusion": False,
     "bias_activation_fusion": False,
@@ -28,11 +28,11 @@ _NO_FUSED_KERNELS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class StagePart:
-    """Which part of a module a pipeline stage holds.
+    """The part of a module on a pipeline stage.
 
     Attributes:
-        first: it holds the embedding.
-        last: it holds what comes after the layers.
+        first: it includes the embedding.
+        last: it includes the parts after the layers.
     """
 
     first: bool
@@ -51,11 +51,11 @@ def transformer_config(architecture: ModuleArchitecture, sizes: RankMap) -> Tran
 
     `use_cpu_initialization` draws every full weight and then cuts it, so that one seed gives one
     model at any tensor parallel size. `calculate_per_token_loss` makes Megatron's DDP sum
-    gradients, which are divided by the global token count afterwards: the only rule under which
-    the result does not depend on the data parallel sizes.
+    gradients, which are divided by the global token count afterwards. Only under this rule is the
+    result independent of the data parallel sizes.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of CUDA graph settings nobody made
+        warnings.simplefilter("ignore", UserWarning)  # about CUDA graph settings that are not used
         return TransformerConfig(
             num_layers=architecture.num_layers,
             hidden_size=architecture.hidden_size,
@@ -76,12 +76,12 @@ def transformer_config(architecture: ModuleArchitecture, sizes: RankMap) -> Tran
 
 
 class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]
-    """Megatron's `TransformerLayer`, initialized from a seed of its own.
+    """Megatron's `TransformerLayer`, initialized from a separate seed.
 
-    A layer then starts with the same weights on whatever pipeline stage it is built.
+    A layer then has the same initial weights on every pipeline stage.
 
     Args:
-        initial_seed: seed of the module; the layer adds its number in the whole module.
+        initial_seed: seed of the module; the layer adds its index in the whole module.
     """
 
     def __init__(

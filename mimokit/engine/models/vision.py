@@ -21,7 +21,7 @@ from mimokit.engine.models.transformer import StagePart
 
 
 class VisionTransformer(Encoder):
-    """A ViT, with a class token (CLIP, DINO) and registers (DINOv2) if asked for.
+    """A ViT, with a class token (CLIP, DINO) and registers (DINOv2) where the architecture has them.
 
     Class token and registers come before the patches and are dropped at the end. The class token
     has a position embedding, registers have none.
@@ -30,8 +30,8 @@ class VisionTransformer(Encoder):
         config: Megatron's transformer configuration.
         layer_spec: the spec of one layer.
         geometry: how an image is cut into patches.
-        class_token: put one before the patches; what else is before them are registers.
-        part: what of it this pipeline stage holds.
+        class_token: put one before the patches; other extra positions are registers.
+        part: the part of it on this pipeline stage.
         pg_collection: process groups of the module.
     """
 
@@ -64,7 +64,7 @@ class VisionTransformer(Encoder):
             pixel_values: [images, channels, height, width], or without the channel dimension.
 
         Raises:
-            ValueError: if the images have another size.
+            ValueError: if the images have a different size.
         """
         shape = self.geometry
         expected = (shape.num_channels, shape.height, shape.width)
@@ -77,7 +77,7 @@ class VisionTransformer(Encoder):
         return self._with_extra(patches + self.position_embedding[-shape.patches :])
 
     def _with_extra(self, patches: torch.Tensor) -> torch.Tensor:
-        """Put class token and registers before patches: [images, patches, hidden] turned around."""
+        """Put class token and registers before patches: [images, patches, hidden] transposed."""
         parts = [patches]
         if hasattr(self, "registers"):
             parts.insert(0, self.registers.expand(len(patches), -1, -1))
@@ -90,7 +90,7 @@ class VisionTransformer(Encoder):
         """[positions, images, hidden] to [images * tokens, merge_size^2 * hidden].
 
         Raises:
-            ValueError: if the batch says that an image becomes another number of tokens.
+            ValueError: if the number of tokens of an image in the batch differs.
         """
         if sizes is not None and bool((sizes != self.geometry.tokens).any()):
             raise ValueError(
