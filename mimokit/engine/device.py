@@ -21,9 +21,9 @@ def rank_device() -> torch.device:
 
 
 def group_timeout() -> timedelta:
-    """Return how long the world waits for a rank, for the groups within it to wait as long.
+    """Return the timeout of the world, for its groups to have the same.
 
-    A group made without a timeout waits torch's default, half an hour, whatever the world's is.
+    A group without a timeout has torch's default of half an hour, whatever that of the world is.
     """
     backend = dist.group.WORLD._get_backend(rank_device())  # type: ignore[union-attr]
     timeout: timedelta = backend.options._timeout
@@ -36,10 +36,10 @@ def open_groups() -> frozenset[dist.ProcessGroup]:
 
 
 def close_groups_since(before: frozenset[dist.ProcessGroup]) -> None:
-    """Destroy the groups that were made since `before`, once every rank has got here. Collective.
+    """Destroy the groups created since `before`, once every rank has called this. Collective.
 
-    torch.distributed keeps every group until the world ends, and gloo three threads for each: a
-    layout on 8 ranks makes about 30. Their threads end when nobody holds the groups any more.
+    torch.distributed keeps every group until the world ends, and gloo keeps three threads for each;
+    a layout on 8 ranks creates about 30 groups. The threads end when the last reference is gone.
     """
     dist.barrier()
     made = [group for group in dist.distributed_c10d._world.pg_map if group not in before]

@@ -1,7 +1,7 @@
-"""The one door to Megatron-Core: opens it for a CPU-only process, and hands out its names.
+"""The only module that imports Megatron-Core: patches it for a CPU-only process, exports its names.
 
-megatron-core 0.16.1 asks CUDA for its device even where it needs none. Where CUDA is absent this
-module answers for it; where CUDA is present it changes nothing. No other module of mimokit imports
+megatron-core 0.16.1 asks CUDA for its device even where it needs none. Without CUDA this module
+answers instead; with CUDA it changes nothing. No other module of mimokit imports
 `megatron`, assigns to anything that comes from it, or asks `sys.modules` for it.
 """
 
@@ -21,7 +21,7 @@ CPU_ONLY = not torch.cuda.is_available()
 
 
 class _IdleStream:
-    """Stands for a CUDA stream in a process that has none: everything is already in order."""
+    """Stands for a CUDA stream in a process without CUDA, where work runs in order anyway."""
 
     def wait_stream(self, stream: object) -> None:
         """Nothing to wait for."""
@@ -31,7 +31,7 @@ class _IdleStream:
 
 
 def _answer_for_cuda() -> None:
-    """Give the answers of a CPU process to the questions Megatron asks of `torch.cuda`."""
+    """Replace the functions of `torch.cuda` that Megatron calls on a CPU process."""
     stream = _IdleStream()
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
     torch.cuda.synchronize = lambda device=None: None
@@ -47,7 +47,7 @@ def _leave_eager(function: Callable[..., Any] | None = None, **_: Any) -> Callab
 def _quick_import() -> Iterator[None]:
     """Import Megatron quietly, and on a CPU without `torch.compile`.
 
-    Decorating a handful of fused functions loads torch's whole compiler, two thirds of the import
+    Decorating a few fused functions loads torch's whole compiler. It takes two thirds of the import
     time, for kernels that a CPU run does not use.
     """
     compiler = torch.compile
@@ -97,17 +97,17 @@ with _quick_import():
     )
 
 if CPU_ONLY:
-    # Given already: advice for CUDA devices, which every rank would print.
+    # Suppresses advice for CUDA devices, which every rank would print.
     linear_with_grad_accumulation_and_async_allreduce.warned = True
 
-# The rank map of a layout is shown by the plan; Megatron repeats every group of it in its log.
+# Megatron logs every group; the plan shows the same as its rank map.
 logging.getLogger("absl").setLevel(logging.WARNING)
 
 
 def ensure_memory_buffer() -> None:
-    """Create the buffer that Megatron's attention writes its scores into.
+    """Create the buffer into which Megatron's attention writes its scores.
 
-    `initialize_model_parallel` usually does; mimokit gives every module its groups instead.
+    Usually `initialize_model_parallel` creates it, which mimokit does not call.
     """
     if parallel_state._GLOBAL_MEMORY_BUFFER is None:
         parallel_state._set_global_memory_buffer()
@@ -131,7 +131,7 @@ def _forget_world() -> None:
     had_buffer = parallel_state._GLOBAL_MEMORY_BUFFER is not None
     parallel_state.destroy_model_parallel()
     if had_buffer:
-        # Opened once per process, not per layout: hand back an empty one.
+        # It is created once per process, not per layout: leave an empty one.
         parallel_state._set_global_memory_buffer()
 
 

@@ -1,4 +1,4 @@
-"""Import this in the process that engines are forked from: all that a rank needs, once."""
+"""Imports everything that a rank needs, in the process from which engines are forked."""
 
 from importlib import import_module
 
@@ -7,10 +7,10 @@ from mimokit.engine.data.digits import load_scans
 import_module("mimokit.engine.training.loop")
 import_module("mimokit.engine.verify.compare")
 
-# torch imports it when the first optimizer is made. A rank that is called back in the middle of
-# that, as the others failed, would be left with half of it.
+# torch imports it with the first optimizer. A rank that is interrupted during that import, because
+# another rank failed, would keep half of the module.
 import_module("torch._dynamo")
 
-# 0.2 s and some memory that forked engines share.
+# It takes 0.2 s and memory that forked engines share.
 load_scans("train")
 load_scans("test")

@@ -1,7 +1,7 @@
-"""A named step of a schedule, and how a schedule is exhausted.
+"""Named steps of a schedule, and running a schedule to its end.
 
-A schedule is a generator that yields a `Step` just before it does it. Training exhausts the
-generator; a tracer or a debugger looks at the steps on the way.
+A schedule is a generator that yields a `Step` just before it runs it. Training exhausts the
+generator; a tracer or a debugger observes the steps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a rank is about to do.
+    """An operation that a rank is about to run.
 
     Attributes:
-        name: of the table of step kinds.
-        module: the module it is done for, None where it concerns the whole rank.
+        name: the kind of step.
+        module: the module that it belongs to; None for the whole rank.
         microbatch: 0-based, None outside the micro-batches.
-        function: what runs when the generator goes on; None where that are the lines after its
-            `yield`.
+        function: the function that runs when the generator continues; None where the lines after
+            its `yield` run.
     """
 
     name: StepKind
@@ -38,7 +38,7 @@ Observer = Callable[[Step], None]
 
 
 def exhaust(schedule: StepGenerator[Result], observe: Observer | None = None) -> Result:
-    """Run a schedule to its end and return its result; `observe` sees every step as it begins."""
+    """Run a schedule to its end and return its result; `observe` is called before every step."""
     while True:
         try:
             step = next(schedule)

@@ -28,7 +28,7 @@ def _offset_and_shifted():
 
     import torch.distributed as dist
 
-    from mimokit.engine.training import clocks
+    from mimokit.engine.training import tracer as clocks
 
     true = clocks.align_clocks()
     kept = clocks.now

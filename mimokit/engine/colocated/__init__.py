@@ -1,1 +1,1 @@
-"""Modules that share their ranks: model, bridge, schedule."""
+"""Modules that share their ranks: model, bridge and schedule."""

@@ -1,9 +1,9 @@
 """Moves encoder output to the language model where both share ranks but not their DP size.
 
-The plan has decided who gathers with whom and which samples a rank keeps; this executes it.
-Embeddings travel as rows `[tokens, hidden]`, samples in order. Samples may have different numbers
-of rows: every rank of a gather group holds the whole batch of the module with fewer replicas, so
-it knows the row counts of its siblings without asking.
+The plan says which ranks gather together and which samples a rank keeps. Embeddings are sent as
+rows `[tokens, hidden]`, in sample order. Samples may have different numbers of rows. Every rank of
+a gather group has the whole batch of the module with fewer replicas, so it knows the row counts of
+the other ranks without communication.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from mimokit.planning.types import ColocatedBridge
 
 
 class ReplicaMismatchError(RuntimeError):
-    """The tensor-parallel ranks of an encoder hold different outputs."""
+    """The tensor-parallel ranks of an encoder have different outputs."""
 
 
 @dataclass(frozen=True)
 class RowCuts:
-    """Where the rows of each sibling of a gather group begin and end, in gather order.
+    """The range of rows of each rank of a gather group, in gather order.
 
     Attributes:
-        starts: first row of each sibling within the gathered rows.
-        sizes: rows of each sibling.
-        position: this rank's place in the gather group.
+        starts: first row of each rank within the gathered rows.
+        sizes: number of rows of each rank.
+        position: index of this rank in the gather group.
     """
 
     starts: tuple[int, ...]
@@ -45,7 +45,7 @@ class RowCuts:
 
 
 def gather_rows(piece: torch.Tensor, cuts: RowCuts, group: dist.ProcessGroup) -> torch.Tensor:
-    """Lay the pieces of a gather group end to end: [own rows, h] -> [all rows, h]."""
+    """Concatenate the pieces of a gather group: [own rows, h] -> [all rows, h]."""
     return gather_uneven(piece, cuts.sizes, group)
 
 
@@ -73,7 +73,7 @@ class _Keep(torch.autograd.Function):
     """Fan-out: keep own rows of the output; gather the gradient.
 
     The gradient is gathered, not zero-padded and summed later: DDP sums over data parallel ranks,
-    never over the tensor-parallel ranks that hold the pieces here.
+    never over the tensor-parallel ranks that have the pieces here.
     """
 
     @staticmethod
@@ -89,20 +89,20 @@ class _Keep(torch.autograd.Function):
 
 
 Listener = Callable[[torch.Tensor, Sequence[int], torch.Tensor], None]
-"""Told of (embeddings, rows per sample, result) of every call of a bridge."""
+"""Called with (embeddings, rows per sample, result) of every call of a bridge."""
 
 
 class ColocatedBridgeCommunicator:
     """Executes the bridge plan between two modules that share their ranks.
 
     Attributes:
-        plan: the bridge as planned.
-        listeners: told of every call when its result is there.
+        plan: the planned bridge.
+        listeners: called after every call of the bridge.
 
     Args:
-        plan: the bridge as planned.
+        plan: the planned bridge.
         source_tensor_group: tensor-parallel group of the source module on this rank; its members
-            must hold the same output, which is checked on every call.
+            must have the same output, which every call checks.
     """
 
     def __init__(self, plan: ColocatedBridge, source_tensor_group: dist.ProcessGroup) -> None:
@@ -119,7 +119,7 @@ class ColocatedBridgeCommunicator:
             )
 
     def cuts(self, rows_per_sample: Sequence[int]) -> RowCuts:
-        """Say which rows belong to which sibling.
+        """Return the ranges of rows of all ranks of the gather group.
 
         Args:
             rows_per_sample: rows of every sample of the gather group's batch.
@@ -146,7 +146,7 @@ class ColocatedBridgeCommunicator:
 
         Raises:
             ReplicaMismatchError: if the source's tensor-parallel ranks disagree.
-            ValueError: if the embeddings have another number of rows than the samples.
+            ValueError: if the number of rows of the embeddings differs from that of the samples.
         """
         self.check_replicas(embeddings)
         cuts = self.cuts(rows_per_sample)
@@ -169,13 +169,13 @@ class ColocatedBridgeCommunicator:
         return embeddings
 
     def check_replicas(self, embeddings: torch.Tensor) -> None:
-        """Refuse outputs that differ between the source's tensor-parallel ranks.
+        """Reject outputs that differ between the source's tensor-parallel ranks.
 
-        Only one copy of each replica goes on, so a difference would silently be dropped and the
-        gradient be wrong. Two sums over the bits are compared, exactly.
+        Only one copy of each replica is used, so a difference would be dropped silently and the
+        gradient would be wrong. The check compares two sums over the bits exactly.
 
         Raises:
-            ReplicaMismatchError: naming module and ranks; on all of them.
+            ReplicaMismatchError: on all of these ranks, with module and ranks.
         """
         if self._tensor_group.size() == 1:
             return

@@ -1,4 +1,4 @@
-"""A multimodal model laid out over the ranks, in the modes in which modules share them."""
+"""A multimodal model in the modes in which modules share their ranks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mimokit.planning.types import LayoutPlan
 
 @dataclass(frozen=True)
 class ColocatedModel:
-    """A model on its ranks, with all that a schedule needs to run it.
+    """A model on this rank, with everything that a schedule needs to run it.
 
     Attributes:
-        plan: the layout as planned.
+        plan: the planned layout.
         model: Megatron's `MimoModel`, its modules wrapped with data parallel.
         module_to_grid_map: the grid of every module.
         topology: module -> the modules it feeds.
         pg_collections: the process groups of the modules on this rank.
         bridges: encoder -> the communicator between it and the language model.
-        tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
-        frozen: the modules of which nothing is trained.
+        tokens_per_item: encoder -> number of embeddings per item, unless the batch contains it.
+        frozen: the modules that are not trained.
     """
 
     plan: LayoutPlan
@@ -67,7 +67,7 @@ def build_colocated_model(
     """Build a model whose modules share all ranks. Collective.
 
     Raises:
-        ValueError: the plan is heterogeneous, or it is for a world of another size.
+        ValueError: the plan is heterogeneous, or the world has another size.
     """
     if plan.deployment_mode == "heterogeneous":
         raise ValueError("The plan is heterogeneous, not homogeneous or colocated.")

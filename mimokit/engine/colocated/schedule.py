@@ -1,7 +1,7 @@
 """The schedule of modules that share their ranks: no pipeline, one micro-batch after the other.
 
-The graph is cut between modules, so that each module's forward and backward is a step of its own:
-what is timed, stepped through and shown per module is what runs.
+The graph is cut between modules, so that forward and backward of each module are separate steps,
+which can be timed, stepped through and shown.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from mimokit.step_kinds import StepKind
 
 @dataclass(frozen=True)
 class MicrobatchLoss:
-    """What a rank's share of one micro-batch gave.
+    """The result of one micro-batch on one rank.
 
     Attributes:
         loss_sum: sum over unmasked tokens.
-        num_tokens: unmasked tokens.
-        module_tokens: module -> tokens that this rank computed for it.
+        num_tokens: number of unmasked tokens.
+        module_tokens: module -> number of tokens that this rank computed for it.
     """
 
     loss_sum: float
@@ -64,12 +64,12 @@ class _Boundary:
 def forward_backward_steps(
     data_iterator: Iterator[Batch], model: ColocatedModel, num_microbatches: int
 ) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of all micro-batches; summed, unreduced gradients are in the buffers then.
+    """Yield the steps of all micro-batches; they leave summed, unreduced gradients in the buffers.
 
     Args:
-        data_iterator: gives the batches this rank reads.
+        data_iterator: yields the batches of this rank.
         model: the model on this rank.
-        num_microbatches: micro-batches to run.
+        num_microbatches: number of micro-batches to run.
 
     Raises:
         ValueError: if a batch's placeholders do not match its images.
@@ -93,7 +93,7 @@ def no_pipelining_steps(
     Args:
         run: micro-batch -> the steps of its forward and backward.
         modules: all modules on this rank.
-        num_microbatches: micro-batches to run.
+        num_microbatches: number of micro-batches to run.
     """
     losses = []
     with multimodule_no_sync(modules):
@@ -156,9 +156,9 @@ def forward_microbatch(
 
 
 def _within_loaded(model: ColocatedModel, *modules: str) -> tuple[int, int]:
-    """Return this rank's samples of modules, counted within what the rank has read.
+    """Return the range of modules' samples within the batch that this rank read.
 
-    Of several modules the samples of one contain those of the others.
+    Of several modules, the samples of one include those of the others.
     """
     rank = dist.get_rank()
     batches = [model.plan.batch.modules[module] for module in modules]
@@ -172,7 +172,7 @@ def _encode(
 ) -> StepGenerator[_Boundary | None]:
     """Yield the steps of an encoder; its result is None where the modality is absent.
 
-    That is so where no sample of this rank's gather group has any: its ranks agree on it.
+    It is absent where no sample of the gather group has any, on all ranks of the group.
     """
     together = slice(*_within_loaded(model, name, model.language_module_name))
     counts = rows_per_sample(inputs, len(inputs[ITEMS]), model.tokens_per_item[name])
@@ -185,8 +185,8 @@ def _encode(
     yield Step(StepKind.GATHER, name, microbatch)
     bridge_input = output.detach().requires_grad_(output.requires_grad)
     bridge_output = model.bridges[name](bridge_input, rows)
-    # Also where only siblings encoded something: the ranks of a tensor-parallel language model
-    # reduce together on the way back, or not at all.
+    # Also where only other ranks of the gather group encoded items: the ranks of a tensor-parallel
+    # language model all reduce in the backward, or none does.
     trained = name not in model.frozen and torch.is_grad_enabled()
     language_input = bridge_output.detach().requires_grad_(trained)
     return _Boundary(output, bridge_input, bridge_output, language_input)
@@ -206,7 +206,7 @@ def encoder_rows(
     trained = name not in model.frozen
     with random_state_of(name), torch.set_grad_enabled(trained and torch.is_grad_enabled()):
         output: torch.Tensor = model.model.modality_submodules[name](encoder_inputs=inputs)
-    # Megatron's projector marks what it returns as needing a gradient, trained or not.
+    # Megatron's projector returns a tensor that requires a gradient, trained or not.
     return output if trained else output.detach()
 
 

@@ -1,8 +1,8 @@
 """A vision encoder for images of different sizes.
 
-Patches of all images are concatenated, with a grid that contains the rows and columns of each image,
-as in Qwen2-VL (Wang et al. 2024, arXiv 2409.12191). The encoder pads images to the largest size that
-it accepts. Attention masks the padding, and no tokens are made of it. A smaller image has the
+Patches of all images are concatenated, with a grid of the rows and columns of each image, as in
+Qwen2-VL (Wang et al. 2024, arXiv 2409.12191). The encoder pads images to the largest size that it
+accepts. Attention masks the padding, and no tokens are made of it. A smaller image has the
 positions of the top left corner of the largest.
 """
 

@@ -1,8 +1,8 @@
 """A text head: embeds the words of a sample and runs causal layers over them, on separate ranks.
 
-Its output for a word takes the place of the word in the language model, as the rows of an image take
-the places of its placeholders. Texts are padded to the longest. As the layers are causal, no word
-attends to the padding, and no tokens are made of it.
+Its output for a word takes the place of the word in the language model, as the rows of an image
+take the places of its placeholders. Texts are padded to the longest. As the layers are causal, no
+word attends to the padding, and no tokens are made of it.
 """
 
 from __future__ import annotations

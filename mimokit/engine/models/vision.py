@@ -21,7 +21,7 @@ from mimokit.engine.models.transformer import StagePart
 
 
 class VisionTransformer(Encoder):
-    """A ViT, with a class token (CLIP, DINO) and registers (DINOv2) where the architecture has them.
+    """A ViT, optionally with a class token (CLIP, DINO) and registers (DINOv2).
 
     Class token and registers come before the patches and are dropped at the end. The class token
     has a position embedding, registers have none.

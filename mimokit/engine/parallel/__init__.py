@@ -1,1 +1,1 @@
-"""Process groups of a rank, and what is reduced over them."""
+"""Process groups of a rank, and reductions over them."""

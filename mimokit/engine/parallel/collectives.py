@@ -11,10 +11,10 @@ import torch.distributed as dist
 def gather_uneven(
     piece: torch.Tensor, sizes: Sequence[int], group: dist.ProcessGroup
 ) -> torch.Tensor:
-    """Lay the pieces of a group end to end: [own size, …] -> [sum of sizes, …].
+    """Concatenate the pieces of a group: [own size, …] -> [sum of sizes, …].
 
     Args:
-        piece: of this rank.
+        piece: piece of this rank.
         sizes: first dimension of the piece of every rank of the group, in its order.
         group: the ranks that gather.
     """
@@ -25,10 +25,10 @@ def gather_uneven(
 
 
 def gather_in_place(whole: torch.Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> None:
-    """Fill a tensor in which the piece of this rank already lies with those of the others.
+    """Fill a tensor that contains the piece of this rank with the pieces of the others.
 
-    Every rank sends its piece to all others, and each arrives where it is to lie: no padding, no
-    copies, and no rank waits for the turn of another.
+    Every rank sends its piece to all others, which receive it in place: without padding, without
+    copies, and without waiting for other ranks' turns.
 
     Args:
         whole: [sum of sizes, …], contiguous.

@@ -13,13 +13,13 @@ from mimokit.engine.megatron import (
 
 
 class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
-    """Megatron's `DistributedDataParallel`, transparent where `MimoModel` looks inside.
+    """Megatron's `DistributedDataParallel`, with the attributes of a module that `MimoModel` reads.
 
     `MimoModel` of 0.16.1 reads `language_model.embedding`, which the wrapper hides.
 
     Attributes:
-        num_tokens: unmasked tokens on this rank whose losses the gradient buffer is the gradient
-            of. A schedule adds those of every micro-batch; `zero_grad_buffer` sets them to 0.
+        num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
+            A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
     """
 
     num_tokens = 0
@@ -44,16 +44,16 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
             sync()
 
     def release(self) -> None:
-        """Let go of the gradient hooks, after which this module is of no more use.
+        """Remove the gradient hooks; the module cannot be trained afterwards.
 
-        Hooks and module hold each other through C++, where Python's collector does not see them:
-        without this every layout that ever ran would stay in memory, its process groups included.
+        Hooks and module refer to each other through C++, where Python's garbage collector does not
+        see them. Without this, every layout that ran would stay in memory with its process groups.
         """
         self.grad_accs.clear()
 
 
 def data_parallel_config() -> DistributedDataParallelConfig:
-    """Gradients are kept and reduced in fp32, once, after the last micro-batch."""
+    """Return a config that reduces gradients in fp32, once, after the last micro-batch."""
     return DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
         overlap_grad_reduce=False,

@@ -1,4 +1,4 @@
-"""From the gradients of micro-batches to the one that the optimizer steps on."""
+"""Reduces, scales and clips the gradients of micro-batches before the optimizer steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModulesOnRank(Protocol):
 
     @property
     def language_model(self) -> Any:
-        """None on a rank that holds no part of it."""
+        """None on a rank without a part of it."""
 
     @property
     def language_module_name(self) -> str:
@@ -118,9 +118,8 @@ def trainable_parameters(modules: ModuleToGridTuple) -> list[torch.nn.Parameter]
 def squared_norm_share(module: ModuleDataParallel, grid: HyperCommGrid) -> torch.Tensor:
     """Return this rank's share of the squared norm of a module's gradient.
 
-    Summed over all ranks every entry counts once: the first replica speaks for the others, within
-    it the first tensor-parallel rank for parameters that are not cut, and the first pipeline stage
-    for a tied embedding.
+    In the sum over all ranks every entry counts once: on the first replica, for replicated
+    parameters on its first tensor-parallel rank, for a tied embedding on its first pipeline stage.
     """
     total = torch.zeros(1, dtype=torch.float32, device=rank_device())
     if grid.get_pg("dp").rank() > 0:
@@ -137,7 +136,7 @@ def squared_norm_share(module: ModuleDataParallel, grid: HyperCommGrid) -> torch
 def global_gradient_norm(modules: ModuleToGridTuple) -> float:
     """Return the norm over the gradients of all modules together. Collective over the world.
 
-    The squares of the modules are added: norms 3 and 4 give 5.
+    The squared norms of the modules are added: norms 3 and 4 give 5.
     """
     total = torch.zeros(1, dtype=torch.float32, device=rank_device())
     for module, grid in modules:

@@ -1,7 +1,7 @@
-"""From the rank map of the plan to Megatron's grids and process groups.
+"""Builds Megatron's grids and process groups from the rank maps of the plan.
 
 Creating a group is collective: every rank of the world creates every group of every module, in
-the same order, also the groups it is not a member of.
+the same order, including groups without it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def create_expert_grid(rank_map: RankMap) -> HyperCommGrid:
 def create_embedding_group(rank_map: RankMap) -> dist.ProcessGroup | None:
     """Create the groups of first and last rank of every pipeline of a module. Collective.
 
-    They add up the gradients of tied embeddings. Returns that of this rank, or None.
+    Gradients of tied embeddings are summed over them. Returns the group of this rank, or None.
     """
     ends = [list(pair) for pair in zip(rank_map.stage(0), rank_map.stage(-1), strict=True)]
     group, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
@@ -123,7 +123,7 @@ def _shape_key(rank_map: RankMap) -> tuple[object, ...]:
 
 
 def is_current_rank_in_grid(rank: int, grid: HyperCommGrid) -> bool:
-    """Tell whether a rank of the world takes part in the module of a grid."""
+    """Return whether a rank of the world takes part in the module of a grid."""
     return bool(grid.rank_offset <= rank < grid.rank_offset + int(grid.size))
 
 

@@ -1,9 +1,9 @@
-"""Cross entropy over a vocabulary that is cut over tensor-parallel ranks, in fp32.
+"""Cross entropy over a vocabulary that is sharded over tensor-parallel ranks, in fp32.
 
-Megatron's unfused loss asks the global parallel state for its group; the fused one takes a group
-but rounds the gradient of the logits to bfloat16 (`fused_cross_entropy.calculate_gradients`),
-which no layout invariance survives. This one takes the group, keeps fp32, and uses Megatron's own
-arithmetic (`VocabParallelCrossEntropy`).
+Megatron's unfused loss reads its group from the global parallel state. The fused loss takes a group
+but rounds the gradient of the logits to bfloat16 (`fused_cross_entropy.calculate_gradients`), which
+breaks layout invariance. This one takes a group, stays in fp32, and uses Megatron's arithmetic
+(`VocabParallelCrossEntropy`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def vocab_parallel_cross_entropy(
     Args:
         logits: [batch, sequence, vocabulary / TP], this rank's part of the vocabulary.
         labels: [batch, sequence], token ids of the whole vocabulary.
-        tensor_group: the ranks that hold the other parts.
+        tensor_group: the ranks with the other parts.
 
     Returns:
         [batch, sequence], the same on every rank of the group.
@@ -66,7 +66,7 @@ def vocab_parallel_cross_entropy(
 
 
 def masked_loss_sum(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Return the sum of the losses of unmasked tokens and how many they are (0 gives 0.0, not NaN).
+    """Return the sum of the losses of unmasked tokens and their number (0 gives 0.0, not NaN).
 
     Raises:
         ValueError: if the shapes differ.

@@ -1,4 +1,4 @@
-"""Stepping through a training step on a rank; `live` gives the tensors that are in reach now.
+"""Stepping through a training step on a rank; `live` returns the tensors that exist now.
 
 Between two steps of a `mimokit.experiment.Stepper` its ranks are idle, and in `%%px` or a function
 of `cluster.run` this works:

@@ -1,4 +1,4 @@
-"""Notes what this rank hands over and takes while it does a step."""
+"""Records what this rank sends and receives during a step."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _HIDDEN = (__file__, str(Path(messages.__file__)), str(Path(bridges.__file__)))
 
 
 class Watcher:
-    """Collects the pieces that cross; `executor` names what a sender holds.
+    """Collects the pieces that cross between ranks.
 
     Attributes:
-        pieces: since they were last taken.
-        microbatch: of the step that is being done.
-        executor: of the step that is being done, None where there is none.
+        pieces: collected since the last `take`.
+        microbatch: micro-batch of the current step.
+        executor: executor of the current step, or None.
     """
 
     def __init__(self, model: RankModel) -> None:
@@ -49,7 +49,7 @@ class Watcher:
                 bridge.listeners.append(_BridgeWatch(self, bridge))
 
     def take(self) -> tuple[Piece, ...]:
-        """Return the pieces and begin anew."""
+        """Return the collected pieces and remove them."""
         taken, self.pieces = tuple(self.pieces), []
         return taken
 
@@ -70,7 +70,7 @@ class Watcher:
         )
 
     def _crossing(self, model: HeterogeneousModel, message: Message) -> Crossing:
-        """Say which planned crossing a message is; one of no samples where there is none."""
+        """Return the planned crossing of a message, or one without samples if there is none."""
         tag, pipeline = message.tag, model.pipeline
         kind = StepKind.SEND_BACKWARD if tag.direction else StepKind.SEND_FORWARD
         edge = pipeline.graph.edges[tag.edge]
@@ -87,7 +87,7 @@ class Watcher:
     def _held(
         self, model: HeterogeneousModel, message: Message, crossing: Crossing
     ) -> tuple[str, ...] | None:
-        """Return the fingerprints of what this rank holds for the samples of a crossing."""
+        """Return the fingerprints of this rank's tensors for the samples of a crossing."""
         if self.executor is None or crossing.microbatch not in self.executor.in_flight:
             return None
         state = self.executor.in_flight[crossing.microbatch]
@@ -108,13 +108,13 @@ class Watcher:
 def _rows_of(
     model: HeterogeneousModel, message: Message, crossing: Crossing
 ) -> tuple[torch.Tensor, list[int]]:
-    """Return the rows of a message, and how many each sample has where that is known."""
+    """Return the rows of a message, and the number of rows per sample where it is known."""
     if crossing.source == crossing.destination:
         rows, *others = message.tensors
         return rows, others[-message.counts].tolist() if message.counts else []
     if len(message.tensors) == 1:
         return message.tensors[0], []
-    counts, rows = message.tensors[:2]  # then other kinds of rows, counted behind these
+    counts, rows = message.tensors[:2]  # then other kinds of rows
     batch = model.plan.batch.modules
     samples = {**batch[crossing.source].samples, **batch[crossing.destination].samples}
     first = (
@@ -125,14 +125,14 @@ def _rows_of(
 
 
 class _BridgeWatch:
-    """Told of the calls of one bridge between modules on the same ranks."""
+    """Records the calls of one bridge between modules on the same ranks."""
 
     def __init__(self, watcher: Watcher, bridge: ColocatedBridgeCommunicator) -> None:
         self._watcher = watcher
         self._bridge = bridge
 
     def __call__(self, embeddings: torch.Tensor, rows: Sequence[int], result: torch.Tensor) -> None:
-        """Note the forward crossing, and be told of the backward one."""
+        """Record the forward crossing, and register for the backward one."""
         code = calling_line(*_HIDDEN)
         self._note(embeddings, result, rows, backward=False, code=code)
         if self._bridge.plan.direction == "equal" or not embeddings.requires_grad:
@@ -178,7 +178,7 @@ class _BridgeWatch:
         return range(*self._watcher._model.plan.batch.modules[module].samples[self._watcher._rank])
 
     def _base(self) -> int:
-        """Return the first sample that the gather group holds together."""
+        """Return the first sample of the gather group."""
         plan = self._bridge.plan
         return min(self._held_by(plan.source).start, self._held_by(plan.destination).start)
 
@@ -186,7 +186,7 @@ class _BridgeWatch:
 def _by_sample(
     rows: torch.Tensor, samples: range, rows_per_sample: Sequence[int], base: int
 ) -> dict[int, torch.Tensor]:
-    """Cut the rows of some samples; the counts are those of the samples from `base` on."""
+    """Return the rows of some samples; the counts begin with sample `base`."""
     counts = list(rows_per_sample)[samples.start - base : samples.stop - base]
     if sum(counts) != len(rows):
         return dict.fromkeys(samples, rows)
@@ -208,7 +208,7 @@ def _piece(
 
 
 def prints_of(tensor: torch.Tensor, counts: Sequence[int]) -> tuple[str, ...]:
-    """Return one fingerprint per sample where the rows are known to be its, else one of all."""
+    """Return one fingerprint per sample where the rows of each are known, else one of all rows."""
     if not counts or tensor.dim() == 0 or sum(counts) != len(tensor):
         return (print_of(tensor),)
     return tuple(print_of(part) for part in torch.split(tensor.detach(), list(counts)))

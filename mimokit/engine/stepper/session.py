@@ -1,4 +1,4 @@
-"""A training step that stands still between its steps, on one rank."""
+"""A training step that pauses before every step of its schedule, on one rank."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from mimokit.planning.types import LayoutPlan
 
 
 class StepFailedError(RuntimeError):
-    """A step raised; the message says which and what."""
+    """A step raised an error; the message contains both."""
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A copy of a tensor, and what it is a copy of."""
+    """A copy of a tensor, and a reference to the original."""
 
     copy: torch.Tensor
     original: weakref.ref[torch.Tensor]
@@ -39,13 +39,13 @@ class _Kept:
 
 
 class RankSession:
-    """The model of a rank and the step it stands in.
+    """The model of a rank and its paused training step.
 
     Args:
         plan: the layout.
         config: model, data, runtime.
         source: gives the data.
-        keep: of how many ticks copies of the tensors are kept.
+        keep: number of ticks for which copies of the tensors are kept.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class RankSession:
 
     @property
     def intact(self) -> bool:
-        """Whether the world is still the one that the model was built in."""
+        """Whether the world in which the model was built still exists."""
         return dist.is_initialized() and dist.group.WORLD is self._world
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what the suspended step holds, by name."""
+        """Return the tensors of the paused step by name."""
         return tensors_of(self._schedule)
 
     def advance(self, first: int, count: int) -> list[StepRecord]:
-        """Do this rank's part of `count` ticks, of which `first` is the first.
+        """Run the steps of this rank in `count` ticks from `first` on.
 
         Raises:
-            StepFailedError: a step raised, or is not the one that the plan says.
+            StepFailedError: a step raised an error, or differs from the plan.
         """
         return [self._tick(number) for number in range(first, first + count)]
 
@@ -92,10 +92,10 @@ class RankSession:
         return self._do(number, planned)
 
     def _is_next(self, planned: PlannedStep) -> bool:
-        """Whether a planned step is the one to do; a rank passes over what it has nothing for.
+        """Return whether a planned step is next; a rank skips steps for which it has no data.
 
         Raises:
-            StepFailedError: this rank is to do something that the plan does not have there.
+            StepFailedError: the next step of this rank is not in the plan at this place.
         """
         pending = self._pending
         if pending is not None and _same(planned, pending):
@@ -139,7 +139,7 @@ class RankSession:
         return "" if self._pending is None else str(_in_words(self._pending))
 
     def _remember(self, number: int) -> dict[str, TensorFacts]:
-        """Copy what is held; what has not changed since the tick before is not copied again."""
+        """Copy the tensors, except those that have not changed since the last tick."""
         before = next(reversed(self._kept.values()), {})
         now = {name: _copy(tensor, before.get(name)) for name, tensor in self.tensors().items()}
         self._kept[number] = now
@@ -159,7 +159,7 @@ class RankSession:
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
     def close(self) -> None:
-        """Let go of the model. Collective while its world lasts."""
+        """Release the model. Collective while its world exists."""
         self._schedule.close()
         self._kept.clear()
         for module, _ in self.state.modules:
@@ -193,28 +193,28 @@ def _figures(result: StepResult) -> dict[str, float]:
 
 
 _open: dict[str, RankSession] = {}
-"""The session that is open on this rank, if any, by its name."""
+"""Name -> the session that is open on this rank, at most one."""
 
 
 def open_session(
     name: str, plan: LayoutPlan, config: ExperimentConfig, source: DataSource, keep: int
 ) -> None:
-    """Open a session in place of the one before. Collective."""
+    """Close the open session and open a new one. Collective."""
     close_session()
     _open[name] = RankSession(plan, config, source, keep)
 
 
 def close_session(name: str | None = None) -> None:
-    """Let go of the open session, if there is one and it is the named one."""
+    """Close the open session, if there is one and it has the given name."""
     names = [each for each in _open if name in (None, each)]
     for each in names:
         _open.pop(each).close()
     if names:
-        gc.collect()  # the model is full of cycles, and each of its groups keeps threads
+        gc.collect()  # the model has reference cycles, and each of its groups keeps threads
 
 
 def session_of(name: str) -> RankSession | None:
-    """Return the named session; None if it is no longer open, or its world is gone."""
+    """Return the session of that name; None if it is closed, or its world is gone."""
     session = _open.get(name)
     return session if session is not None and session.intact else None
 
@@ -223,7 +223,7 @@ def current() -> RankSession:
     """Return the open session.
 
     Raises:
-        RuntimeError: there is none on this rank, or its world is gone.
+        RuntimeError: no session is open on this rank, or its world is gone.
     """
     for session in _open.values():
         if session.intact:

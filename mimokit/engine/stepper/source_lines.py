@@ -1,4 +1,4 @@
-"""The lines of code that do a step."""
+"""The lines of code that run a step."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MOST_LINES = 12
 
 
 def code_to_come(schedule: StepGenerator[Any], step: Step | None) -> str:
-    """Return what a suspended schedule does next: "file:number" and the lines up to the next stop.
+    """Return the code that a suspended schedule runs next: "file:number" and lines to the yield.
 
     Args:
         schedule: the generator.
-        step: that it has yielded last.
+        step: the step that it yielded last.
     """
     if step is not None and step.function is not None:
         code = inspect.unwrap(step.function).__code__
@@ -38,7 +38,7 @@ def code_to_come(schedule: StepGenerator[Any], step: Step | None) -> str:
 
 
 def calling_line(*passed_over: str) -> str:
-    """Return the innermost line of ours that is being done, in none of the named files."""
+    """Return the innermost line of mimokit that is running, except in the given files."""
     frame: FrameType | None = sys._getframe(1)
     hidden = {__file__, *passed_over}
     while frame is not None:
@@ -50,7 +50,7 @@ def calling_line(*passed_over: str) -> str:
 
 
 def located(file: str, number: int, lines: Sequence[str] = ()) -> str:
-    """Return "file:number", counted from the package, and the lines; by default that one."""
+    """Return "file:number", relative to the package, and the lines, by default that line."""
     path = Path(file)
     name = path.relative_to(PACKAGE.parent) if path.is_relative_to(PACKAGE) else path.name
     shown = lines or [linecache.getline(file, number).strip()]
@@ -58,7 +58,7 @@ def located(file: str, number: int, lines: Sequence[str] = ()) -> str:
 
 
 def _block(code: CodeType, line: int) -> str:
-    """Return the statements behind a line, up to the next yield or the end of the function."""
+    """Return the statements after a line, up to the next yield or the end of the function."""
     source = linecache.getlines(code.co_filename)
     function = _function_at(code, line)
     if function is None:  # the file has been edited since it was imported

@@ -1,4 +1,4 @@
-"""The tensors that a suspended schedule holds, by name."""
+"""The tensors of a suspended schedule, by name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.steps import StepGenerator
 
 WALKED = ("mimokit.engine.colocated.schedule", "mimokit.engine.pipeline")
-"""Whose dataclasses are looked into; the model and the training state are not."""
+"""Modules whose dataclasses are searched; the model and the training state are not."""
 _DEEPEST = 6
 
 
 def frames_of(schedule: StepGenerator[Any]) -> list[FrameType]:
-    """Return the frames in which a suspended schedule stands, the outermost first."""
+    """Return the frames of a suspended schedule, the outermost first."""
     frames: list[FrameType] = []
     generator: Any = schedule
     while generator is not None and getattr(generator, "gi_frame", None) is not None:
@@ -28,7 +28,7 @@ def frames_of(schedule: StepGenerator[Any]) -> list[FrameType]:
 
 
 def executor_of(schedule: StepGenerator[Any]) -> StageExecutor | None:
-    """Return the executor that a suspended schedule stands in, if any."""
+    """Return the executor that runs in a suspended schedule, or None."""
     for frame in frames_of(schedule):
         owner = frame.f_locals.get("self")
         if isinstance(owner, StageExecutor):
@@ -39,8 +39,8 @@ def executor_of(schedule: StepGenerator[Any]) -> StageExecutor | None:
 def tensors_of(schedule: StepGenerator[Any]) -> dict[str, torch.Tensor]:
     """Return the tensors in a suspended schedule's variables, each once.
 
-    Named by variable, then by field, key or index, joined by dots; gradients of leaves end in
-    ".grad". What the executor of a pipeline keeps is "microbatch", then its number.
+    A name is the variable, then fields, keys or indices, joined by dots; gradients of leaves end in
+    ".grad". Names of a pipeline's tensors begin with "microbatch" and its number.
     """
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
@@ -75,6 +75,6 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether a value is a dataclass to be looked into."""
+    """Whether a value is a dataclass to search."""
     ours = type(value).__module__.startswith(WALKED)
     return ours and is_dataclass(value) and not hasattr(value, "plan")
