@@ -1,8 +1,8 @@
-"""What ranks send while they work: typed records, their columns, and how ranks become one row.
+"""Records that ranks send, their columns, and the reduction of ranks to one row.
 
-A column is a field of `StepSample` or `ModuleSample`, and stands nowhere else: tables, CSV files
-and the browser read names, order and reduction from here. Plain Python, because the notebook, the
-engines and the command line all use it.
+A column is a field of `StepSample` or `ModuleSample` and is written nowhere else: tables, CSV files
+and the browser read names, order and reduction from here. This file is plain Python, because the
+notebook, the engines and the command line use it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Event: TypeAlias = tuple[str, str | None, int | None, float, float]
 
 
 class OverRanks(StrEnum):
-    """How the values of all ranks become one; the members are pandas' names of it.
+    """Reduction of the values of all ranks to one; the members are pandas' names for it.
 
-    A step is over when its last rank is done, so of times and memory the largest counts. Rates
-    divide work of the whole world by the step time, so the smallest is the slowest rank's. Loss and
-    gradient norm are the same number on every rank (one all-reduce, or a norm over all modules),
-    so any rank's is that of the step: the lowest rank's that has one. A mean would only round.
+    A step ends with its last rank, so times and memory take the largest value. Rates divide work of
+    the whole world by the step time, so the smallest is the slowest rank's. Loss and gradient norm
+    are the same number on every rank (an all-reduce, or a norm over all modules), so the step takes
+    that of the lowest rank that has one. A mean would only add rounding.
     """
 
     LARGEST = "max"
@@ -39,11 +39,11 @@ class OverRanks(StrEnum):
 
 
 def _column(over: OverRanks, *, live: bool = False) -> Any:
-    """Return a field that is a column of numbers; None where nothing was measured.
+    """Return a field for a column of numbers; its value is None if it was not measured.
 
     Args:
-        over: how ranks become one.
-        live: the browser draws it while the run goes on.
+        over: the reduction over ranks.
+        live: the browser draws it during the run.
     """
     return field(default=None, metadata={"over": over, "live": live})
 
@@ -62,15 +62,15 @@ class ModuleSample:
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """What one rank says of one optimizer step; the fields are the columns, in file order.
+    """What one rank measured in one optimizer step; the fields are the columns, in file order.
 
     Times are seconds, memory is bytes, rates are those of all ranks together except for
     `_per_rank`. `time` is the end of the step in Unix seconds. Without the performance monitor only
-    rank, iteration, time, loss and grad_norm are there.
+    rank, iteration, time, loss and grad_norm have values.
 
     Attributes:
-        modules: module -> what was measured of it.
-        further: further columns, such as phases that a training loop times itself.
+        modules: module -> its measurements.
+        further: other columns, such as phases timed by a user's training loop.
     """
 
     iteration: int = field(metadata={"over": OverRanks.FIRST, "live": True})
@@ -100,7 +100,7 @@ class StepSample:
         return self.total_time is not None
 
     def row(self) -> Row:
-        """Return column -> value, of the columns that have one."""
+        """Return column -> value, without columns that have none."""
         row = dict(zip(STEP_COLUMNS, _step_values(self), strict=True))
         for module, sample in self.modules.items():
             for name, value in zip(MODULE_COLUMNS, _module_values(sample), strict=True):
@@ -114,15 +114,15 @@ class EvaluationSample:
     """A test on held-out samples; the fields are the columns, in file order.
 
     Attributes:
-        rank: that sent it.
+        rank: the sender.
         iteration: after which the model was tested.
         time: Unix seconds.
-        task: what the data is.
-        exact_match: share of samples that are right in every answer token, between 0 and 1.
-        digit_accuracy: share of answer tokens.
+        task: name of the data.
+        exact_match: share of samples with every answer token right, between 0 and 1.
+        digit_accuracy: share of answer tokens that are right.
         loss: mean over answer tokens.
-        chance: the exact match of guessing, None if it is not known.
-        samples: samples tested.
+        chance: exact match of guessing; None if it is not known.
+        samples: number of samples tested.
     """
 
     rank: int = 0
@@ -142,7 +142,7 @@ class EvaluationSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSample:
-    """When the steps of one iteration began and ended on one rank.
+    """Start and end of the steps of one iteration on one rank.
 
     Attributes:
         clock_offset: seconds added to the rank's clock.
@@ -159,7 +159,7 @@ class TraceSample:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSample:
-    """The part that a calibration measures next."""
+    """Names the part that a calibration measures next."""
 
     part: str
 
@@ -175,34 +175,34 @@ _MODULE_FIELDS: Mapping[str, Field[Any]] = {one.name: one for one in fields(Modu
 STEP_COLUMNS = tuple(_STEP_FIELDS)
 """Columns of every step table, in file order; those of modules follow."""
 MODULE_COLUMNS = tuple(_MODULE_FIELDS)
-"""What a step table has for every module; see `module_column`."""
+"""Columns of a step table for every module; see `module_column`."""
 _step_values = attrgetter(*STEP_COLUMNS)
 _module_values = attrgetter(*MODULE_COLUMNS)
 EVALUATION_COLUMNS = tuple(one.name for one in fields(EvaluationSample))
 """Columns of every evaluation table."""
 TEXT_COLUMNS = ("task",)
-"""The columns that are no numbers."""
+"""The columns of text."""
 NEEDED_STEP_COLUMNS = ("iteration", "total_time", "loss")
 NEEDED_EVALUATION_COLUMNS = ("iteration", "exact_match")
-"""Without these a table cannot be used; any other column may be absent."""
+"""A table must have these columns; any other one may be absent."""
 LIVE_STEP_COLUMNS = tuple(name for name, one in _STEP_FIELDS.items() if one.metadata["live"])
 LIVE_MODULE_COLUMNS = tuple(name for name, one in _MODULE_FIELDS.items() if one.metadata["live"])
-"""The columns that a browser gets while a run goes on."""
+"""The columns that are sent to a browser during a run."""
 
 
 def module_column(module: str, column: str) -> str:
-    """Return the name of a module's column in a table."""
+    """Return the name of a column of a module in a table."""
     return f"{module}_{column}"
 
 
 def modules_of(columns: Iterable[str]) -> list[str]:
-    """Return the modules that a table has columns of, in the order of the columns."""
+    """Return the modules with columns in a table, in the order of the columns."""
     suffix = module_column("", "forward_time")
     return [name.removesuffix(suffix) for name in columns if name.endswith(suffix)]
 
 
 def over_ranks(column: str) -> OverRanks:
-    """Return how the ranks' values of a column become one; of an unknown column the largest."""
+    """Return the reduction of a column over ranks; of an unknown column the largest."""
     known = _STEP_FIELDS.get(column)
     if known is None:
         ends = (one for name, one in _MODULE_FIELDS.items() if column.endswith(f"_{name}"))
@@ -212,7 +212,7 @@ def over_ranks(column: str) -> OverRanks:
 
 
 def reduce_ranks(samples: Iterable[StepSample]) -> list[Row]:
-    """Return one row per iteration: of every column that a rank has, what `over_ranks` says."""
+    """Return one row per iteration, with every column that any rank has."""
     iterations: dict[int, list[StepSample]] = defaultdict(list)
     for sample in samples:
         iterations[sample.iteration].append(sample)
@@ -238,7 +238,7 @@ def _reduce(over: OverRanks, values: Sequence[float]) -> float:
 
 
 def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSample]) -> None:
-    """Write `metrics.csv`, a row per iteration, and `metrics_by_rank.csv`, a row per rank too.
+    """Write `metrics.csv` (a row per iteration) and `metrics_by_rank.csv` (one per rank too).
 
     Args:
         directory: made if missing.
@@ -255,19 +255,19 @@ def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSampl
 def write_evaluations(
     directory: str | os.PathLike[str], samples: Iterable[EvaluationSample]
 ) -> None:
-    """Write `evaluations.csv` into a folder that exists, a row per evaluation."""
+    """Write `evaluations.csv` into an existing folder, a row per evaluation."""
     ordered = sorted(samples, key=lambda one: (one.iteration, one.task))
     rows = [one.row() for one in ordered]
     write_table(Path(directory) / "evaluations.csv", rows, EVALUATION_COLUMNS)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Write a CSV file, whole or not at all.
+    """Write a CSV file completely or not at all.
 
     Args:
         path: of the file.
         rows: column -> value; a missing value is written as an empty cell.
-        columns: that come first; further columns of the rows follow as they occur.
+        columns: the first columns; others of the rows follow in order of occurrence.
     """
     further = dict.fromkeys(name for row in rows for name in row if name not in columns)
     with whole_file(path) as file:
@@ -278,7 +278,7 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
-    """Open a text file that takes the place of `path` when it is complete, or never."""
+    """Open a text file that replaces `path` when it is complete, or not at all."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("w", newline="", encoding="utf-8") as file:
@@ -292,9 +292,10 @@ _STEP, _OTHER = "step", "sample"
 
 
 def to_wire(sample: Sample) -> dict[str, Any]:
-    """Return what goes through the channel of a cluster, which carries mappings.
+    """Return a sample as a message of a cluster, which is a mapping.
 
-    Of a step, which every rank sends every time, the values travel without the names of columns.
+    A step is sent as values without the names of its columns, because every rank sends one per
+    iteration.
     """
     if not isinstance(sample, StepSample):
         return {_OTHER: sample}
@@ -306,7 +307,7 @@ def from_wire(message: Mapping[str, Any]) -> Sample:
     """Return the sample of a message of `to_wire`.
 
     Raises:
-        KeyError: it carries none.
+        KeyError: it contains none.
     """
     if _STEP not in message:
         sample: Sample = message[_OTHER]

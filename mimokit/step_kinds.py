@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Phase(StrEnum):
-    """What the time of a step is summed up under."""
+    """A category of step times."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -29,8 +29,8 @@ RANK_PHASES = (Phase.COMMUNICATION, Phase.OPTIMIZER, Phase.DATA)
 """Phases that charts show per rank, in stacking order."""
 
 REMAINDER = "other"
-"""What is left of a step after the phases above, so that the shares of a rank add up to its step
-time. The report is part of it."""
+"""The rest of a step beyond the phases above, so that the times of a rank add up to its step time.
+It includes the report."""
 
 
 class StepKind(StrEnum):
@@ -40,12 +40,12 @@ class StepKind(StrEnum):
     debugger show it.
 
     Attributes:
-        phase: what its time is summed up under.
-        color: colour class of a timeline: a phase, or `REMAINDER`.
+        phase: category of its time.
+        color: colour class in timelines: a phase, or `REMAINDER`.
         busy: forward or backward, if the clock of a pipeline counts the step as computation in
-            that direction; None if a rank is idle or waits. The clock has no time of its own for
-            loading and sending, so they count with the computation they belong to.
-        meaning: what a rank does, in a phrase.
+            that direction; None if the rank is idle or waits. The clock has no separate time for
+            loading and sending, so these count with the computation they belong to.
+        meaning: what the rank does, as a phrase.
     """
 
     phase: Phase
@@ -108,7 +108,7 @@ class StepKind(StrEnum):
 
     @property
     def computes(self) -> bool:
-        """Whether the step is computation of a module: its category in a Chrome trace."""
+        """Whether the step is computation of a module; Chrome traces show it as `compute`."""
         return self.phase in MODULE_PHASES
 
 
@@ -122,6 +122,6 @@ FORWARD_HALF = (
 )
 """Actions of a pipeline stage without the backward half."""
 BRIDGES = (StepKind.GATHER, StepKind.SCATTER)
-"""What crosses a bridge between modules that share their ranks, there and back."""
+"""The steps of a bridge between modules that share their ranks: forward, backward."""
 UPDATE = (StepKind.GRAD_SYNC, StepKind.OPTIMIZER)
 """Steps after the last micro-batch."""

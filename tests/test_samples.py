@@ -178,7 +178,7 @@ def test_no_other_list_of_columns_is_in_the_tree() -> None:
                 found += [(file.name, names) for names in listed]
     # The key of a table, and the columns without which a table is refused.
     assert found == [
-        ("samples.py", {"iteration", "rank", "time"}),
+        ("steps.py", {"iteration", "rank", "time"}),
         ("samples.py", {"iteration", "total_time", "loss"}),
     ]
 

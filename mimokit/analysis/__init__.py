@@ -1,4 +1,4 @@
-"""What happened: from samples and results folders to pandas tables."""
+"""Samples and results folders as pandas tables."""
 
 from mimokit.analysis.folder import RunFolderError, RunTables, read_run
 from mimokit.analysis.steps import (

@@ -1,4 +1,4 @@
-"""The folder of a run as tables."""
+"""Reads the results folder of a run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class RunFolderError(ValueError):
 
 @dataclass(frozen=True)
 class RunTables:
-    """What a run left behind.
+    """The content of a results folder.
 
     Attributes:
         directory: the folder the tables were read from.
-        info: the content of `experiment_info.json`; empty where the run did not write one.
+        info: the content of `experiment_info.json`; empty if the run wrote none.
         metrics: one row per iteration.
-        metrics_by_rank: one row per iteration and rank; empty where there is no such file.
-        evaluations: one row per evaluation; empty where there is no such file.
+        metrics_by_rank: one row per iteration and rank; empty if there is no such file.
+        evaluations: one row per evaluation; empty if there is no such file.
     """
 
     directory: Path
@@ -43,12 +43,12 @@ class RunTables:
 
     @property
     def config_file(self) -> Path:
-        """The YAML file the run was started from, as it was then."""
+        """The finalized config of the run, as YAML."""
         return self.directory / "config.yaml"
 
 
 def read_run(directory: str | Path) -> RunTables:
-    """Read the folder of a run.
+    """Read the results folder of a run.
 
     Raises:
         RunFolderError: the folder or its `metrics.csv` is missing, or a file is broken.
@@ -59,7 +59,7 @@ def read_run(directory: str | Path) -> RunTables:
     metrics_file = folder / "metrics.csv"
     if not metrics_file.is_file():
         raise RunFolderError(
-            f"The folder {folder} holds no metrics.csv, so it is not the folder of a run "
+            f"The folder {folder} has no metrics.csv, so it is not the folder of a run "
             "or the run ended before its first iteration."
         )
     return RunTables(
@@ -83,7 +83,7 @@ def _read_info(file: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise RunFolderError(f"The file {file} is not valid JSON ({error}).") from None
     if not isinstance(content, dict):
-        raise RunFolderError(f"The file {file} must hold one JSON object.")
+        raise RunFolderError(f"The file {file} must contain one JSON object.")
     return content
 
 
@@ -97,7 +97,7 @@ def _read_table(file: Path, needed: tuple[str, ...]) -> pd.DataFrame:
     try:
         table = pd.read_csv(file)
     except pd.errors.EmptyDataError:
-        raise RunFolderError(f"The file {file} is empty, not even a header is in it.") from None
+        raise RunFolderError(f"The file {file} is empty and has not even a header.") from None
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise RunFolderError(f"The file {file} is not a readable CSV table ({error}).") from None
     for name in needed:

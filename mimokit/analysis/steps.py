@@ -1,4 +1,4 @@
-"""Step tables: from samples, per iteration, per phase, and summed up in a few numbers."""
+"""Step tables: from samples, per iteration, per phase, and summarized in a few numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _table(
 def without_warmup(steps: pd.DataFrame, warmup_iterations: int) -> pd.DataFrame:
     """Return the steps after the first `warmup_iterations` iterations of the table.
 
-    The last iteration always stays, so that a very short run can still be looked at.
+    The last iteration is always kept, so that a very short run has at least one.
     """
     if warmup_iterations <= 0 or steps.empty:
         return steps
@@ -61,7 +61,7 @@ def without_warmup(steps: pd.DataFrame, warmup_iterations: int) -> pd.DataFrame:
 
 
 def per_iteration(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per iteration, as `metrics.csv` has them; see `samples.over_ranks`."""
+    """Return one row per iteration, equal to `metrics.csv`; `samples.over_ranks` has the rule."""
     how = {
         name: str(over_ranks(name))
         for name in steps.columns
@@ -76,9 +76,9 @@ def per_iteration(steps: pd.DataFrame) -> pd.DataFrame:
 def summarize(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.Series:
     """Return the numbers that describe a run, warm-up iterations left out.
 
-    Medians, because one slow step (a checkpoint, a neighbour on the machine) must not move them;
-    the 10th and 90th percentile of the step time say how steady the run was. The losses are
-    those of the very first and the very last iteration, warm-up included.
+    They are medians, which one slow step (a checkpoint, other work on the machine) does not move;
+    the 10th and 90th percentile of the step time show how steady the run was. The losses are those
+    of the first and the last iteration, warm-up included.
     """
     everything = per_iteration(steps)
     used = per_iteration(without_warmup(steps, warmup_iterations))
@@ -102,19 +102,19 @@ def summarize(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.Series:
 
 
 def module_names(steps: pd.DataFrame) -> list[str]:
-    """Return the modules that a step table has times of, in the order of its columns."""
+    """Return the modules with times in a step table, in the order of its columns."""
     return modules_of(steps.columns)
 
 
 def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame:
     """Return the mean seconds per step of every rank, module and phase.
 
-    Columns: rank, module ("" for phases that belong to no module), phase, seconds. The phase
-    `other` is what is left of the step time; it is never negative.
+    Columns: rank, module ("" for phases without a module), phase, seconds. The phase `other` is the
+    rest of the step time; it is never negative.
 
     Args:
         steps: a step table with one row per rank and iteration.
-        warmup_iterations: leading iterations that are left out.
+        warmup_iterations: leading iterations to leave out.
     """
     used = without_warmup(steps, warmup_iterations)
     if "rank" not in used.columns:

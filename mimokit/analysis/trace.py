@@ -14,8 +14,8 @@ from mimokit.samples import Sample, TraceSample, whole_file
 from mimokit.step_kinds import Phase, StepKind
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
-"""Columns of a trace table: times in seconds on the clock of rank 0, 0 where the trace begins;
-module and microbatch are missing where a step has none."""
+"""Columns of a trace table. Times are seconds on the clock of rank 0 since the start of the trace;
+module and microbatch are missing if a step has none."""
 _MICROSECONDS = 1e6
 CATEGORIES = {str(kind): "compute" if kind.computes else str(kind.color) for kind in StepKind}
 """Step name -> category of its Chrome trace events."""
@@ -96,7 +96,7 @@ def read_trace(path: str | Path) -> pd.DataFrame:
         in seconds.
 
     Raises:
-        TraceFileError: there is no trace, or it is not one of mimokit.
+        TraceFileError: there is no trace, or mimokit did not write it.
     """
     file = Path(path) / "trace.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():

@@ -25,7 +25,8 @@ def traced_iteration(trace: pd.DataFrame, iteration: int | None = None) -> pd.Da
 
     Args:
         trace: from `read_trace` or `samples_to_trace`.
-        iteration: which; None: the one of median length, the first left out where there are more.
+        iteration: its number; None for the one of median duration, without the first if there are
+            more.
 
     Raises:
         ValueError: it was not traced.
@@ -47,8 +48,10 @@ def _median_iteration(trace: pd.DataFrame, among: list[int]) -> int:
 
 
 def busy_times(trace: pd.DataFrame) -> pd.DataFrame:
-    """Return what every rank was busy: rank, iteration, work (forward, backward), microbatch,
-    seconds."""
+    """Return the busy seconds of every rank.
+
+    Columns: rank, iteration, work (forward, backward), microbatch, seconds.
+    """
     busy = trace.assign(work=trace["name"].map(BUSY), seconds=trace["stop"] - trace["start"])
     busy = busy.dropna(subset=["work", "microbatch"])
     keys = ["rank", "iteration", "work", "microbatch"]
@@ -56,11 +59,11 @@ def busy_times(trace: pd.DataFrame) -> pd.DataFrame:
 
 
 def simulate_as_measured(trace: pd.DataFrame, plan: LayoutPlan) -> Timeline:
-    """Return the plan on a clock that has the measured times.
+    """Return the planned timeline with the measured times.
 
-    A stage takes for every forward (and backward) the median over its ranks, micro-batches and
-    iterations, the first iteration left out where there are more; messages take no time. What the
-    measured timeline has beyond this one is waiting that the plan does not explain.
+    Every forward (and backward) of a stage takes the median over its ranks, micro-batches and
+    iterations, without the first iteration if there are more; messages take no time. If the
+    measured timeline is longer than this one, the plan does not explain the difference.
 
     Raises:
         ValueError: the layout has no pipeline, or a stage was not traced.
@@ -87,7 +90,7 @@ def _pipeline(plan: LayoutPlan) -> PipelinePlan:
 def _median(busy: pd.DataFrame, ranks: list[int], work: str) -> float:
     chosen = busy[busy["rank"].isin(ranks) & (busy["work"] == work)]["seconds"]
     if chosen.empty and work == "forward":
-        raise ValueError(f"The trace holds no forward of the ranks {ranks}.")
+        raise ValueError(f"The trace has no forward of the ranks {ranks}.")
     return 0.0 if chosen.empty else float(chosen.median())
 
 
@@ -113,11 +116,11 @@ def _planned_rows(timeline: Timeline, pipeline: PipelinePlan) -> Iterator[tuple[
 
 
 def predicted_steps(prediction: SharedPrediction) -> pd.DataFrame:
-    """Return what every rank is predicted to do when, waiting included.
+    """Return the predicted steps of every rank, waiting included.
 
     Columns are those of `traced_iteration` that charts need: rank, name, module, microbatch, start
-    and stop (seconds from the begin of the step). Module and micro-batch are None but for forward
-    and backward passes, which a rank does in the order of the micro-batches.
+    and stop (seconds since the start of the step). Module and micro-batch are None except for
+    forward and backward passes, which a rank does in the order of the micro-batches.
     """
     passes: Counter[tuple[int, Span]] = Counter()
     rows: list[tuple[object, ...]] = []
@@ -132,12 +135,12 @@ def predicted_steps(prediction: SharedPrediction) -> pd.DataFrame:
 
 
 def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
-    """Return which share of the pipeline every rank idled, measured and planned.
+    """Return the share of the pipeline's time for which every rank idled, measured and planned.
 
     The pipeline lasts from the first to the last work of any rank in an iteration; a rank idles
-    while it does not work, see `StepKind.busy`. Measured is the median over the iterations, the
-    first left out where there are more. Planned is that of `simulate_as_measured`, and of the
-    plan's own clock (a forward takes 1, a backward 2).
+    while it does not work, see `StepKind.busy`. `measured` is the median over the iterations,
+    without the first if there are more. `planned` is from `simulate_as_measured`, `on_plans_clock`
+    from the plan's clock (a forward takes 1, a backward 2).
 
     Columns: rank, module, stage, measured, planned, on_plans_clock.
 

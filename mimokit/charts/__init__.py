@@ -1,7 +1,7 @@
-"""Pure functions, a plan or a table in, an altair chart out.
+"""Pure functions from a plan or a table to an altair chart.
 
-The first chart makes charts show without a network (see `mimokit.charts._renderer`); until then
-altair is not imported, so that the palette costs nothing.
+The first use of a chart imports altair and sets it up to work without a network (see
+`mimokit.charts._renderer`); the palette alone does not import altair.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ import altair as alt
 import pandas as pd
 
 LEFT = 46
-"""Pixels kept for the labels left of a chart, so that charts below each other line up."""
+"""Pixels for the labels left of a chart, so that charts below each other line up."""
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
-    """Return rows as chart data: plain Python values, and None where a number is missing."""
+    """Return rows as chart data: plain Python values, and None for a missing number."""
     return alt.InlineData(
         values=[{name: _plain(value) for name, value in row.items()} for row in rows]
     )
@@ -26,12 +26,12 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def columns(table: pd.DataFrame, names: Sequence[str]) -> alt.InlineData:
-    """Return some columns of a table as chart data, so that the chart carries nothing else."""
+    """Return some columns of a table as chart data; the chart stores no others."""
     return inline(records(table.loc[:, list(names)]))
 
 
 def need(table: pd.DataFrame, chart: str, *names: str) -> None:
-    """Refuse a table that lacks a column.
+    """Reject a table that lacks a column.
 
     Raises:
         ValueError: one sentence that names the chart and the missing column.
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
 
 
 def iterations(column: str = "iteration") -> alt.X:
-    """Return the horizontal axis of everything that is drawn over a run."""
+    """Return the horizontal axis of charts over a run."""
     return alt.X(
         f"{column}:Q",
         title="iteration",
@@ -64,7 +64,7 @@ def iterations(column: str = "iteration") -> alt.X:
 
 
 def amount(column: str, label_format: str, top: float | None = None) -> alt.Y:
-    """Return the vertical axis of a number that is never negative."""
+    """Return the vertical axis of a non-negative number."""
     scale = alt.Scale(zero=True) if top is None else alt.Scale(domain=[0, top])
     return alt.Y(
         f"{column}:Q",
@@ -87,9 +87,9 @@ def parts(
     """Return the colours of named parts, in the order of stacking.
 
     Args:
-        column: that names the part.
-        shown: the parts that occur, in order.
-        colors: part -> colour, of these and maybe others.
+        column: with the name of the part.
+        shown: the parts that occur, in stacking order.
+        colors: part -> colour; may have others.
         columns: of the legend.
     """
     return alt.Color(

@@ -1,4 +1,4 @@
-"""Which replica computes which samples, as a picture."""
+"""The samples of a micro-batch, and the replica that computes each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mimokit.units import samples_text
 WHOLE = "micro-batch"
 WIDTH = 660
 MOST_LINES = 16
-"""Replicas of a module that get a line of their own; more of them share one."""
+"""Replicas of a module with separate lines; more of them share one."""
 TEXT_WIDTH = 6.5
-"""Pixels a letter takes; a text that does not fit into its bar is left to the tool tip."""
+"""Pixels per letter; a text that does not fit into its bar is in the tool tip only."""
 
 
 def batch_split(plan: LayoutPlan) -> alt.LayerChart:
-    """Return the samples of one micro-batch as a row, below it each replica's samples."""
+    """Return the samples of one micro-batch as a row, and below it those of each replica."""
     colors = {WHOLE: _palette.MUTED, **_palette.module_colors(plan.modules)}
     rows = [_whole_batch(plan)]
     for name, batch in plan.batch.modules.items():
@@ -130,7 +130,7 @@ def _drop_text_that_does_not_fit(rows: list[dict[str, Any]], pixels_per_sample: 
 
 
 def _listed(ranks: list[int]) -> str:
-    """Return ranks in words, runs of neighbours as a range."""
+    """Return ranks as text, neighbours as a range."""
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
         return f"{ranks[0]}–{ranks[-1]}"
     if len(ranks) > 8:

@@ -16,7 +16,7 @@ EACH, MEDIAN = "each iteration", "median after warm-up"
 
 
 def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.LayerChart:
-    """Return the training loss per iteration, and the held-out loss where it was evaluated."""
+    """Return the training loss per iteration, and the held-out loss of each evaluation."""
     need(steps, "loss", "iteration", "loss")
     iterations = per_iteration(steps)
     line = (
@@ -63,7 +63,7 @@ def _loss_color() -> alt.Color:
 
 
 def accuracy(evaluations: pd.DataFrame) -> alt.LayerChart:
-    """Return the share of right answers over the run, and what guessing would reach."""
+    """Return the share of right answers over the run, and the chance level."""
     need(evaluations, "accuracy", "iteration", "exact_match")
     rows = []
     for row in records(evaluations):

@@ -1,4 +1,4 @@
-"""What fills the fullest rank of each module, against what a GPU has."""
+"""Memory of the fullest rank of each module, against that of a GPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LIMIT = "what the GPU has"
 def memory_bars(prediction: Prediction) -> alt.LayerChart:
     """Return predicted memory as stacked bars in GiB, and the GPU's limit as a line.
 
-    One bar per module; modules that share their ranks have one more bar, of all together, and that
-    is the one to be held against the line. The tooltip of a piece shows the formula behind it.
+    There is one bar per module. Modules that share their ranks have one more bar, their sum, which
+    is the one to compare with the line. The tool tip of a part shows its formula.
     """
     rows = _rows(prediction)
     order = list(dict.fromkeys(row["bar"] for row in rows))

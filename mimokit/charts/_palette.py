@@ -1,7 +1,7 @@
 """Colours of modules and phases, the same in every chart, table and widget.
 
-Hues follow Okabe and Ito, which stay apart under the common kinds of colour blindness; no chart
-relies on a hue alone, each mark also has its place and its text.
+Hues follow Okabe and Ito: they differ under the common kinds of colour blindness. No chart relies
+on a hue alone; each mark also has its position and its text.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ STEP_COLORS: Mapping[str, str] = {
     "update": "#4B5563",
     "bubble": "#D5DAE1",
 }
-"""Parts of a predicted step: computing, modules, communication, and in grey what is none of it."""
+"""Parts of a predicted step: computation, modules, communication, and the rest in grey."""
 
 HEAT = ("#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49")
-"""From half to one and a half times the median; even in lightness, so it prints in grey too."""
+"""From half to one and a half times the median; even in lightness, so it also prints in grey."""
 
 
 def module_colors(modules: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each module, in the order in which the modules are given."""
+    """Return the colour of each module, in the given order."""
     return {
         module: MODULE_HUES[index % len(MODULE_HUES)]
         for index, module in enumerate(dict.fromkeys(modules))
@@ -70,5 +70,5 @@ def tint(color: str, share: float) -> str:
 
 
 def forward_color(module_color: str) -> str:
-    """Return the colour of a module's forward pass; its backward pass has the full colour."""
+    """Return the colour of a module's forward pass; its backward pass has `module_color`."""
     return tint(module_color, 0.5)

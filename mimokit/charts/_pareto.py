@@ -1,4 +1,4 @@
-"""Layouts that a search found, by step time, memory and GPUs."""
+"""The layouts of a search by step time, memory and GPUs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mimokit.prediction import Prediction
 from mimokit.units import GIB
 
 PICK = "picked"
-"""Name of the selection that holds the `index` of the point that was clicked."""
+"""Name of the selection with the `index` of the clicked point."""
 
 
 def pareto(result: SearchResult) -> alt.LayerChart:
-    """Return the Pareto front of a search, its best layout ringed.
+    """Return the Pareto front of a search with a ring around the best layout.
 
-    A point is a layout that no other one beats in step time, memory and GPUs at once: the larger,
-    the more GPUs. Each carries its layout, and its place in `result.pareto` as `index`.
+    A point is a layout that no other one beats in step time, memory and GPUs at once; its size
+    shows the GPUs. Each point has its layout, and its place in `result.pareto` as `index`.
     """
     rows = [_row(one, index) for index, one in enumerate(result.pareto)]
     limit = result.task.memory_limit / GIB

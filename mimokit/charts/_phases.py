@@ -1,4 +1,4 @@
-"""Where the time of a step goes, rank by rank."""
+"""Time of a step by phase, rank by rank."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MOST_RANKS = 64
 def phases(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.Chart:
     """Return the mean time of a step as stacked bars, one per rank, in milliseconds.
 
-    The light shade of a module is its forward pass, the full colour its backward pass; the grey
-    rest is time that no phase accounts for. Beyond 64 ranks the 64 slowest are shown.
+    The light shade of a module is its forward pass, the full colour its backward pass; grey is time
+    outside all phases. Of more than 64 ranks the 64 slowest are shown.
     """
     need(steps, "phases", "iteration", "total_time")
     times = phase_times(steps, warmup_iterations)

@@ -1,4 +1,4 @@
-"""When every stage of a pipeline computes what, and what the end waits for."""
+"""The computations of every pipeline stage over time, with the critical path."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mimokit.planning.schedule import Timeline
 MOST_CELLS = 3000
 MOST_CELLS_WITH_TEXT = 400
 NARROWEST_WITH_TEXT = 1 / 70
-"""Of the width of the picture."""
+"""Share of the width of the chart."""
 
 
 def pipeline_timeline(timeline: Timeline, unit: str = "units") -> alt.LayerChart:
     """Return the computations of every stage as bars on one clock.
 
-    The light shade of a module is its forward pass, the full colour its backward pass. A dark
-    line beneath a bar marks the critical path: what has to become shorter for the step to. Of a
-    long pipeline the beginning is shown.
+    The light shade of a module is its forward pass, the full colour its backward pass. A dark line
+    below a bar marks the critical path: only if it becomes shorter does the step. Of a long
+    pipeline the start is shown.
 
     Args:
         timeline: from `mimokit.planning.schedule.simulate`, or `plan.pipeline.timeline()`.
-        unit: what its times are counted in, for the axis.
+        unit: of its times, for the axis.
     """
     rows = list(_rows(timeline))
     until = timeline.makespan
@@ -100,7 +100,7 @@ def _names(timeline: Timeline) -> list[str]:
 
 
 def _colors(timeline: Timeline) -> dict[str, str]:
-    """Return the colour of every module and pass."""
+    """Return the colour of each pass of each module."""
     given = _palette.module_colors(dict.fromkeys(s.module for s in timeline.schedule.graph.stages))
     forward = {f"{name} forward": _palette.forward_color(hue) for name, hue in given.items()}
     return forward | {f"{name} backward": hue for name, hue in given.items()}

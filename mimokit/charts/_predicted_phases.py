@@ -1,4 +1,4 @@
-"""The prediction of a step laid over its measurement."""
+"""The predicted phases of a step next to the measured ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ def predicted_phases(
 ) -> alt.Chart:
     """Return two stacked bars per layout, predicted above measured, in milliseconds.
 
-    Parts are phases, mean over ranks; what a rank waits for others in a phase is part of it, on
-    both sides.
+    Parts are phases, mean over ranks. On both sides, a phase includes its waiting for other ranks.
 
     Args:
         runs: name of a layout -> (its prediction, the step table of its run).
-        warmup_iterations: leading iterations of the tables that are left out.
+        warmup_iterations: leading iterations to leave out.
 
     Raises:
         ValueError: there is no run, or a table lacks a column.

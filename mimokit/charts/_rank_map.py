@@ -1,4 +1,4 @@
-"""Which rank holds which shard of which module, as a picture."""
+"""Map of the ranks: the shard of each module on each rank."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ALWAYS_SHOWN = (Axis.TENSOR, Axis.DATA)
 
 
 def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
-    """Return every module's ranks as cells: a rank's place is the same for all modules.
+    """Return every module's ranks as cells; a rank has the same place for all modules.
 
-    Two ranks of a module with the same shade hold the same replica (data-parallel index);
-    neighbouring replicas have different shades. Up to 64 ranks the coordinates stand in the
-    cells; they are always in the tool tip.
+    Two ranks of a module with the same shade have the same replica (data-parallel index);
+    neighbouring replicas have different shades. Cells show their coordinates up to 64 ranks, tool
+    tips always.
     """
     colors = _palette.module_colors(plan.modules)
     panels = [

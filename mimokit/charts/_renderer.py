@@ -1,9 +1,9 @@
-"""How a chart reaches the eye: the one place where that is decided.
+"""Renders charts in notebooks without a network.
 
-Altair writes Vega-Lite 6 and by default fetches its scripts from the network. JupyterLab 4 brings
-Vega-Lite 5 with it and shows charts of that version offline, so the spec goes out under the MIME
-type of version 5. Beside it goes a picture, for everything that cannot draw a spec: nbconvert's
-HTML, the preview of a code host, a notebook opened without its kernel.
+Altair writes Vega-Lite 6 and by default loads its scripts from the network. JupyterLab 4 includes
+Vega-Lite 5 and shows charts of that version offline, so specs have the MIME type of version 5. An
+SVG picture is sent with each spec, for viewers that cannot draw specs: nbconvert's HTML, the
+preview of a code host, a notebook without its kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mimokit.charts import _palette
 MIME_TYPE = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.6.1.json"
 PICTURE_VERSION = "5.8"
-"""Version of Vega-Lite that draws the picture: the oldest one at hand, closest to JupyterLab's."""
+"""Version of Vega-Lite for the picture: the oldest of vl-convert, closest to JupyterLab's."""
 
 FONT = "Helvetica Neue, Arial, sans-serif"
 
@@ -29,7 +29,7 @@ def version_5(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def svg(spec: dict[str, Any]) -> str | None:
-    """Return the picture of a spec, or None where vl-convert is not installed."""
+    """Return the picture of a spec, or None if vl-convert is not installed."""
     if importlib.util.find_spec("vl_convert") is None:
         return None
     import vl_convert
@@ -38,7 +38,7 @@ def svg(spec: dict[str, Any]) -> str | None:
 
 
 def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Return what a notebook is given for a chart: the spec, its picture and its description."""
+    """Return the MIME bundle of a chart: its spec, picture and description."""
     bundle: dict[str, Any] = {
         MIME_TYPE: version_5(spec),
         "text/plain": f"<chart: {spec.get('description', 'no description')}>",
@@ -50,12 +50,12 @@ def mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def bundle_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """Return the MIME bundle of a chart, whatever renderer is enabled."""
+    """Return the MIME bundle of a chart, independent of the enabled renderer."""
     return mime_bundle(chart.to_dict())
 
 
 def theme() -> alt.theme.ThemeConfig:
-    """Return the look of all charts: a white card that can be read on a dark page as well."""
+    """Return the theme of all charts: a white card, readable on a dark page too."""
     text: dict[str, Any] = {
         "labelColor": _palette.MUTED,
         "titleColor": _palette.MUTED,
@@ -91,7 +91,7 @@ def theme() -> alt.theme.ThemeConfig:
 
 
 def enable() -> None:
-    """Make altair draw charts this way, unless the notebook has chosen another way before."""
+    """Enable this renderer and theme in altair, unless the notebook has enabled others."""
     if alt.renderers.active in ("", "default"):
         alt.renderers.register("mimokit", mime_bundle)
         alt.renderers.enable("mimokit")

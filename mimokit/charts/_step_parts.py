@@ -1,4 +1,4 @@
-"""What a predicted step is made of."""
+"""The parts of a predicted step."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ MOST_COLUMNS = 100
 def step_times(steps: pd.DataFrame) -> alt.Chart:
     """Return the time of a step, rank by rank over the run, in milliseconds.
 
-    Long runs are drawn in at most 100 columns, each the mean of its iterations. The colours
-    reach from half to one and a half times the median, so that small noise stays pale and one
-    slow start does not wash out all the rest.
+    A long run has at most 100 columns, each the mean of its iterations. The colours range from half
+    to one and a half times the median, so that noise stays pale and one slow start does not make
+    everything else pale.
     """
     need(steps, "step_times", "iteration", "total_time")
     table = steps if "rank" in steps.columns else steps.assign(rank=0)
@@ -51,7 +51,7 @@ def step_times(steps: pd.DataFrame) -> alt.Chart:
 
 
 def _around(median: float) -> list[float]:
-    """Return the values that get the colours of the palette, in its order."""
+    """Return the values of the colours of the palette, in its order."""
     steps = len(_palette.HEAT) - 1
     return [median * (0.5 + step / steps) for step in range(steps + 1)]
 

@@ -1,4 +1,4 @@
-"""What every rank did when; below it, when the plan has it work, or what was predicted."""
+"""What every rank did over time; below it, what was planned or predicted."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CLASSES = {str(kind): str(kind.color) for kind in StepKind}
 def trace_timeline(
     measured: pd.DataFrame, planned: pd.DataFrame | None = None, title: str = "One iteration"
 ) -> alt.LayerChart:
-    """Return the steps of every rank on one axis; below the measured ones those that are planned.
+    """Return the steps of every rank on one axis, the planned ones below the measured ones.
 
     The light shade of a module is its forward pass, the full colour its backward pass.
 
     Args:
         measured: one iteration, from `mimokit.analysis.traced_iteration`.
-        planned: from `mimokit.analysis.planned_steps`; None where nothing is pipelined.
+        planned: from `mimokit.analysis.planned_steps`; None without a pipeline.
         title: above the chart.
     """
     need(measured, "trace_timeline", "rank", "name", "module", "start", "stop")
@@ -62,7 +62,7 @@ def trace_over_prediction(
 
 
 def _bars(kinds: Mapping[str, pd.DataFrame], title: str, subtitle: str) -> alt.LayerChart:
-    """Return a bar per rank and table, in the order of the tables; the first in full colour."""
+    """Return a bar per rank and table, in the order of the tables; only the first is opaque."""
     rows = [row for kind, table in kinds.items() for row in _rows(table, kind)]
     colors = _colors(_modules(kinds[MEASURED]))
     shown = [key for key in colors if any(row["key"] == key for row in rows)]
@@ -124,7 +124,7 @@ def _key(name: str, module: Any) -> str:
 
 
 def _modules(measured: pd.DataFrame) -> list[str]:
-    """Return the modules as the plan orders them: by their first rank, then as samples pass."""
+    """Return the modules in the order of the plan: by first rank, then by first forward pass."""
     forward = measured[measured["name"] == "forward"]
     found = forward.groupby("module")[["rank", "start"]].min().sort_values(["rank", "start"])
     return [str(name) for name in found.index]
@@ -140,5 +140,5 @@ def _colors(modules: list[str]) -> dict[str, str]:
 
 
 def _length(steps: pd.DataFrame) -> float:
-    """Return milliseconds from the first to the last of all steps."""
+    """Return the milliseconds from the first start to the last stop."""
     return float(steps["stop"].max() - steps["start"].min()) * _MILLISECONDS

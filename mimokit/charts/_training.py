@@ -1,4 +1,4 @@
-"""All charts of a run in one picture."""
+"""All charts of a run in one chart."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def training(
     sentence: str = "",
     warmup_iterations: int = 0,
 ) -> alt.VConcatChart:
-    """Return loss, accuracy, throughput and the time of every rank in one picture.
+    """Return loss, accuracy, throughput and the time of every rank in one chart.
 
     Args:
         steps: a step table with at least one row.
         evaluations: an evaluation table, if there were evaluations.
-        title: what stands above the picture.
-        sentence: what stands below the title, such as how the run ended.
-        warmup_iterations: iterations left out of medians and phase times.
+        title: above the chart.
+        sentence: below the title, such as how the run ended.
+        warmup_iterations: leading iterations left out of medians and phase times.
     """
     size = {"width": WIDTH, "height": HEIGHT}
     curves: list[alt.LayerChart] = [loss(steps, evaluations).properties(**size)]
     if evaluations is not None and not evaluations.empty:
         curves.append(accuracy(evaluations).properties(**size))
-    rows: list[alt.HConcatChart] = [_beside(*curves)]
-    if "total_time" in steps.columns:  # absent where the performance monitor is off
+    rows: list[alt.HConcatChart] = [_next_to(*curves)]
+    if "total_time" in steps.columns:  # absent if the performance monitor is off
         rows += [
-            _beside(
+            _next_to(
                 throughput(steps, warmup_iterations).properties(**size),
                 step_times(steps).properties(width=WIDTH),
             ),
-            _beside(phases(steps, warmup_iterations).properties(width=2 * WIDTH)),
+            _next_to(phases(steps, warmup_iterations).properties(width=2 * WIDTH)),
         ]
     chart: alt.VConcatChart = (
         alt.vconcat(*rows, spacing=26)
@@ -58,6 +58,6 @@ def training(
     return chart
 
 
-def _beside(*charts: alt.Chart | alt.LayerChart) -> alt.HConcatChart:
+def _next_to(*charts: alt.Chart | alt.LayerChart) -> alt.HConcatChart:
     row: alt.HConcatChart = alt.hconcat(*charts, spacing=40).resolve_scale(**INDEPENDENT)
     return row

@@ -1,4 +1,4 @@
-"""The same training without a notebook and without a cluster:
+"""Trains without a notebook and without a cluster:
 
 torchrun --nproc-per-node 8 -m mimokit.experiment.torchrun configs/digits_colocated.yaml
 """
@@ -21,7 +21,7 @@ from mimokit.samples import EvaluationSample, Sample, StepSample
 
 @contextmanager
 def world_from_environment() -> Iterator[int]:
-    """Form the world that torchrun describes: nccl where each rank has a GPU, else gloo."""
+    """Form the world that torchrun describes: nccl if each rank has a GPU, else gloo."""
     import torch
     import torch.distributed as dist
 

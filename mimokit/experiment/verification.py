@@ -43,7 +43,7 @@ class VerificationReport:
     Attributes:
         name: of the config.
         data: what was trained on.
-        layout: module -> its parallel sizes, in words.
+        layout: module -> its parallel sizes as text.
         tolerance: largest difference that passes.
         losses: of the layout, per step, mean over the unmasked tokens.
         oracle_losses: of the oracle.
@@ -151,7 +151,7 @@ class Oracle:
     Attributes:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
-        source: gives the data, None for the default.
+        source: makes the data; None for the default.
         data: the name of the data.
         steps: loss, gradients and weights of every optimizer step.
     """
@@ -188,12 +188,12 @@ def compute_oracle(
         cluster: with at least one engine.
         config: any layout of the model, or the path of one; the parallel sizes do not matter, the
             global batch does.
-        data: gives the samples, as for `verify`.
+        data: makes the samples, as for `verify`.
         steps: optimizer steps.
 
     Raises:
-        ConfigError: if the config is wrong or cannot run yet.
-        RankError: if training fails.
+        ConfigError: the config is wrong or cannot run yet.
+        RankError: training fails.
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
@@ -219,16 +219,16 @@ def verify(
     Args:
         cluster: with at least as many engines as the layout has ranks.
         config: a config, or the path of one.
-        data: gives the samples; strips of digits where the model can see them, else noise.
+        data: makes the samples; by default strips of digits if the model can read them, else noise.
         steps: optimizer steps.
         tolerance: largest relative difference that passes.
-        oracle: of the same model, global batches and data, for at least as many steps; computed
-            where there is none. Many layouts of a model can share one.
+        oracle: of the same model, global batches and data, for at least `steps` steps; computed
+            if None. All layouts of a model can share one.
 
     Raises:
-        ConfigError: if the config is wrong or cannot run yet.
-        RankError: if a rank fails.
-        ValueError: if the oracle is that of something else.
+        ConfigError: the config is wrong or cannot run yet.
+        RankError: a rank fails.
+        ValueError: the oracle is of another model, batch or data, or has too few steps.
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
@@ -263,7 +263,7 @@ def verify(
 
 
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
-    """Step at the full learning rate from the first step on, past the rounding noise."""
+    """Return a config with the full learning rate from the first step, above rounding noise."""
     runtime = config.runtime.model_copy(
         update={
             "adam_epsilon": ADAM_EPSILON,
@@ -278,7 +278,7 @@ def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
 def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     """Return the same encoders, language model and global batch on one rank.
 
-    Modules behind the language model are none of a homogeneous layout; see `run_oracle`.
+    A homogeneous layout has no modules behind the language model; see `run_oracle`.
     """
     language = config.model.get_parallelism(config.model.llm_module_name)
     behind = _decoders(config)
@@ -311,9 +311,10 @@ def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
 
 
 def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config that can be planned although all that is trained lies behind its modules.
+    """Return a config without frozen modules, so that it can be planned.
 
-    What is frozen decides nothing in a plan of one rank.
+    All trained modules may be behind the language model, and a plan needs a trained one. On one
+    rank, freezing does not affect the plan.
     """
     networks = {
         name: network.model_copy(update={"frozen": False})
@@ -329,7 +330,7 @@ def _sizes(module: ModuleParallelismConfig) -> str:
 
 
 def _relative(mine: float, theirs: float) -> float:
-    """Return a difference relative to the oracle's loss, which is 0 where no token counts."""
+    """Return a difference relative to the oracle's loss, which is 0 if every token is masked."""
     if mine == theirs:
         return 0.0
     return abs(mine - theirs) / abs(theirs) if theirs else math.inf
@@ -341,5 +342,5 @@ def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _largest(values: Iterable[float]) -> float:
-    """Return the maximum; a NaN anywhere is infinite."""
+    """Return the maximum; a NaN counts as infinite."""
     return max((value if value == value else float("inf") for value in values), default=0.0)

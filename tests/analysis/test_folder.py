@@ -56,7 +56,7 @@ def test_a_missing_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_metrics(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"holds no metrics\.csv"):
+    with pytest.raises(RunFolderError, match=r"has no metrics\.csv"):
         read_run(tmp_path)
 
 
@@ -70,7 +70,7 @@ def test_a_folder_without_metrics(tmp_path: Path) -> None:
         ("metrics.csv", 'iteration,total_time,loss\n1,"2,3\n', "not a readable CSV table"),
         ("metrics_by_rank.csv", "iteration,total_time,loss\n", "has no column rank"),
         ("experiment_info.json", "{", "not valid JSON"),
-        ("experiment_info.json", "[]", "must hold one JSON object"),
+        ("experiment_info.json", "[]", "must contain one JSON object"),
     ],
 )
 def test_a_broken_file_is_named_in_one_sentence(

@@ -28,4 +28,4 @@ def test_the_steps_are_drawn_and_only_the_planted_fault_is_red(tmp_path):
     audio = printed(notebook, '"packing, diff')
     assert "forward of audio for micro-batch 0" in audio
     assert "micro-batch 1" not in audio
-    assert "rank 0 to rank 2: planned what rank 0 holds" in printed(notebook, "print(difference)")
+    assert "rank 0 to rank 2: planned what rank 0 has" in printed(notebook, "print(difference)")
