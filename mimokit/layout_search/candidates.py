@@ -1,7 +1,7 @@
 """All parallel sizes of one module that no rule forbids, and how many each rule forbade.
 
-Besides the rules that make a layout valid (`mimokit.config.rules.module_rules`) a search has two of
-its own: the GPUs that there are, and recomputation that saves nothing.
+In addition to the rules that make a layout valid (`mimokit.config.rules.module_rules`) a search
+has two more: the number of GPUs, and recomputation that saves nothing.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _after(dimension: str) -> list[str]:
 def bounded(
     language: Candidates, encoders: tuple[Candidates, ...]
 ) -> tuple[tuple[Candidates, ...], tuple[str, ...]]:
-    """Return encoders of so few candidates that their combinations are few enough, and the cuts.
+    """Return encoders with at most as many candidates as can be combined, and what was cut.
 
     The plainest stay: one optimizer instance, no pipeline, no context parallelism, no recomputation
     before those with; of equally plain ones an even choice over the ranks.

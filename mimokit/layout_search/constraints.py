@@ -1,4 +1,4 @@
-"""What a user asks of a layout: what is best, and what it must keep to."""
+"""The objective of a search and the constraints on layouts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LANGUAGE = "language"
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a layout must keep to.
+    """Constraints on layouts.
 
     Attributes:
         modes: deployment modes to try.
@@ -46,7 +46,7 @@ class Constraints:
             predicted (fragments, communication buffers) and for the predictor's own error.
         most_seconds: longest step, or None.
         least_gpus: layouts with fewer GPUs are left out.
-        sizes: module, "language" or "*" for every one -> dimension -> the values to try, instead
+        sizes: module, "language" or "*" for every module -> dimension -> the values to try, instead
             of all that make sense. Dimensions are called as in `DIMENSIONS`; recompute takes names.
     """
 
@@ -98,7 +98,7 @@ class Constraints:
 
 
 def check_objective(objective: str) -> None:
-    """Refuse an objective that is none.
+    """Reject an unknown objective.
 
     Raises:
         ConfigError: with those there are.
@@ -108,7 +108,7 @@ def check_objective(objective: str) -> None:
 
 
 def score(objective: Objective, seconds: Numbers, memory: Numbers, gpus: Numbers) -> Numbers:
-    """Return what is to be small: seconds of a step, GPU-seconds of a step, or bytes."""
+    """Return the objective, which a search minimises: seconds, GPU-seconds of a step, or bytes."""
     return {"step_time": seconds, "cost": seconds * gpus, "memory": memory}[objective]
 
 

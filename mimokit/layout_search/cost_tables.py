@@ -64,7 +64,7 @@ class Tables:
     inside: tuple[EncoderCost, ...]
 
     def encoder(self, which: int, candidate: int, languages: slice) -> EncoderCost:
-        """Return the costs of one encoder candidate beside some language candidates."""
+        """Return the costs of one encoder candidate next to some language candidates."""
         index = candidate * self.steps + self.step[languages]
         costs: EncoderCost = taken(self.encoder_costs[which], index)
         return costs
@@ -80,12 +80,12 @@ def make_tables(task: SearchTask, language: Candidates, encoders: tuple[Candidat
     samples = np.asarray(language.sizes.micro_batch * language.sizes.data)
     distinct, step = np.unique(samples, return_inverse=True)
     names = [candidates.facts.name for candidates in encoders]
-    apart = {
-        name: _beside(candidates.sizes, distinct)
+    separate = {
+        name: _with_samples(candidates.sizes, distinct)
         for name, candidates in zip(names, encoders, strict=True)
     }
     shared = dict.fromkeys(names, in_first_stage(language.sizes))
-    costs, encoder_costs = all_costs(task, apart, language.sizes)
+    costs, encoder_costs = all_costs(task, separate, language.sizes)
     inside = all_costs(task, shared, language.sizes)[1] if encoders else []
     return Tables(
         language=language,
@@ -104,11 +104,11 @@ def all_costs(
 ) -> tuple[LanguageCost, list[EncoderCost]]:
     """Return the costs of all sizes of all modules."""
     layout = Layout("colocated", {**encoders, task.language.name: language}, task.language.name)
-    with np.errstate(divide="ignore", invalid="ignore"):  # ends of a range nobody will choose
+    with np.errstate(divide="ignore", invalid="ignore"):  # candidates that are never chosen
         return costs_of(task.model, layout, task.workload, task.system)
 
 
-def _beside(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelSizes:
+def _with_samples(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelSizes:
     """Return every candidate with every number of samples, of which each replica takes a share."""
     count = len(samples)
     repeated = sizes.take(np.repeat(np.arange(np.size(sizes.tensor)), count))

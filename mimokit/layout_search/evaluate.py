@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Batch:
-    """Layouts that are evaluated together: one choice of encoders beside many language candidates.
+    """Layouts that are evaluated together: one choice of encoders next to many language candidates.
 
     Attributes:
         mode: of all of them.
@@ -51,7 +51,7 @@ class Kept:
         seconds: of a step, by the closed forms.
         memory: bytes of the fullest rank.
         gpus: that it takes.
-        score: what is to be small.
+        score: the objective.
         mode: position in `MODES`.
         language: candidate of the language model.
         encoders: candidates of the encoders, one column each; -1 where they follow.
@@ -73,7 +73,7 @@ class Scan:
     Attributes:
         task: what is searched.
         tables: costs of all candidates.
-        keep: how many layouts of every batch are remembered beside its front.
+        keep: how many layouts of every batch are remembered next to its front.
         evaluated: layouts whose time and memory were computed.
         dropped: reason -> layouts that were dropped for it.
         fitting: of them, those that fit and are quick enough.

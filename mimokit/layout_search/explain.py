@@ -1,4 +1,4 @@
-"""Why the winner of a search wins, in a few sentences."""
+"""Why the best layout of a search is the best, in a few sentences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS_SHOWN = 4
 def explain(
     task: SearchTask, best: Prediction, per_mode: Mapping[str, Prediction], evaluated: int
 ) -> str:
-    """Return why a layout was chosen: what it comes to, what it beats, and what binds it."""
+    """Return why a layout was chosen: its cost, what it beats, and what limits it."""
     return "\n".join(
         [
             _what(task, best, evaluated),

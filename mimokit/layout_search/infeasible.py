@@ -1,4 +1,4 @@
-"""Say what is missing where no layout fits."""
+"""What is missing if no layout fits."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MOST_GPUS = 16_384
 
 
 def nothing_fits(scan: Scan, dropped: Mapping[str, int], complete: bool) -> ConfigError:
-    """Return the refusal of a search that found nothing, with what would do."""
+    """Return the error of a search that found nothing, and what would help."""
     task = scan.task
     name = f"Model '{task.model.name}'"
     if not complete:
         sentence = f"{name}: the search was stopped before it found a layout that fits."
     elif not scan.evaluated:
         reasons = sorted(dropped.items(), key=lambda item: -item[1])[:3]
-        told = "; ".join(f"{reason} ({count:,} times)" for reason, count in reasons if count)
+        counted = "; ".join(f"{reason} ({count:,} times)" for reason, count in reasons if count)
         sentence = (
             f"{name}: no layout on {task.gpus} GPUs is valid; most were dropped because of: "
-            f"{told or 'the constraints, which leave no value to try'}."
+            f"{counted or 'the constraints, which leave no value to try'}."
         )
     elif scan.dropped[TOO_SLOW]:
         sentence = (
@@ -79,7 +79,7 @@ def _ways_out(task: SearchTask) -> Iterator[str]:
 
 
 def _fits(task: SearchTask) -> bool:
-    """Tell whether anything fits, looking only where memory is least."""
+    """Return whether any layout fits, among those that need the least memory."""
     lean = replace(task, objective="memory", constraints=_leanest(task.constraints))
     try:
         language, encoders, _ = enumerate_modules(lean)

@@ -32,7 +32,7 @@ class SearchResult:
             a module counts layouts.
         evaluated: layouts whose time and memory were computed.
         fitting: of them, those that fit and are quick enough.
-        cut: a sentence for everything that was left out because there was too much of it.
+        cut: one sentence per part of the space that was too large to try.
         complete: the search came to its end.
         seconds: that it took.
     """

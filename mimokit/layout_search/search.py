@@ -1,4 +1,4 @@
-"""Find the best layout among all that there are."""
+"""Find the best of all layouts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SearchProgress:
     Attributes:
         share: of the search, from 0 to 1.
         evaluated: layouts evaluated.
-        best: the least of what is to be small so far, or None.
+        best: the lowest objective so far, or None.
     """
 
     share: float
@@ -78,7 +78,7 @@ def search(
     progress: ProgressCallback | None = None,
     cancelled: CancelCheck | None = None,
 ) -> SearchResult:
-    """Evaluate every valid layout on at most so many GPUs, and return the best.
+    """Evaluate every valid layout on at most `gpus` GPUs and return the best.
 
     All are evaluated with the closed forms; the pipelines of those that come first, and of the
     Pareto front, are simulated event by event, and the simulated time decides.
@@ -89,7 +89,7 @@ def search(
         gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
             prediction section, or else the default of `PredictionConfig`.
         hardware: the same as `gpu`.
-        objective: what is to be small: `step_time`, `cost` (GPU-seconds of a step) or `memory`.
+        objective: what is minimised: `step_time`, `cost` (GPU-seconds of a step) or `memory`.
         constraints: modes, memory, and values to try.
         workload: what one step computes; an experiment knows it.
         software: the training stack; None likewise.
@@ -134,7 +134,7 @@ def search(
 
 
 def _run(scan: Scan, progress: ProgressCallback | None, cancelled: CancelCheck | None) -> bool:
-    """Evaluate all batches and tell whether the search came to its end."""
+    """Evaluate all batches and return whether the search was completed."""
     plan = list(batches(scan.task, scan.tables)) if scan.tables.language.count else []
     sizes = np.cumsum([0, *(batch.languages.stop - batch.languages.start for batch in plan)])
     reported = time.perf_counter()

@@ -55,7 +55,7 @@ def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Mode
         workload: None takes that of the experiment.
 
     Raises:
-        ConfigError: there is no such model, or nothing says what a step computes.
+        ConfigError: the model is unknown, or no workload is given.
     """
     found = load_source(source)
     if isinstance(found, ExperimentConfig):

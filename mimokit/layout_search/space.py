@@ -1,4 +1,4 @@
-"""The values that are tried in each dimension, and what is cut where there are too many."""
+"""The values that are tried in each dimension, and what is cut if there are too many."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def axes_of(
 
 
 def spread(values: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """Return at most so many of the values, evenly spread, the first among them."""
+    """Return at most `most` of the values, evenly spread, including the first."""
     if len(values) <= most:
         return values
     step = (len(values) - 1) / max(1, most - 1)

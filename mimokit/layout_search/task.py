@@ -1,4 +1,4 @@
-"""One search: what is to be laid out, on what, and to what end."""
+"""One search: the model, the hardware and the objective."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SearchTask:
         gpus: how many there are; layouts may take fewer.
         hardware: of each of them.
         software: the training stack.
-        objective: what is to be small.
+        objective: what is minimised.
         constraints: what layouts keep to.
         price_per_gpu_hour: in dollars, or None.
     """

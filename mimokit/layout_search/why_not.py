@@ -27,7 +27,7 @@ class WhyNot:
         layout: the layout asked about.
         broken: a sentence per rule or constraint that it breaks; empty where it breaks none.
         prediction: what it comes to, or None where it breaks a rule of its sizes.
-        lost_seconds: step time beyond the best layout's; negative where it is quicker.
+        lost_seconds: step time beyond the best layout's; negative if it is quicker.
         where: part of the step -> seconds of these, largest first.
         text: all of it in a few sentences.
     """
@@ -47,7 +47,8 @@ def why_not(task: SearchTask, best: Prediction, layout: Layout) -> WhyNot:
     """Return what speaks against a layout.
 
     Raises:
-        ConfigError: its modules are not those of the model, or a size is no count.
+        ConfigError: its modules are not those of the model, or a size is not a whole number of
+            at least 1.
     """
     check_counts(layout)
     _check_modules(task, layout)

@@ -69,7 +69,7 @@ def test_who_feeds_the_language_module_has_a_token() -> None:
         (
             {"images": [LANGUAGE]},
             ("probe",),
-            "Module 'probe': by the topology nobody feeds it and it does not lead to "
+            "Module 'probe': by the topology no module feeds it and it does not lead to "
             "'language_module'; let it feed 'language_module', or be fed by it.",
         ),
         (
@@ -77,11 +77,11 @@ def test_who_feeds_the_language_module_has_a_token() -> None:
             ("probe",),
             "Module 'probe': by the topology only images feeds it and it does not lead to",
         ),
-        ({}, (), "Module 'images': by the topology nobody feeds it"),
+        ({}, (), "Module 'images': by the topology no module feeds it"),
         (
             {"images": ["langage_module"]},
             (),
-            "Section 'model': topology names 'langage_module', which is no module of "
+            "Section 'model': topology names 'langage_module', which is not a module of "
             "module_parallelisms; choose one of images, language_module.",
         ),
         ({"image": [LANGUAGE], "images": [LANGUAGE]}, (), "topology names 'image', which"),
@@ -109,8 +109,8 @@ def test_other_graphs_need_ranks_of_their_own(mode: str) -> None:
     content["model"]["special_token_ids"] = {"images": 1024}
     found = [problem.sentence for problem in problems(content)]
     assert found[0] == (
-        f"Module 'images': by the topology it feeds nobody, but in {mode} mode every encoder feeds "
-        "'language_module' and nobody else; leave topology out, or use heterogeneous mode."
+        f"Module 'images': by the topology it feeds no module, but in {mode} mode every encoder "
+        "feeds 'language_module' alone; leave topology out, or use heterogeneous mode."
     )
 
 

@@ -199,7 +199,7 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         ({"gpus": "h100"}, "did you mean gpu?"),
         ({"price_per_gpu_hour": 0}, "must be greater than 0"),
         ({"inputs": {"images": {"length": 0}}}, "Module 'images': length is 0"),
-        ({"inputs": {"sounds": {"length": 1}}}, "it is no encoder (those are images)"),
+        ({"inputs": {"sounds": {"length": 1}}}, "it is not an encoder (those are images)"),
         ({"inputs": {"images": {"length": 1, "imbalance": 0.5}}}, "must be at least 1"),
         ("h100", "write a mapping"),
     ],

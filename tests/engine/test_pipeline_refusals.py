@@ -30,7 +30,7 @@ def test_replicas_that_do_not_divide_each_other_are_refused():
             {"clip": ["dino"], "dino": ["clip"], LANGUAGE: []},
             "topology has a cycle, clip -> dino -> clip",
         ),
-        ({"clip": [LANGUAGE], "dino": [], LANGUAGE: []}, "nobody feeds it"),
+        ({"clip": [LANGUAGE], "dino": [], LANGUAGE: []}, "no module feeds it"),
     ],
     ids=["a cycle", "nobody is fed"],
 )

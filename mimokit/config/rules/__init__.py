@@ -1,4 +1,4 @@
-"""The rules that a config must keep, each a function from a context to its problems."""
+"""The rules that a config must follow. Each file yields the problems of one subject."""
 
 from __future__ import annotations
 

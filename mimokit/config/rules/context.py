@@ -1,4 +1,4 @@
-"""What the checks look at."""
+"""The config that is validated, and what is known about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ValidationContext:
-    """A config to be checked, or the part of one that could be read.
+    """A config to validate, or the part of it that could be read.
 
     Attributes:
         model: the model.
@@ -27,9 +27,9 @@ class ValidationContext:
         runtime: the runtime section, or None.
         prediction: the prediction section, or None.
         world_size: ranks of the world, or None for as many as the modules need.
-        invalid_paths: paths of values that were refused already. Their place holds a stand-in, so a
-            check that depends on one of them must be silent.
-        world_may_be_open: a data_parallel that only a world size can tell is no problem yet.
+        invalid_paths: paths of values that were rejected before. A default stands in their place,
+            so a check that depends on one of them must be silent.
+        world_may_be_open: a data_parallel that follows from the world size may be missing.
     """
 
     model: MimoParallelismConfig
@@ -51,7 +51,7 @@ class ValidationContext:
         return self.world.sizes
 
     def is_valid(self, *paths: str) -> bool:
-        """Return whether nothing at, above or below any of the paths was refused already."""
+        """Return whether nothing at, above or below any of the paths was rejected before."""
         return not self.invalid_paths or not any(
             bad == path or bad.startswith(path + ".") or path.startswith(bad + ".")
             for bad in self.invalid_paths

@@ -123,7 +123,7 @@ class ModuleFacts:
 
 @dataclass(frozen=True)
 class PairFacts:
-    """What rules of two modules read besides the sizes of both.
+    """What rules of two modules read in addition to the sizes of both.
 
     Attributes:
         mode: deployment mode.
@@ -131,7 +131,7 @@ class PairFacts:
         other: name of the second module, the language model or another encoder.
         in_first_stage: in homogeneous mode an encoder's sizes are those with which it lies in the
             first stage, 1 stage and 1 chunk. False: they are written as the language model's.
-        global_batch_size: samples per optimizer step, 0 where it is not known.
+        global_batch_size: samples per optimizer step, 0 if unknown.
     """
 
     mode: str

@@ -31,7 +31,7 @@ def topology_problems(context: ValidationContext) -> Iterator[Problem]:
             "waits for itself; remove one of these edges.",
         )
         return
-    yield from _apart(context, graph)
+    yield from _disconnected(context, graph)
     if context.is_valid("model.deployment_mode"):
         yield from _needs_heterogeneous(context, graph)
 
@@ -44,12 +44,12 @@ def _unknown_modules(context: ValidationContext, graph: Topology) -> Iterator[Pr
                 "model",
                 "topology",
                 name,
-                f"Section 'model': topology names '{name}', which is no module of "
+                f"Section 'model': topology names '{name}', which is not a module of "
                 f"module_parallelisms; choose one of {', '.join(known)}.",
             )
 
 
-def _apart(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
+def _disconnected(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
     """Yield the modules that no path joins to the language module."""
     language = context.model.llm_module_name
     joined = {language} | upstream(graph, language) | downstream(graph, language)
@@ -57,7 +57,7 @@ def _apart(context: ValidationContext, graph: Topology) -> Iterator[Problem]:
         if name in joined:
             continue
         fed = [source for source, targets in graph.items() if name in targets]
-        by = f"only {' and '.join(fed)} feeds it" if fed else "nobody feeds it"
+        by = f"only {' and '.join(fed)} feeds it" if fed else "no module feeds it"
         yield Problem(
             name,
             "topology",
@@ -77,7 +77,7 @@ def _needs_heterogeneous(context: ValidationContext, graph: Topology) -> Iterato
                 name,
                 "topology",
                 list(fed),
-                f"Module '{name}': by the topology it feeds {' and '.join(fed) or 'nobody'}, but "
-                f"in {model.deployment_mode} mode every encoder feeds '{language}' and nobody "
-                "else; leave topology out, or use heterogeneous mode.",
+                f"Module '{name}': by the topology it feeds {' and '.join(fed) or 'no module'}, "
+                f"but in {model.deployment_mode} mode every encoder feeds '{language}' "
+                "alone; leave topology out, or use heterogeneous mode.",
             )

@@ -1,4 +1,4 @@
-"""What the config says per encoder fits the encoders that there are."""
+"""What the config says about encoders fits the encoders of the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def modality_problems(context: ValidationContext) -> Iterator[Problem]:
             yield from _network_problems(context, name, network)
     yield from _all_frozen(context)
     if context.data is not None and context.is_valid("model.llm_module_name", "model.topology"):
-        yield from _strangers(context, context.data)
+        yield from _unknown_encoders(context, context.data)
         yield from _no_room(context, context.data)
         yield from _text_heads(context, context.data)
 
@@ -39,7 +39,7 @@ def _network_problems(
     for field in _LANGUAGE_FIELDS:
         if getattr(network, field):
             yield _out_of_place(
-                name, network, field, "is no language module", "the language module"
+                name, network, field, "is not the language module", "the language module"
             )
     if network.any_image_size and network.image_size is None and network.modality == "vision":
         yield Problem(
@@ -128,8 +128,8 @@ def _all_frozen(context: ValidationContext) -> Iterator[Problem]:
         )
 
 
-def _strangers(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
-    """Yield what the data section says about modules that are no encoders."""
+def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
+    """Yield what the data section says about modules that are not encoders."""
     model = context.model
     encoders = [
         name
@@ -147,7 +147,7 @@ def _strangers(context: ValidationContext, data: DataConfig) -> Iterator[Problem
                     name,
                     field,
                     value,
-                    f"Module '{name}': data.{field} has it, but it is no encoder that feeds "
+                    f"Module '{name}': data.{field} has it, but it is not an encoder that feeds "
                     f"'{model.llm_module_name}' (those are {', '.join(encoders) or 'none'}); "
                     "remove the entry or add the encoder.",
                 )

@@ -1,4 +1,4 @@
-"""Which parallel sizes one module may have: one table for every reader.
+"""The parallel sizes that one module may have: one table for every reader.
 
 Config, prediction, search, interop and the planner read it. Predicates consist of operators that
 broadcast: one layout or a million use the same row. The rules are Megatron-Core's

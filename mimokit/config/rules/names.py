@@ -1,4 +1,4 @@
-"""Modules are named alike in every section."""
+"""Every section uses the same names for the modules."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _architectures(context: ValidationContext) -> Iterator[Problem]:
 
 
 def _readable(context: ValidationContext, name: str) -> bool:
-    """Return whether no entry of the module was refused, and so is missing from what was read."""
+    """Return whether no entry of the module was rejected: a rejected one was not read."""
     return context.has_valid_sizes(name) and context.is_valid(f"model.module_architectures.{name}")
 
 
@@ -104,7 +104,7 @@ def _unknown(field: str, name: str, known: Iterable[str]) -> Problem:
     nearest = difflib.get_close_matches(name, names, n=1)
     fix = {"path": f"model.{field}", "value": nearest[0]} if nearest else None
     sentence = (
-        f"Section 'model': {field} is '{name}', which is no module of module_parallelisms; "
+        f"Section 'model': {field} is '{name}', which is not a module of module_parallelisms; "
         f"choose one of {', '.join(names) or 'its modules'}."
     )
     return Problem("model", field, name, sentence, fix)  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def _head_problem(
 ) -> Iterator[Problem]:
     """Yield the problem of heads that do not share the width evenly.
 
-    Silent where tensor parallelism refuses the number of heads already: it has to change anyway.
+    Silent if tensor parallelism does not divide the heads, whose number has to change anyway.
     """
     heads, module = network.num_attention_heads, context.sizes.get(name)
     if module is not None and heads % module.tensor_parallel:
@@ -172,13 +172,13 @@ def _out_of_place(
     language = name == context.model.llm_module_name
     wrong = [*_OF_ENCODERS, *_OF_VISION] if language else list(_OF_LANGUAGE)
     whose = "an encoder" if language else "the language module"
-    why = "is the language module" if language else "is no language module"
+    why = "is the language module" if language else "is not the language module"
     if not language and network.modality == "audio":
-        yield from _strangers(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
-    yield from _strangers(name, network, wrong, why, whose)
+        yield from _misplaced(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
+    yield from _misplaced(name, network, wrong, why, whose)
 
 
-def _strangers(
+def _misplaced(
     name: str, network: ModuleArchitecture, fields: Sequence[str], why: str, whose: str
 ) -> Iterator[Problem]:
     for field in fields:

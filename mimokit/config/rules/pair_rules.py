@@ -1,4 +1,4 @@
-"""Which sizes an encoder may have next to the language model: one table for every reader.
+"""The sizes that an encoder may have next to the language model: one table for every reader.
 
 The rules are those of the deployment modes. As in `mimokit.config.rules.module_rules`, predicates
 take one layout or a million.

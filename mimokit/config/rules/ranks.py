@@ -1,4 +1,4 @@
-"""Each deployment mode has its rules about ranks."""
+"""The rules of each deployment mode about ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mimokit.config.runtime import THREE_PHASE
 def mode_problems(context: ValidationContext) -> Iterator[Problem]:
     """Yield what breaks the rules of the deployment mode."""
     if context.model.llm_module_name not in context.model.module_parallelisms:
-        return  # refused by name; who feeds whom is not known
+        return  # rejected by name; the topology is not known
     if not context.is_valid("model.deployment_mode", "model.llm_module_name"):
         return
     left_open = context.world_may_be_open and context.world.world_size is None

@@ -1,4 +1,4 @@
-"""What can be planned but not run yet."""
+"""What can be planned but cannot be run yet."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PLAIN_NETWORK: Mapping[str, object] = {
 
 
 def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
-    """Refuse to run what can only be planned so far.
+    """Reject what can be planned but cannot be run yet.
 
     Raises:
         ConfigError: a module has a context or expert parallel size above 1, a pipeline in a mode
@@ -122,7 +122,7 @@ def _planned_network(name: str, network: ModuleArchitecture) -> Iterator[Problem
 
 
 def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
-    """Yield a schedule that is only planned, where no pipeline in it has been refused already."""
+    """Yield a schedule that is only planned, unless its pipeline is rejected already."""
     stages = config.model.get_parallelism(config.model.llm_module_name).pipeline_parallel
     if config.runtime.pipeline_schedule == THREE_PHASE and stages == 1:
         yield Problem(
@@ -175,24 +175,24 @@ def _graph_problems(model: MimoParallelismConfig, data: DataConfig | None) -> It
     """Yield what of the graph of modules can be planned but not run.
 
     Args:
-        model: its encoders may feed the language module and nobody else, the modules behind the
-            language module nobody.
-        data: what decoders have to spell, None where it is not known.
+        model: its encoders may feed the language module alone, the modules behind the language
+            module none.
+        data: its vocabulary is what decoders write. None: unknown.
     """
     language, decoders = model.llm_module_name, model.decoder_module_names
     for name, fed in model.module_topology.items():
         if name != language and tuple(fed) != (() if name in decoders else (language,)):
             right = (
-                f"let modules behind '{language}' feed nobody"
+                f"let modules behind '{language}' feed no module"
                 if name in decoders
-                else f"let every encoder feed '{language}' and nobody else"
+                else f"let every encoder feed '{language}' alone"
             )
             yield Problem(
                 name,
                 "topology",
                 ", ".join(fed),
-                f"Module '{name}': it feeds {', '.join(fed) or 'nobody'}, which can be planned but "
-                f"not run yet; {right} until then.",
+                f"Module '{name}': it feeds {', '.join(fed) or 'no module'}, which can be planned "
+                f"but not run yet; {right} until then.",
             )
     for name in decoders:
         if name in model.module_architectures:
@@ -209,9 +209,9 @@ def _decoder_problems(
             name,
             "modal_type",
             network.modal_type,
-            f"Module '{name}': it comes behind '{model.llm_module_name}' and is no text decoder, "
-            "which can be planned but not run yet; set its modal_type to text, and its vocab_size "
-            "to the tokens that it writes.",
+            f"Module '{name}': it comes behind '{model.llm_module_name}' and is not a text "
+            "decoder, which can be planned but not run yet; set its modal_type to text, and its "
+            "vocab_size to the tokens that it writes.",
             {"path": f"{path}.modal_type", "value": "text"},
         )
         return

@@ -40,7 +40,7 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def prediction_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield the inputs of modules that are no encoders."""
+    """Yield the inputs of modules that are not encoders."""
     prediction = context.prediction
     if prediction is None or not context.is_valid("model.llm_module_name", "model.topology"):
         return
@@ -51,7 +51,7 @@ def prediction_problems(context: ValidationContext) -> Iterator[Problem]:
                 name,
                 "inputs",
                 dict(seen),
-                f"Module '{name}': prediction.inputs has it, but it is no encoder (those are "
+                f"Module '{name}': prediction.inputs has it, but it is not an encoder (those are "
                 f"{', '.join(encoders) or 'none'}); remove the entry or add the encoder.",
                 {"path": f"prediction.inputs.{name}", "value": None},
             )

@@ -55,13 +55,13 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
 
 
 def sizes_of(context: ValidationContext, name: str) -> ModuleSizes:
-    """Return the sizes of a module as the rules read them; 0 where one is not known."""
+    """Return the sizes of a module as the rules read them; 0 if unknown."""
     module, language = context.sizes[name], context.sizes.get(context.model.llm_module_name)
     replicas = module.data_parallel or 0
     micro_batch = 0
     if language is not None and replicas and language.data_parallel and _has_batch(context):
         samples = context.data.base_batch_size * language.data_parallel  # type: ignore[union-attr]
-        micro_batch = max(1, samples // replicas)  # where it is less, samples are too few
+        micro_batch = max(1, samples // replicas)  # below 1 the samples are too few
     return ModuleSizes(
         tensor=module.tensor_parallel,
         pipeline=module.pipeline_parallel,
@@ -91,7 +91,7 @@ def _lies_in_first_stage(context: ValidationContext, name: str) -> bool:
 def _facts_of(
     context: ValidationContext, name: str, module: ModuleParallelismConfig
 ) -> ModuleFacts:
-    """Return the facts of a module; what is not known, or refused already, is 0."""
+    """Return the facts of a module; what is unknown, or rejected before, is 0."""
     is_language = name == context.model.llm_module_name
     data, network = context.data, context.model.module_architectures.get(name)
     seq = 0
