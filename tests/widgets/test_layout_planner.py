@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import mimokit
-from mimokit.config import ConfigError, load_preset
+from mimokit.config import ConfigError, ModuleArchitecture, ModuleParallelismConfig, load_preset
 from mimokit_widgets import LayoutPlanner
 from tests.widgets.planner_sessions import LANGUAGE
 
@@ -165,3 +165,17 @@ def test_importing_the_widgets_needs_no_torch_and_no_altair() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_tooltips_are_the_descriptions_of_the_config_fields() -> None:
+    sent = LayoutPlanner()._inputs
+    tensor = next(one for one in sent["sizes"] if one["key"] == "tensor_parallel")
+    described = ModuleParallelismConfig.model_fields["tensor_parallel"].description
+    assert tensor == {
+        "key": "tensor_parallel",
+        "label": "TP",
+        "hint": f"tensor parallel: {described}",
+        "empty": "1",
+    }
+    assert all(one["hint"] for section in ("sizes", "network", "data") for one in sent[section])
+    assert {one["key"] for one in sent["network"]} <= set(ModuleArchitecture.model_fields)

@@ -5,7 +5,7 @@ import { Outbox } from "./views/outbox.js";
 import { FieldErrors } from "./views/planner_field_errors.js";
 import { Field } from "./views/planner_field.js";
 import { drawGraph } from "./views/planner_graph.js";
-import { ModuleRow, SIZES } from "./views/planner_module.js";
+import { ModuleRow } from "./views/planner_module.js";
 import { Numbers } from "./views/planner_numbers.js";
 import { Pictures } from "./views/planner_pictures.js";
 import { Toolbar } from "./views/planner_toolbar.js";
@@ -13,16 +13,8 @@ import { themeOf, watchTheme } from "./views/theme.js";
 
 const MODES = [
   ["homogeneous", "homogeneous", "same sizes, same ranks"],
-  ["colocated", "colocated", "own sizes, same ranks"],
-  ["heterogeneous", "heterogeneous", "own sizes, own ranks"],
-];
-const DATA = [
-  ["base_batch_size", "batch size", "samples per micro-batch of one replica of the language module"],
-  ["num_microbatches", "micro-batches", "micro-batches per optimizer step"],
-  ["seq_length", "sequence length", "tokens per sample, image tokens included"],
-  ["image_seq_length", "image tokens", "image tokens per sample"],
-  ["vocab_size", "vocabulary", "the ids of all tokens are below it"],
-  ["image_special_token_id", "image token id", "the id that holds the place of an image token"],
+  ["colocated", "colocated", "separate sizes, same ranks"],
+  ["heterogeneous", "heterogeneous", "separate sizes, separate ranks"],
 ];
 
 class Planner {
@@ -31,6 +23,7 @@ class Planner {
     this.fields = new Set();
     this.rows = [];
     this.state = model.get("_state");
+    this.inputs = model.get("_inputs");
     this.outbox = new Outbox((message) => model.send(message), (late) => this.showLate(late));
     this.send = (message) => this.outbox.put(message);
     this.build(host);
@@ -77,7 +70,7 @@ class Planner {
     this.mode = choices("Deployment mode", "mode", MODES,
       (text) => this.send({ type: "edit", path: ["model", "deployment_mode"], text }));
     this.worldSize = new Field(this, { label: "world size", name: "World size",
-      path: ["world_size"], hint: "ranks of the world; empty: as many as the modules need" });
+      path: ["world_size"], hint: "ranks of the world; empty: the number that the modules need" });
     this.perNode = new Field(this, { label: "ranks per node", name: "Ranks per node",
       path: ["ranks_per_node"] });
     this.gaps = element("input", { type: "checkbox", change: () => this.send({ type: "flag",
@@ -98,7 +91,7 @@ class Planner {
     this.list = element("div", { class: "modules" });
     const head = element("div", { class: "row head", "aria-hidden": "true" },
       element("span", {}, "module"),
-      ...SIZES.map(([, label, hint]) => element("span", { title: hint }, label)));
+      ...this.inputs.sizes.map(({ label, hint }) => element("span", { title: hint }, label)));
     this.offsetHead = head.lastChild;
     return element("section", { "aria-label": "Modules" }, this.graph, head, this.list,
       element("div", { class: "buttons" },
@@ -106,8 +99,8 @@ class Planner {
   }
 
   batch() {
-    this.data = DATA.map(([key, label, hint]) => new Field(this, { label, hint, name: label,
-      path: ["data", key] }));
+    this.data = this.inputs.data.map(({ key, label, hint }) => new Field(this, { label, hint,
+      name: label, path: ["data", key] }));
     this.dataErrors = new FieldErrors(this);
     return element("section", { "aria-label": "Batch and sequences" },
       element("div", { class: "fields" }, ...this.data.map((field) => field.node)),

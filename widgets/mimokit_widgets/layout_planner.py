@@ -16,6 +16,7 @@ from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import RANKS_PER_NODE, Draft, content_of, start
+from mimokit_widgets.planner.inputs import inputs
 from mimokit_widgets.planner.screen import screen_of
 from mimokit_widgets.planner.session import Session
 
@@ -51,6 +52,7 @@ class LayoutPlanner(PersistentWidget):
     config = ByIdentity()
     plan = ByIdentity(read_only=True)
     problems = ByIdentity((), read_only=True)
+    _inputs = traitlets.Dict().tag(sync=True)
     _state = traitlets.Dict().tag(sync=True)
     _cells = traitlets.Bytes(b"").tag(sync=True)
     _other_cells = traitlets.Bytes(b"").tag(sync=True)
@@ -83,7 +85,7 @@ class LayoutPlanner(PersistentWidget):
         self._session = Session(Draft(content, world_size, ranks_per_node))
         self._session.search.changed = self._show_search
         self._settling = False
-        super().__init__(**options)
+        super().__init__(_inputs=inputs(), **options)
         self.on_msg(self._on_message)
 
     def open(self) -> None:

@@ -22,6 +22,7 @@ from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
 from mimokit_widgets.planner.figures import figures_of
 from mimokit_widgets.planner.found import same_task
+from mimokit_widgets.planner.inputs import FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES
 from mimokit_widgets.planner.networks import ENCODER, LANGUAGE, published_networks
 from mimokit_widgets.planner.paths import (
@@ -62,8 +63,6 @@ AGED = (
     "The model or the batch has been edited since. A layout that is loaded brings back those that "
     "were searched."
 )
-FLAGS = ("frozen", "class_token", "tied_embeddings")
-"""What a network has or has not."""
 
 
 @dataclass(frozen=True)

@@ -4,30 +4,6 @@ import { button, element, setAttribute, setText } from "./dom.js";
 import { FieldErrors } from "./planner_field_errors.js";
 import { Field } from "./planner_field.js";
 
-export const SIZES = [
-  ["tensor_parallel", "TP", "tensor parallel: ranks that share each layer"],
-  ["pipeline_parallel", "PP", "pipeline parallel: stages that the layers are cut into"],
-  ["context_parallel", "CP", "context parallel: ranks that share each sequence"],
-  ["expert_parallel", "EP", "expert parallel: ranks that share the experts; takes none of its own"],
-  ["data_parallel", "DP", "data parallel: replicas; empty or auto: as many as there is room for"],
-  ["rank_offset", "offset", "rank offset: the first rank of the module"],
-];
-const NETWORK = [
-  ["num_layers", "layers"], ["hidden_size", "hidden size"], ["num_attention_heads", "heads"],
-  ["ffn_hidden_size", "ffn size"], ["seq_length", "longest sequence"], ["vocab_size", "vocabulary"],
-  ["image_size", "image size"], ["patch_size", "patch size"], ["num_channels", "channels"],
-  ["merge_size", "merge size"], ["num_registers", "registers"], ["mel_bins", "mel bins"],
-];
-const FLAGS = [
-  ["frozen", "frozen", "nothing in the module is trained"],
-  ["class_token", "class token", "a learned position before the patches"],
-  ["tied_embeddings", "tied embeddings", "the output layer is the token embedding"],
-];
-const OF_ENCODERS = ["image_size", "patch_size", "num_channels", "merge_size", "num_registers",
-  "mel_bins", "class_token"];
-const DEFAULTS = { ffn_hidden_size: "4 × hidden", num_channels: "1", merge_size: "1",
-  num_registers: "0", rank_offset: "0" };
-
 export class ModuleRow {
   constructor(planner, module) {
     this.planner = planner;
@@ -43,9 +19,10 @@ export class ModuleRow {
     this.title = element("input", { class: "name", type: "text", "aria-label": `Name of ${name}`,
       spellcheck: "false", change: () => this.rename() });
     this.title.value = name;
-    this.sizes = SIZES.map(([key, label, hint]) => field({ name: `${label} of ${name}`,
-      path: ["model", "module_parallelisms", name, key], hint,
-      placeholder: DEFAULTS[key] ?? "1" }));
+    this.inputs = planner.inputs;
+    this.sizes = this.inputs.sizes.map(({ key, label, hint, empty }) => field({ hint,
+      name: `${label} of ${name}`, path: ["model", "module_parallelisms", name, key],
+      placeholder: empty }));
     this.where = element("span", { class: "where muted" });
     this.more = button("Network", () => this.toggle(), { "aria-expanded": "false", class: "plain",
       "aria-label": `Network and links of ${name}` });
@@ -65,8 +42,9 @@ export class ModuleRow {
   }
 
   details(name, field) {
-    this.network = NETWORK.map(([key, label]) => [key, field({ label, name: `${label} of ${name}`,
-      path: ["model", "module_architectures", name, key], placeholder: DEFAULTS[key] ?? "" })]);
+    this.network = this.inputs.network.map((input) => [input, field({ ...input,
+      name: `${input.label} of ${name}`, placeholder: input.empty,
+      path: ["model", "module_architectures", name, input.key] })]);
     this.published = element("select", { "aria-label": `Published network for ${name}`,
       change: () => {
         if (!this.published.value) return;
@@ -75,12 +53,12 @@ export class ModuleRow {
       } });
     this.token = field({ label: "token id", name: `token id of ${name}`,
       path: ["model", "special_token_ids", name],
-      hint: "the id that holds the place of the module's output among the tokens" });
+      hint: "placeholder token id that the module's output replaces" });
     this.length = field({ label: "tokens", name: `tokens per sample of ${name}`,
       path: ["data", "modality_seq_lengths", name],
-      hint: "most tokens per sample of the module's output; empty: as many as image tokens" });
+      hint: "most tokens per sample of the module's output; empty: the number of image tokens" });
     this.feeds = element("div", { class: "feeds" });
-    this.flags = new Map(FLAGS.map(([key, label, hint]) => {
+    this.flags = new Map(this.inputs.flags.map(({ key, label, hint }) => {
       const box = element("input", { type: "checkbox", change: () => this.planner.send({
         type: "flag", path: ["model", "module_architectures", name, key], on: box.checked }) });
       return [key, { box, node: element("label", { title: hint }, box, label) }];
@@ -114,15 +92,15 @@ export class ModuleRow {
         field.input.style.visibility = needed ? "" : "hidden";
       }
     }
-    for (const [key, field] of this.network) {
+    for (const [{ key, empty }, field] of this.network) {
       field.set(module.network[key]);
-      field.node.hidden = module.language && OF_ENCODERS.includes(key)
-        && ["", DEFAULTS[key]].includes(module.network[key]);
+      field.node.hidden = module.language && this.inputs.encoders.includes(key)
+        && ["", empty].includes(module.network[key]);
     }
     for (const [key, { box, node }] of this.flags) {
       box.checked = module.flags[key];
       const apt = key === "tied_embeddings" ? module.language
-        : !module.language || !OF_ENCODERS.includes(key);
+        : !module.language || !this.inputs.encoders.includes(key);
       node.hidden = !apt && !box.checked;
     }
     this.token.set(module.token);

@@ -1,0 +1,80 @@
+"""The planner's input fields: label, and as tooltip the description of the config field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mimokit.axes import CONFIG_FIELDS, SPELLINGS
+from mimokit.config import DataConfig, ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config.base import ConfigModel
+from mimokit_widgets.planner.paths import SIZE_INPUTS, short_name
+
+NETWORK_INPUTS: Mapping[str, str] = {
+    "num_layers": "layers",
+    "hidden_size": "hidden size",
+    "num_attention_heads": "heads",
+    "ffn_hidden_size": "ffn size",
+    "seq_length": "longest sequence",
+    "vocab_size": "vocabulary",
+    "image_size": "image size",
+    "patch_size": "patch size",
+    "num_channels": "channels",
+    "merge_size": "merge size",
+    "num_registers": "registers",
+    "mel_bins": "mel bins",
+}
+FLAGS: Mapping[str, str] = {
+    "frozen": "frozen",
+    "class_token": "class token",
+    "tied_embeddings": "tied embeddings",
+}
+ENCODER_INPUTS = (
+    "image_size",
+    "patch_size",
+    "num_channels",
+    "merge_size",
+    "num_registers",
+    "mel_bins",
+    "class_token",
+)
+"""Fields of networks that only encoders have."""
+
+DATA_INPUTS: Mapping[str, str] = {
+    "base_batch_size": "batch size",
+    "num_microbatches": "micro-batches",
+    "seq_length": "sequence length",
+    "image_seq_length": "image tokens",
+    "vocab_size": "vocabulary",
+    "image_special_token_id": "image token id",
+}
+
+
+def inputs() -> dict[str, Any]:
+    """Return the inputs of every section, for the browser.
+
+    Returns:
+        `sizes`, `network`, `flags` and `data`: lists of {key, label, hint, empty}, where `empty`
+        is what an empty input stands for; `encoders`: keys that only encoders have.
+    """
+    labels = {field: short_name(field) for field in SIZE_INPUTS}
+    return {
+        "sizes": list(_inputs(ModuleParallelismConfig, labels)),
+        "network": list(_inputs(ModuleArchitecture, NETWORK_INPUTS)),
+        "flags": list(_inputs(ModuleArchitecture, FLAGS)),
+        "data": list(_inputs(DataConfig, DATA_INPUTS)),
+        "encoders": list(ENCODER_INPUTS),
+    }
+
+
+def _inputs(section: type[ConfigModel], labels: Mapping[str, str]) -> Iterable[dict[str, str]]:
+    words = {field: SPELLINGS[axis].words for axis, field in CONFIG_FIELDS.items()}
+    for key, label in labels.items():
+        field = section.model_fields[key]
+        description = " ".join((field.description or "").split())
+        hint = f"{words[key]}: {description}" if key in words else description
+        default = "" if field.is_required() or field.default is None else str(field.default)
+        yield {"key": key, "label": label, "hint": hint, "empty": _EMPTY.get(key, default)}
+
+
+_EMPTY = {"ffn_hidden_size": "4 × hidden", "vocab_size": "", "data_parallel": "auto"}
