@@ -224,7 +224,7 @@ class Planner {
   }
 
   key(event) {
-    event.stopPropagation(); // the notebook has shortcuts of its own
+    event.stopPropagation(); // the notebook has separate shortcuts
     const undoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
     const redoing = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "y";
     if (!undoing && !redoing) return;

@@ -30,11 +30,11 @@ Source = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 class LayoutPlanner(PersistentWidget):
     """A layout in fields, and all that follows from it in pictures.
 
-    Every edit is planned at once. While an edit is refused, `problems` says why and everything
+    Every edit is planned at once. While an edit is rejected, `problems` says why and everything
     else stays at the last layout that was accepted.
 
         planner = LayoutPlanner("plan.yaml")
-        planner.plan                                 # what stands
+        planner.plan                                 # of the last valid layout
         planner.observe(callback, "plan")            # what comes
         planner.config = "preset:llava_7b_colocated" # from code to the view
 
@@ -43,7 +43,7 @@ class LayoutPlanner(PersistentWidget):
             YAML file, the path of one, or `preset:NAME`; one with problems is shown with them, and
             raises nothing.
         plan: its plan.
-        problems: why the layout in the fields is refused; empty for one that was accepted.
+        problems: why the layout in the fields is rejected; empty if it was accepted.
     """
 
     _esm = joined_modules("layout_planner.js")
@@ -89,7 +89,7 @@ class LayoutPlanner(PersistentWidget):
         self.on_msg(self._on_message)
 
     def open(self) -> None:
-        """Connect to the browser, which shall never see a planner without its state."""
+        """Connect to the browser, after the first state is set."""
         self._settle()
         super().open()
 
@@ -124,7 +124,7 @@ class LayoutPlanner(PersistentWidget):
         """Load a layout that a search found, as one edit.
 
         The rest of the config stays where it has the model and the batch that were searched; else
-        it says what the search knew. A layout that no config can have is refused in the view.
+        it says what the search knew. A layout that no config can express is rejected in the view.
         """
         with self._turn:
             self._session.notice = ""
@@ -137,7 +137,7 @@ class LayoutPlanner(PersistentWidget):
         return self._session.loaded_layout
 
     def compare_with(self, config: Source | None = None) -> None:
-        """Put a layout beside the one in the fields: the one that stands now, or another.
+        """Compare a layout with the one in the fields: the current one, or another.
 
         Raises:
             ConfigError: the other one has problems.

@@ -60,7 +60,7 @@ class Run(Protocol):
         """Whether the run has ended, well or badly."""
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
-        """Call back for every sample, earlier ones included, from a thread of its own."""
+        """Call back for every sample, earlier ones included, from a separate thread."""
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end; raise what ended the run."""

@@ -40,7 +40,7 @@ export function showRemembered(name, styles, state) {
   for (const host of document.querySelectorAll(`.${name}:not([data-waits])`)) {
     host.dataset.waits = "yes";
     const seen = new ResizeObserver(() => {
-      if (!host.clientWidth) return; // hidden beside the live monitor
+      if (!host.clientWidth) return; // hidden next to the live monitor
       seen.disconnect();
       drawRemembered(host, styles, state);
     });

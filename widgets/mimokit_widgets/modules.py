@@ -19,14 +19,14 @@ def joined_modules(entry: str) -> str:
     declare the same name.
 
     Args:
-        entry: a file beside this one; its default export becomes that of the whole.
+        entry: a file next to this one; its default export becomes that of the result.
     """
     return "\n".join(_text(path) for path in _in_order(HERE / entry))
 
 
 @cache
 def joined_styles(*files: str) -> str:
-    """Return style sheets beside this file as one."""
+    """Return style sheets next to this file as one."""
     return "\n".join((HERE / file).read_text(encoding="utf-8") for file in files)
 
 

@@ -59,7 +59,7 @@ class PlanView(PersistentWidget):
         self.observe(self._draw, ["plan", "ranks_per_node"])
 
     def open(self) -> None:
-        """Connect to the browser, which shall never see a view without its picture."""
+        """Connect to the browser, after the first picture is drawn."""
         self._draw()
         super().open()
 
@@ -95,7 +95,7 @@ class PlanView(PersistentWidget):
 
 
 class RankMap(PlanView):
-    """Which rank holds which shard of which module; a click on a rank tells all about it.
+    """Which rank holds which shard of which module; a click on a rank shows its details.
 
     Attributes:
         selected: the rank that is looked at, or None.

@@ -7,7 +7,7 @@ const LEFT = 54;
 const RIGHT = 8;
 const TOP = 14;
 const BOTTOM = 20;
-export const BESIDE_ROWS = TOP + BOTTOM; // what a canvas needs beside rows of ranks
+export const BESIDE_ROWS = TOP + BOTTOM; // height of a canvas without its rows of ranks
 
 /** Where iterations lie on a canvas. `scope` has first and last of the axis, end of the data. */
 export class PlotArea {
@@ -36,7 +36,7 @@ export class PlotArea {
     return this.scope.last - this.scope.first + 1;
   }
 
-  /** The iteration at a place, null beside the plot. */
+  /** The iteration at a position, null outside the plot. */
   iterationAt(x) {
     if (x < this.x || x > this.x + this.w) return null;
     const found = this.scope.first + Math.floor(((x - this.x) / this.w) * this.steps);

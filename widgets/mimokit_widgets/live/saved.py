@@ -80,7 +80,7 @@ def _svg(samples: Sequence[Sample], title: str, state: Mapping[str, Any]) -> str
     steps = samples_to_steps(samples)
     if steps.empty:
         return None
-    # Altair takes a second to import; nobody should wait for it before the run has ended.
+    # Altair takes a second to import, so it is imported only after the run has ended.
     from mimokit import charts
     from mimokit.charts import _renderer
 

@@ -1,4 +1,4 @@
-"""A notebook executed without a browser, told to a terminal as it goes."""
+"""Executes a notebook without a browser and reports its progress on a terminal."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def to_page(notebook: Any, title: str) -> str:
 
 
 def _without_widgets(notebook: Any) -> Any:
-    """Return a copy without what needs a kernel, such as a progress bar that stands still."""
+    """Return a copy without outputs that need a kernel, such as progress bars."""
     shown = copy.deepcopy(notebook)
     for cell in shown.cells:
         if "outputs" in cell:

@@ -17,7 +17,7 @@ INDENT = "        "
 class Terminal:
     """Prints headings, text and one moving line of progress.
 
-    Where the output is no terminal (a log file) the moving line becomes a line of its own every
+    Where the output is no terminal (a log file) the moving line becomes a separate line every
     five seconds.
     """
 

@@ -53,7 +53,7 @@ class SearchState:
 
 
 class BackgroundSearch:
-    """One search at a time, on a thread of its own.
+    """One search at a time, on a separate thread.
 
     Attributes:
         state: how it stands.
@@ -112,7 +112,7 @@ class BackgroundSearch:
             result = self._search(config, gpus, supposed)
         except ConfigError as error:
             self._become(SearchState("failed", sentence=" ".join(str(error).splitlines())))
-        except Exception as error:  # a thread has nobody else to tell
+        except Exception as error:  # reported in the view, as nothing else sees it
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._become(SearchState("failed", sentence=f"The search ended with an error: {what}"))
         else:

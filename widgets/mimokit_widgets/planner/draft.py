@@ -1,4 +1,4 @@
-"""What stands in the planner's fields: a config that need not be valid."""
+"""The values in the planner's fields: a config that need not be valid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANKS_PER_NODE = 8
 
 @dataclass(frozen=True)
 class Draft:
-    """The mapping of a YAML file, and what the planner asks for beside it.
+    """The mapping of a YAML file, and the planner's two fields that no config has.
 
     Attributes:
         content: sections model, data and runtime; any value may be wrong.

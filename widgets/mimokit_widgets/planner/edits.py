@@ -86,7 +86,7 @@ def apply_fix(draft: Draft, fix: Fix) -> Draft:
 def set_mode(draft: Draft, mode: str) -> Draft:
     """Change the deployment mode and lay the modules out for it.
 
-    On ranks of their own, modules follow each other in the order in which they are listed; on
+    On separate ranks, modules follow each other in the order in which they are listed; on
     shared ranks all begin at rank 0. The schedule follows the mode.
     """
     content = draft.copied()

@@ -1,4 +1,4 @@
-"""Problems as the planner shows them: beside which field, and with which button."""
+"""Problems as the planner shows them: next to which field, and with which button."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class FieldError:
 
     Attributes:
         path: the field to mark; empty where it has none on the screen.
-        sentence: what stands beside it.
+        sentence: the text next to it.
         fix: what a click does, or None.
         label: what the button says: "DP 3 → 4".
     """
@@ -105,7 +105,7 @@ def field_errors_of(
 
     Args:
         problems: what is wrong with the draft.
-        draft: the refused one.
+        draft: the rejected draft.
         valid: the last one that was accepted; a field goes back to its value where the problem
             itself knows no fix.
         edited: the field whose edit made the draft, empty for any other cause.
@@ -167,7 +167,7 @@ def _standing(path: Path, draft: Draft) -> object:
 
 
 def _path(problem: Problem, content: Mapping[str, Any]) -> Path:
-    """Return where the refused value stands."""
+    """Return the path of the rejected value."""
     module, field = problem.module, problem.field
     if module == "world" and field in WORLD_FIELDS:
         return (field,)

@@ -18,7 +18,7 @@ class Figure:
     """One number.
 
     Attributes:
-        key: what tells it from the others: "ranks.images".
+        key: unique key, such as "ranks.images".
         label: what it is called.
         value: the number with its unit.
         formula: how it comes about, with the numbers put in.

@@ -46,7 +46,7 @@ class History:
         self._open = field
 
     def settle(self) -> None:
-        """Let the next edit be a step of its own, whichever field it is of."""
+        """Make the next edit a separate step, whichever field it changes."""
         self._open = None
 
     def undo(self) -> None:

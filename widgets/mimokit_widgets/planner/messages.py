@@ -56,7 +56,7 @@ def _rename(session: Session, message: Message) -> None:
         return
     if not new or not all(letter.isascii() and (letter.isalnum() or letter in "_-")
                           for letter in new):  # fmt: skip
-        session.say(f"Module '{old}': the name '{new}' is no name; write {_NAME}.")
+        session.say(f"Module '{old}': the name '{new}' is invalid; write {_NAME}.")
     elif new in module_names(session.draft.content):
         session.say(f"Module '{old}': there is a module '{new}' already; choose another name.")
     else:
@@ -103,7 +103,7 @@ def _save(session: Session, message: Message) -> None:
 def _copy(session: Session, message: Message) -> Reply:
     what = str(message["what"])
     if session.problems or session.valid is None or session.valid.config is None:
-        session.save(session.file)  # says what stands in the way
+        session.save(session.file)  # reports why not
         return None
     assert session.valid.plan is not None, "a valid outcome has a plan"
     config, plan = session.valid.config, session.valid.plan

@@ -18,9 +18,9 @@ class Outcome:
     """The result of planning a draft.
 
     Attributes:
-        config: the config, None where the draft is refused.
+        config: the config, None if the draft is rejected.
         plan: its plan, None likewise.
-        problems: why it is refused; empty for a valid draft.
+        problems: why it is rejected; empty for a valid draft.
         notes: what is allowed and still worth knowing.
     """
 

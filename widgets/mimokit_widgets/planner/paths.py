@@ -35,7 +35,7 @@ NETWORK_FIELDS = tuple(ModuleArchitecture.model_fields)
 DATA_FIELDS = tuple(DataConfig.model_fields)
 PREDICTION_FIELDS = tuple(PredictionConfig.model_fields)
 WORLD_FIELDS = ("world_size", "ranks_per_node")
-"""What is asked for beside the sections of a config."""
+"""Fields of the planner that are in no section of a config."""
 
 _SHORTENED = (
     *RANK_AXES,

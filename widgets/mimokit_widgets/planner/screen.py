@@ -219,7 +219,7 @@ def _comparison(
 
 
 def _fields(session: Session) -> dict[str, Any]:
-    """Return what stands in every field, as text."""
+    """Return the value of every field, as text."""
     draft, content = session.draft, session.draft.content
     plan = session.valid.plan if session.valid else None
     names = module_names(content)
@@ -280,9 +280,9 @@ def _text(value: object) -> str:
 
 
 def layers_of(feeds: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Return the modules so that each stands right of all that feed it.
+    """Return the modules in layers: each module is in a later layer than all that feed it.
 
-    Modules in a cycle, which a config refuses, stand in the last layer.
+    Modules in a cycle, which a config rejects, are in the last layer.
     """
     feeding: dict[str, list[str]] = {name: [] for name in feeds}
     for name, targets in feeds.items():

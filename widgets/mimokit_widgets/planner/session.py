@@ -1,4 +1,4 @@
-"""A planner at work, without a browser: takes what the user does, keeps what stands."""
+"""The state of a planner, without a browser: takes edits, keeps the last valid layout."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def prediction_bars(
         plan: its plan; every data_parallel is known there.
         supposed: the GPU, its price and the software.
     """
-    # The predictor takes its time to import; nobody should wait for it before it is asked for.
+    # The predictor is slow to import, so it is imported when the tab is first opened.
     from mimokit.architecture.from_config import model_of_config
     from mimokit.interop import layout_of_config, workload_of_config
     from mimokit.prediction import predict, predict_timeline

@@ -175,7 +175,7 @@ def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
         if len(found) > MOST_PEERS:
             yield f"{name}: and {len(found) - MOST_PEERS:,} messages more."
         for group in islice((group for group in route.groups if rank in group), 1):
-            does = "is told by" if route.form == "leader" else "gathers with"
+            does = "receives from" if route.form == "leader" else "gathers with"
             yield f"{name}: {does} {_members_text(tuple(group))}."
 
 

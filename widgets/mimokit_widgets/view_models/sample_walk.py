@@ -138,6 +138,10 @@ def _messages(bridge: DisjointBridge, sample: int, backward: bool) -> str:
         return f"{what} stays on rank {crossing[0].source_rank:,}, which goes on with it"
     pairs = ", ".join(f"{t.source_rank:,} → {t.destination_rank:,}" for t in found[:4])
     more = f" and {len(found) - 4:,} more" if len(found) > 4 else ""
-    then = {"leader": ", which tells its group", "shards": ", whose group gathers", "copies": ""}
+    then = {
+        "leader": ", which sends it to its group",
+        "shards": ", whose group gathers",
+        "copies": "",
+    }
     after = then[route.form] if route.groups else ""
     return f"{what} crosses in a message, rank {pairs}{more}{after}"

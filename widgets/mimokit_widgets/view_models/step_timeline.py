@@ -14,7 +14,7 @@ MOST_LANES = 32
 TICKS = 5
 FORWARD, BACKWARD = "66", "d9"
 """Opacities in hex; a backward is also the longer one."""
-NONE = "No timeline is drawn: it would have more micro-batches than could be told apart."
+NONE = "No timeline is drawn: it would have too many micro-batches to distinguish."
 
 
 def step_timeline(timeline: PredictedTimeline | None, modules: tuple[str, ...]) -> dict[str, Any]:

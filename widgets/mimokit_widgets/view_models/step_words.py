@@ -1,4 +1,4 @@
-"""What is told beside the picture of a step, as HTML: heading, code, and the crossings checked."""
+"""The text next to the picture of a step, as HTML: heading, code, and checked messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def crossings_html(stepper: Stepper) -> str:
 
 
 def _reasons(stepper: Stepper, snapshot: StepSnapshot) -> str:
-    """Return why the plan carries it this way, between modules on ranks of their own."""
+    """Return why the plan carries it this way, between modules on separate ranks."""
     crossed = {(c.source, c.destination, c.backward) for c in (p.crossing for p in snapshot.pieces)}
     reasons = [
         (bridge.backward if backward else bridge.forward).reason
@@ -114,7 +114,7 @@ def _row(piece: Piece, wrong: list[Difference], named: bool) -> str:
 
 
 def tensors_html(stepper: Stepper, rank: int | None) -> str:
-    """Return what a rank held after the step, as a table."""
+    """Return the tensors of a rank after the step, as a table."""
     if rank is None or stepper.now is None or rank not in stepper.now.records:
         return ""
     rows = "".join(
@@ -123,7 +123,7 @@ def tensors_html(stepper: Stepper, rank: int | None) -> str:
         for name, facts in stepper.now.records[rank].tensors.items()
     )
     if not rows:
-        return f"<p class='muted'>Rank {rank} held no tensors between its steps here.</p>"
+        return f"<p class='muted'>Rank {rank} has no tensors between its steps here.</p>"
     return (
         f"<p><b>Rank {rank}</b> <span class='muted'>holds; "
         f"<code>stepper.inspect({rank}, name)</code> returns one</span></p>"

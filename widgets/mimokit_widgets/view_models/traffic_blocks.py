@@ -34,7 +34,7 @@ def traffic_blocks(
         by_node: sum over the ranks of a node, also where single ranks would fit.
 
     Returns:
-        What stands beside the matrix, and its bytes per step as 32-bit floats, row by row: a row
+        The labels of the matrix, and its bytes per step as 32-bit floats, row by row: a row
         per sender, a column per receiver.
     """
     chosen = kind if kind in found.flows else ALL
@@ -73,7 +73,7 @@ def _block(world: int, ranks_per_node: int, by_node: bool) -> tuple[int, str]:
 
 def _in_words(found: Traffic, kind: str, matrix: Any, noun: str) -> str:
     if not found.flows:
-        return "Traffic: nobody sends anything."
+        return "Traffic: no rank sends anything."
     totals = "; ".join(f"{name} {bytes_text(round(n))}" for name, n in found.total.items())
     sender, receiver = np.unravel_index(int(np.argmax(matrix)), matrix.shape)
     what = "All traffic" if kind == ALL else f"{kind.capitalize()} traffic"

@@ -13,7 +13,7 @@ const MOST_BOXES = 128;
 const LABEL_FONT = `600 12px ${FONT}`;
 
 export class BatchSplitView {
-  /** follow(sample or null, backward) is told which sample to follow. */
+  /** follow(sample or null, backward) is called with the sample to follow. */
   constructor(host, follow) {
     this.follow = follow;
     this.walk = null;

@@ -27,7 +27,7 @@ export function button(text, click, attributes = {}) {
   return element("button", { type: "button", click, ...attributes }, text);
 }
 
-/** Set a text only where it differs, so that a screen reader is not told twice. */
+/** Set a text only if it differs, so that a screen reader does not repeat it. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

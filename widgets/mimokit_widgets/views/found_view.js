@@ -8,7 +8,7 @@ const FIGURES = [["step", "step"], ["memory", "memory"], ["gpus", "GPUs"], ["tok
   ["peak", "of peak"]];
 
 export class FoundView {
-  /** take(index) is told which layout was clicked. */
+  /** take(index) is called with the clicked layout. */
   constructor(host, take) {
     this.take = take;
     this.title = element("p", { class: "found-title" });

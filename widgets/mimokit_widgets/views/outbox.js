@@ -3,7 +3,7 @@
 const PATIENCE = 1500;
 
 export class Outbox {
-  /** send(message) sends; late(boolean) is told when Python lets wait. */
+  /** send(message) sends; late(boolean) is called when Python is slow to answer. */
   constructor(send, late) {
     this.send = send;
     this.late = late;

@@ -1,4 +1,4 @@
-// Layouts as points, step time against memory; larger with more GPUs, every mode a shape of its own.
+// Layouts as points, step time against memory; larger with more GPUs, with a separate shape for each mode.
 
 import { setAttribute } from "./dom.js";
 import { Tip } from "./tip.js";
@@ -48,7 +48,7 @@ function secondsText(seconds) {
 }
 
 export class ParetoChart {
-  /** take(index) is told which layout was clicked; look(index or null) where the pointer is. */
+  /** take(index) is called with the clicked layout, look(index or null) with the one under the pointer. */
   constructor(host, take, look) {
     this.take = take;
     this.look = look;

@@ -112,7 +112,7 @@ export class Pictures {
     }
     if (!state.tabs.length) {
       this.panel.replaceChildren(element("p", { class: "muted" },
-        "There is no valid layout yet: what it looks like will stand here."));
+        "There is no valid layout yet; its pictures will appear here."));
       return;
     }
     if (!this.views.size) this.panel.replaceChildren();

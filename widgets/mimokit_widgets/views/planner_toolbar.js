@@ -22,13 +22,13 @@ export class Toolbar {
     this.path = element("input", { type: "text", "aria-label": "File to save to",
       spellcheck: "false", keydown: (event) => event.key === "Enter" && this.save() });
     this.saving = element("div", { class: "popover" },
-      element("label", {}, "File, beside the notebook ", this.path),
+      element("label", {}, "File, next to the notebook  ", this.path),
       element("div", { class: "buttons" }, button("Save", () => this.save(), { class: "primary" }),
         button("Download", ask({ type: "copy", what: "yaml" }))));
     this.saving.hidden = true;
     this.opener = button("Save …", () => this.toggleSaving(), { "aria-expanded": "false" });
     this.compare = button("Compare", () => planner.send({ type: "pin", off: planner.state.pinned }),
-      { title: "Pin this layout and put what comes beside it", "aria-pressed": "false" });
+      { title: "Pin this layout and compare later ones with it", "aria-pressed": "false" });
     this.node = element("header", {},
       element("div", { class: "titles" }, this.name.node),
       element("div", { class: "buttons" }, this.undo, this.redo,

@@ -1,4 +1,4 @@
-// What a step takes and what fills the fullest ranks, as bars with the formula beside each number.
+// What a step takes and what fills the fullest ranks, as bars with the formula of each number.
 
 import { element, setText } from "./dom.js";
 import { GpuChoice } from "./gpu_choice.js";

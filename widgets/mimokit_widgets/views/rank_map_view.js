@@ -14,7 +14,7 @@ const LEAST_NUMBER_SIZE = 8;
 const BESIDE_NUMBER = 11; // pixels of a cell that its number leaves free: frames are drawn there
 
 export class RankMapView {
-  /** select(rank or null) is told what was clicked; without it the map is only looked at. */
+  /** select(rank or null) is called with the clicked rank; without it the map is read-only. */
   constructor(host, select) {
     this.select = select;
     this.zoom = { scale: 1, x: 0, y: 0 };

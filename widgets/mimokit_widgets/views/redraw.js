@@ -2,7 +2,7 @@
 
 import { watchTheme } from "./theme.js";
 
-/** Draws when told to, when the area has another size and when the theme has changed. */
+/** Draws on request, when the area is resized and when the theme changes. */
 export class Redraw {
   constructor(area, draw) {
     /** Draw in the next frame; however often it is called before, once. */

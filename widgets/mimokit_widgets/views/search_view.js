@@ -6,7 +6,7 @@ import { GpuChoice } from "./gpu_choice.js";
 
 export class SearchView {
   constructor(host, send) {
-    host.classList.add("undimmed"); // a search that is refused says so here
+    host.classList.add("undimmed"); // a rejected search says so here
     this.send = send;
     this.gpu = new GpuChoice("GPU to search for", send);
     this.gpus = element("input", { type: "text", inputmode: "numeric", autocomplete: "off",

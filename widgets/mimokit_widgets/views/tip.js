@@ -1,4 +1,4 @@
-// A few words beside the pointer.
+// A few words next to the pointer.
 
 import { element } from "./dom.js";
 

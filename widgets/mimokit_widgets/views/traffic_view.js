@@ -18,7 +18,7 @@ function bytesText(bytes) {
 }
 
 export class TrafficView {
-  /** ask(kind, byNode) is told what to show. */
+  /** ask(kind, byNode) is called with what to show. */
   constructor(host, ask) {
     this.ask = ask;
     this.canvas = element("canvas", { role: "img", class: "traffic",
@@ -134,7 +134,7 @@ export class TrafficView {
 
   drawScale() {
     const { largest } = this.traffic;
-    if (!largest) return this.scale.replaceChildren(element("span", {}, "nobody sends anything"));
+    if (!largest) return this.scale.replaceChildren(element("span", {}, "no rank sends anything"));
     const heat = this.theme.dark ? HEAT_ON_DARK : HEAT_ON_LIGHT;
     const bar = element("i", {});
     bar.style.background = `linear-gradient(90deg, ${heat.join(",")})`;
