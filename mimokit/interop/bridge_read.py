@@ -20,7 +20,7 @@ from mimokit.interop.imported import (
     refused,
 )
 from mimokit.prediction import Layout, Workload
-from mimokit.prediction.placement import LANGUAGE, in_first_stage
+from mimokit.prediction.layout import LANGUAGE, in_first_stage
 from mimokit.units import shown
 
 WHERE = "Bridge config"

@@ -18,8 +18,7 @@ from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules
 from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.from_config import PRECISION
-from mimokit.prediction.layout import sizes_text
-from mimokit.prediction.placement import LANGUAGE, rank_offsets
+from mimokit.prediction.layout import LANGUAGE, rank_offsets, sizes_text
 from mimokit.prediction.validity import check_counts
 
 TRANSFORMER_CHOICES = (Axis.VIRTUAL_PIPELINE, Choice.RECOMPUTE, Choice.SEQUENCE_PARALLEL)

@@ -18,7 +18,7 @@ from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_work
 from mimokit.interop.networks import encoder_network, language_network
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.from_config import PRECISION, workload_of_config
-from mimokit.prediction.placement import (
+from mimokit.prediction.layout import (
     micro_batches,
     plain_name,
     rank_offsets,

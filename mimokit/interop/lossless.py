@@ -16,7 +16,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem
 from mimokit.prediction import Layout, Workload
 from mimokit.prediction.from_config import layout_of_config, workload_of_config
-from mimokit.prediction.placement import plain_name
+from mimokit.prediction.layout import plain_name
 from mimokit.prediction.workload import branches_of, language_of
 
 STEP = "step"

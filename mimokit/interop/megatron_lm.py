@@ -25,7 +25,7 @@ from mimokit.interop.imported import (
 )
 from mimokit.interop.megatron_lm_model import model_of
 from mimokit.prediction import Layout, Workload
-from mimokit.prediction.placement import LANGUAGE
+from mimokit.prediction.layout import LANGUAGE
 from mimokit.prediction.validity import check_counts
 
 _SIZES = {MEGATRON_ARGUMENTS[one]: SIZE_FIELDS[one] for one in COUNTS if one in MEGATRON_ARGUMENTS}

@@ -12,7 +12,7 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.modules import VOCABULARY_MULTIPLE
 from mimokit.interop.imported import MEGATRON_LM, Options, number, refused, whole_number, word
-from mimokit.prediction.placement import LANGUAGE
+from mimokit.prediction.layout import LANGUAGE
 from mimokit.units import shown
 
 _NEEDED = ("num-layers", "hidden-size", "num-attention-heads")

@@ -13,9 +13,9 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.layout_search.candidates import Candidates
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Layout, costs_of
+from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.memory import total_bytes
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost
-from mimokit.prediction.placement import in_first_stage
 from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.breakdown import StageTime
 

@@ -20,7 +20,7 @@ from mimokit.layout_search.cost_tables import Tables
 from mimokit.layout_search.pareto import lower_edges
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import layout_cost
-from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.layout import in_first_stage
 
 TOO_MUCH_MEMORY = "more memory than may be planned on a GPU"
 TOO_SLOW = "a step takes longer than allowed"

@@ -16,7 +16,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
 from mimokit.layout_search.words import PART_WORDS, differences_text
 from mimokit.prediction import Layout, Prediction
-from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.layout import in_first_stage
 from mimokit.units import GIB, gib_text, seconds_text
 
 STEPS_SHOWN = 4

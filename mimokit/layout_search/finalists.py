@@ -14,7 +14,7 @@ from mimokit.layout_search.evaluate import Kept, Scan
 from mimokit.layout_search.pareto import front
 from mimokit.layout_search.space import spread
 from mimokit.prediction import Layout, Prediction
-from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.layout import in_first_stage
 
 PARETO_POINTS = 40
 """Points of the front that are simulated; of a longer front an even choice."""

@@ -14,7 +14,7 @@ from mimokit.layout_search.constraints import DIMENSIONS, score
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.words import differences, differences_text
 from mimokit.prediction import Layout, Prediction
-from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts
 from mimokit.units import GIB, gib_text, seconds_text
 

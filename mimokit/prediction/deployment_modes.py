@@ -1,4 +1,4 @@
-"""Step time and memory of a model in each deployment mode, from the cost of its modules."""
+"""Step time and memory of a layout in each deployment mode, combined from its modules' costs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mimokit.prediction.workload import Workload
 
 @dataclass(frozen=True)
 class LayoutCost:
-    """What a layout comes to.
+    """Step time and memory of a layout.
 
     Attributes:
         seconds: of a step.
         memory: bytes of the fullest rank.
-        encoder: of `seconds`, what encoders add.
-        bridge: of `seconds`, moving outputs between modules.
-        bubble: of `seconds`, the busiest stage waiting.
-        update: of `seconds`, gradients, weights and optimizer.
+        encoder: the part of `seconds` that encoders add.
+        bridge: the part that moves outputs between modules.
+        bubble: the part in which the busiest stage waits.
+        update: the part for gradients, weights and the optimizer.
     """
 
     seconds: Numbers
@@ -39,11 +39,11 @@ class LayoutCost:
 
 
 def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> LayoutCost:
-    """Return the outcome with encoders on the language model's ranks and in its pipeline.
+    """Return the cost with encoders on the language model's ranks and in its pipeline.
 
-    An encoder of one stage lies in the first stage of the language model, one of as many stages
-    is spread over all of them. Context-parallel ranks cut sequences, not images: each of them
-    encodes all of its replica's images.
+    An encoder with one stage runs in the first stage of the language model. An encoder with the
+    same number of stages is spread over all of them. Context parallelism shards sequences, not
+    images: each context-parallel rank encodes all images of its replica.
     """
     sizes, count, step = language.sizes, language.micro_batches, language.step
     encoders = [encoder.repeated or encoder for encoder in encoders]
@@ -69,11 +69,11 @@ def homogeneous(language: LanguageCost, encoders: Sequence[EncoderCost]) -> Layo
 def encoder_alive(
     mode: str, language: LanguageCost, encoder: EncoderCost, encoders: Sequence[EncoderCost]
 ) -> Numbers:
-    """Return the encoder's micro-batches whose activations are held at once.
+    """Return the number of an encoder's micro-batches whose activations are stored at once.
 
-    All of a step's where modules run in turn; otherwise as many as are on their way through the
-    language model's stages, and through those of the deepest of all encoders where they have ranks
-    of their own: every branch begins as early as the longest.
+    In colocated mode these are all micro-batches of a step, because modules run one after the
+    other. Otherwise they are those in flight in the language model's stages. In heterogeneous mode
+    those in flight in the deepest encoder are added: each branch starts as early as the longest.
     """
     if mode == "colocated":
         return encoder.micro_batches
@@ -104,10 +104,10 @@ def colocated(
     workload: Workload,
     system: System,
 ) -> LayoutCost:
-    """Return the outcome of three phases in turn on the same ranks.
+    """Return the cost of three phases, one after the other, on the same ranks.
 
-    Encoders run forward over all local micro-batches and hold their activations, then the language
-    model runs, then encoders run backward; nothing overlaps (arXiv 2605.27678).
+    Encoders run forward over all local micro-batches and store their activations. Then the language
+    model runs, then encoders run backward. No phase overlaps another (arXiv 2605.27678).
     """
     bridge = sum(
         (2 * bridge_seconds(one, language.sizes, workload, system) for one in encoders),
@@ -128,10 +128,10 @@ def colocated(
 def heterogeneous(
     language: LanguageCost, encoders: Sequence[EncoderCost], system: System
 ) -> LayoutCost:
-    """Return the outcome of encoders on ranks of their own, before the language model.
+    """Return the cost with encoders on separate ranks, before the language model.
 
-    Parallel branches join at the language model's first stage: per micro-batch the slowest of all
-    stages counts, and the longest branch is passed once.
+    Parallel branches join at the language model's first stage. The slowest of all stages sets the
+    time of each micro-batch, and the pipeline fills once along the longest branch.
     """
     hardware, sizes = system.hardware, language.sizes
     count, step = language.micro_batches, language.step

@@ -1,4 +1,4 @@
-"""Layout and samples of an experiment, as the predictor knows them."""
+"""Layout and workload of an experiment, for predictions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.world_size import ResolvedWorld, resolve
-from mimokit.prediction.layout import Layout
-from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.layout import Layout, in_first_stage
 from mimokit.prediction.workload import EncoderInput, Workload
 
 PRECISION = "bf16"
-"""Of matrix products, where an experiment does not say."""
+"""Precision of matrix products if an experiment sets none."""
 
 
 def layout_of_config(config: ExperimentConfig, world_size: int | None = None) -> Layout:
@@ -23,8 +22,8 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
         world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
-        ConfigError: a data_parallel is left open, or a module comes behind the language module,
-            which predictions do not know.
+        ConfigError: a data_parallel is missing, or a module comes after the language module, which
+            predictions do not support.
     """
     model, world = config.model, resolve(config.model, world_size)
     refuse_if_any(_behind(name) for name in model.decoder_module_names)
@@ -45,15 +44,15 @@ def _behind(name: str) -> Problem:
 
 
 def workload_of_config(config: ExperimentConfig, world_size: int | None = None) -> Workload:
-    """Return what one step of an experiment computes.
+    """Return the workload of one step of an experiment.
 
     Args:
         config: the experiment; it is not changed.
         world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
-        ConfigError: a data_parallel is left open, so the samples of a step are not known, or a
-            module comes behind the language module.
+        ConfigError: a data_parallel is missing, so the number of samples is unknown, or a module
+            comes after the language module.
     """
     data, model = config.data, config.model
     world = resolve(model, world_size)
@@ -73,7 +72,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
 
 
 def _input(config: ExperimentConfig, name: str, network: ModuleArchitecture) -> EncoderInput:
-    """Return how long an encoder's inputs are, and how many a sample has."""
+    """Return the length of an encoder's inputs, and their number per sample."""
     geometry = geometry_of(network)
     tokens = config.data.modality_seq_length(name)
     inputs = None if config.prediction is None else config.prediction.inputs

@@ -1,33 +1,37 @@
-"""A layout as the predictor knows it: more than ranks, less than a run."""
+"""A layout for predictions: parallel sizes of all modules, without ranks' addresses."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.axes import COUNTS, LAYOUT_FIELDS, Axis, Choice
 from mimokit.config.runtime import DeploymentMode
+from mimokit.prediction.workload import Workload
 
 _SHOWN = (Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE, Axis.VIRTUAL_PIPELINE, Axis.EXPERT)
-"""The axes that layouts name where their size is above 1, in this order."""
+"""Axes in the text of a layout, in this order, if their size is above 1."""
 
 _WRITTEN = tuple(one for one in LAYOUT_FIELDS if one in (*COUNTS, Choice.RECOMPUTE))
-"""What the JSON of a layout holds of a module."""
+"""Fields of a module in the JSON of a layout."""
+
+LANGUAGE = "language"
+"""Name of the language module in Megatron-Bridge, and in configs that do not allow its own name."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model lies on GPUs.
+    """Deployment mode and parallel sizes of all modules.
 
     Attributes:
         mode: homogeneous, colocated or heterogeneous.
         modules: module -> its sizes. In homogeneous mode encoders have the language model's sizes
-            except for stages, chunks and expert parallelism, of which they have 1 each: they lie
-            whole in its first stage. That is what searches try and what experiments hold;
-            predictions also take encoders of as many stages as the language model has, which are
-            spread over all of them.
+            except for pipeline, virtual and expert, which are 1: encoders run in its first stage.
+            Searches and experiments use such layouts. Predictions also accept encoders with the
+            same number of stages as the language model, spread over all of its stages.
         language: name of the language module; by default the last of `modules`.
     """
 
@@ -46,7 +50,7 @@ class Layout:
 
     @property
     def gpus(self) -> int:
-        """GPUs that the layout takes."""
+        """Number of GPUs that the layout needs."""
         ranks = [int(sizes.ranks) for sizes in self.modules.values()]
         return sum(ranks) if self.mode == "heterogeneous" else max(ranks)
 
@@ -61,7 +65,7 @@ class Layout:
 
 
 def sizes_text(sizes: ParallelSizes) -> str:
-    """Return sizes in the short hand of the field, ones left out."""
+    """Return sizes in short form, such as TP2 PP4 DP8, without sizes of 1."""
     words = [f"{axis.label}{int(sizes.size(axis))}" for axis in _SHOWN if int(sizes.size(axis)) > 1]
     words += [f"{Axis.DATA.label}{int(sizes.data)}", f"micro-batch {int(sizes.micro_batch)}"]
     if int(sizes.recompute):
@@ -72,6 +76,38 @@ def sizes_text(sizes: ParallelSizes) -> str:
 
 
 def sizes_mapping(sizes: ParallelSizes) -> dict[str, Any]:
-    """Return sizes by the names of `ModuleParallelismConfig`, and what it does not know."""
+    """Return sizes by their config names, with those that `ModuleParallelismConfig` lacks."""
     found: dict[str, Any] = {LAYOUT_FIELDS[one]: int(sizes.size(one)) for one in _WRITTEN}
     return {**found, LAYOUT_FIELDS[Choice.RECOMPUTE]: RECOMPUTE_NAMES[int(sizes.recompute)]}
+
+
+def in_first_stage(language: ParallelSizes) -> ParallelSizes:
+    """Return the sizes of an encoder in the language model's first stage."""
+    return replace(
+        language,
+        pipeline=1 + 0 * language.pipeline,
+        virtual=1 + 0 * language.virtual,
+        expert=1 + 0 * language.expert,
+    )
+
+
+def rank_offsets(layout: Layout) -> Mapping[str, int]:
+    """Return the first rank of each module. Modules with separate ranks follow each other."""
+    offsets, begin = {}, 0
+    for name, sizes in layout.modules.items():
+        offsets[name] = begin
+        begin += int(sizes.ranks) if layout.mode == "heterogeneous" else 0
+    return offsets
+
+
+def plain_name(name: str, layout: Layout) -> str:
+    """Return a module's name in a form that configs allow."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        return name
+    return LANGUAGE if name == layout.language else re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+
+
+def micro_batches(layout: Layout, workload: Workload) -> int:
+    """Return the number of micro-batches of a step."""
+    own = layout.modules[layout.language]
+    return int(workload.global_batch_size // (own.data * own.micro_batch))

@@ -1,4 +1,4 @@
-"""Seconds and bytes of one module, for one layout or an array of them: what modes put together."""
+"""Seconds and bytes of one module, for one layout or an array of layouts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mimokit.prediction.workload import Workload
 
 @dataclass(frozen=True)
 class LanguageCost:
-    """The language model alone.
+    """Cost of the language model without encoders.
 
     Attributes:
         sizes: its layouts.
@@ -41,26 +41,26 @@ class LanguageCost:
 
     @property
     def update(self) -> Numbers:
-        """Seconds of what a step does once."""
+        """Seconds of gradient reduction, weight gathering and optimizer."""
         return self.step.data + self.step.optimizer
 
 
 @dataclass(frozen=True)
 class EncoderCost:
-    """One encoder with its projector.
+    """Cost of one encoder with its projector.
 
     Attributes:
         name: of its branch.
         sizes: its layouts.
-        forward: seconds of the forward passes of one replica's share of a step.
-        backward: the same of the backward passes.
-        update: seconds of what a step does once.
-        held: bytes of weights, gradients and optimizer.
+        forward: seconds of the forward passes over one replica's share of a step.
+        backward: seconds of the backward passes.
+        update: seconds of gradient reduction, weight gathering and optimizer.
+        held: bytes of weights, gradients, optimizer and buffers.
         activations: bytes of the activations of one micro-batch.
         micro_batches: of one replica per step.
-        sample_bytes: bytes that cross to the language model per sample.
-        repeated: the same where each context-parallel rank encodes all inputs of its replica, None
-            where that is the same.
+        sample_bytes: bytes per sample that the language model receives.
+        repeated: the cost if each context-parallel rank encodes all inputs of its replica. None
+            without context parallelism.
     """
 
     name: str
@@ -80,7 +80,7 @@ class EncoderCost:
         return self.forward + self.backward
 
     def memory(self, alive: Numbers) -> Numbers:
-        """Return bytes with the activations of so many micro-batches."""
+        """Return bytes, with the activations of `alive` micro-batches."""
         return self.held + alive * self.activations
 
 
@@ -120,7 +120,7 @@ def encoder_cost(
     system: System,
     language_hidden: int,
 ) -> EncoderCost:
-    """Return the cost of an encoder; its projector is frozen with it."""
+    """Return the cost of an encoder. Its projector is frozen if the encoder is."""
     micro_batches = workload.global_batch_size / (sizes.data * sizes.micro_batch)
     cost = _encoder_cost(branch, sizes, workload, system, micro_batches, language_hidden)
     if not np.any(np.greater(sizes.context, 1)):
@@ -166,10 +166,10 @@ def _encoder_cost(
 def bridge_seconds(
     encoder: EncoderCost, language: ParallelSizes, workload: Workload, system: System
 ) -> Numbers:
-    """Return the seconds in which encoder outputs of a step reach language ranks on shared ranks.
+    """Return the seconds of moving a step's encoder outputs to the language model on shared ranks.
 
-    Groups of max(d) / min(d) ranks gather in one direction; in the other each rank keeps its slice
-    (arXiv 2605.27678, sec. 3.1).
+    Groups of max(d) / min(d) ranks gather in one direction. In the other direction each rank keeps
+    its slice (arXiv 2605.27678, sec. 3.1).
     """
     more = np.maximum(encoder.sizes.data, language.data)
     fewer = np.minimum(encoder.sizes.data, language.data)

@@ -1,4 +1,4 @@
-"""Event simulation of a layout's pipeline, where the closed form is only close."""
+"""Event simulation of a layout's pipeline, which is more exact than the closed form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mimokit.prediction.step_time.collectives import send
 Times = NDArray[np.float64]
 
 MOST_EVENTS = 200_000
-"""Stages times micro-batches above which the closed form has to do."""
+"""Stages times micro-batches above which the closed form is used."""
 
 
 def simulated_passes(
@@ -22,8 +22,8 @@ def simulated_passes(
 ) -> float | None:
     """Return the seconds of all forward and backward passes of a step, bridges included.
 
-    None where the schedule plan has no such schedule: interleaved chunks, a share of a micro-batch,
-    more events than are worth it; and where there is no pipeline.
+    None without a pipeline, and if the schedule plan does not cover the layout: interleaved chunks,
+    a fraction of a micro-batch, or more than `MOST_EVENTS`.
     """
     sizes, count = language.sizes, float(language.micro_batches)
     stages = int(sizes.pipeline)
@@ -39,10 +39,10 @@ def simulated_passes(
 def timed_pipeline(
     layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
 ) -> tuple[Schedule, Times, Times, Times]:
-    """Return the 1F1B schedule of a layout, with the seconds that `simulate` takes.
+    """Return the 1F1B schedule of a layout and the seconds that `simulate` needs.
 
-    They are those of forward and backward, [stages, 1], and of transfers, [edges, 1]. In colocated
-    mode it is the pipeline between the phases of the encoders.
+    The seconds are those of forward [stages, 1], backward [stages, 1] and transfers [edges, 1]. In
+    colocated mode this is the pipeline between the encoder phases.
     """
     count, stages = int(language.micro_batches), int(language.sizes.pipeline)
     if layout.mode == "colocated":

@@ -1,4 +1,4 @@
-"""Predict memory and step time of one layout, with what they are made of."""
+"""Predict memory and step time of one layout, and the parts they consist of."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ from mimokit.prediction.validity import check_layout, check_precision, misplaced
 from mimokit.prediction.workload import Workload, branches_of, language_of, step_flops
 
 BAND, BAND_OF_MIXTURES = 0.08, 0.14
-"""Shares of the step time by which four of five measured steps of models that were not fitted were
-missed at most: `python -m tests.benchmarks.prediction` measures 0.06 and 0.113. A quarter wider,
-for which effects count was decided by looking at those steps, though no constant was."""
+"""Relative error that four of five predictions stay within, dense models and mixtures of experts.
+
+On models that no constant was fitted to, `python -m tests.benchmarks.prediction` measures 0.06 and
+0.113. The bands are a quarter wider, because those models influenced which effects are modelled."""
 
 
 @overload
@@ -83,8 +84,8 @@ def predict(
         model: an experiment: a config, a mapping in the form of a YAML file, the path of one, or
             `preset:NAME`. It has a layout and a workload. Or a model from `load_model` or
             `from_hf`, with `layout` and `workload`.
-        layout: how the model lies on GPUs; for models only.
-        workload: what one step computes; for models only.
+        layout: sizes of all modules; for models only.
+        workload: samples of one step; for models only.
         hardware: the same as `gpu`.
         gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
             prediction section, or else the default of `PredictionConfig`.
@@ -150,7 +151,7 @@ def _dollars(task: PredictionTask, seconds: float) -> float | None:
 def costs_of(
     model: Model, layout: Layout, workload: Workload, system: System
 ) -> tuple[LanguageCost, list[EncoderCost]]:
-    """Return the cost of all modules in a layout."""
+    """Return the costs of the language model and of all encoders, in the order of the model."""
     language, branches = language_of(model), branches_of(model)
     refuse_if_any(misplaced([branch.name for branch in branches], layout))
     trained = any(branch.name not in workload.frozen for branch in branches)
@@ -170,7 +171,7 @@ def layout_cost(
     workload: Workload,
     system: System,
 ) -> LayoutCost:
-    """Return the outcome of a mode."""
+    """Return the cost of a layout in a deployment mode."""
     if mode == "homogeneous":
         return homogeneous(language, encoders)
     if mode == "colocated":
@@ -190,7 +191,7 @@ def _parts(language: LanguageCost, cost: LayoutCost, seconds: float) -> dict[str
 def _memory_table(
     task: PredictionTask, language: LanguageCost, encoders: list[EncoderCost]
 ) -> Mapping[str, tuple[MemoryLine, ...]]:
-    """Return module -> lines of its fullest rank, encoders first."""
+    """Return module -> lines of the rank with the most memory, encoders first."""
     layout, workload, storage = task.layout, task.workload, task.system.storage
     found: dict[str, tuple[MemoryLine, ...]] = {}
     encoder_bytes = 0.0
@@ -226,7 +227,7 @@ def _memory_table(
 
 
 def _fullest_stage(layout: Layout, language: LanguageCost, encoder_bytes: float) -> int:
-    """Return the fullest stage of the language model; encoders may share its first."""
+    """Return the stage of the language model with the most memory; encoders may share the first."""
     shared = encoder_bytes if layout.mode == "homogeneous" else 0.0
     first = float(total_bytes(language.first)) + shared
     return 0 if first >= float(total_bytes(language.last)) else int(language.sizes.pipeline) - 1

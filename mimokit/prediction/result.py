@@ -1,4 +1,4 @@
-"""What a layout comes to: time, memory and price of one step."""
+"""The result of a prediction: time, memory and price of one step."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mimokit.units import GIB
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a layout comes to.
+    """Predicted step time, memory and price of a layout.
 
     Attributes:
-        layout: what was predicted.
+        layout: the predicted layout.
         seconds: of one step.
-        low: seconds that four of five measured layouts would not fall below.
-        high: seconds that four of five measured layouts would not exceed.
-        parts: what goes into `seconds`: encoder, bridge, bubble, update, and the language model's
-            matrix, attention, memory, tensor, context, expert and host parts.
-        lines: module -> what fills its fullest rank, each number with its formula.
-        peak_memory: bytes of the fullest rank of all.
-        capacity: bytes that a GPU has.
-        tokens_per_second: of the language model, all GPUs together.
+        low: lower end of the band that holds four of five measured steps.
+        high: upper end of that band.
+        parts: `seconds` by part: encoder, bridge, bubble, update, and the language model's matrix,
+            attention, memory, tensor, context, expert, host and pipeline parts.
+        lines: module -> memory of its rank with the most memory, each number with its formula.
+        peak_memory: bytes of the rank with the most memory.
+        capacity: bytes of a GPU.
+        tokens_per_second: of the language model, over all GPUs.
         tflops_per_gpu: model TFLOP/s per GPU.
         utilisation: of the peak of the precision (MFU).
         dollars_per_million_tokens: None without a price.
@@ -46,7 +46,7 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """The fullest rank has room."""
+        """Whether the rank with the most memory fits on a GPU."""
         return self.peak_memory <= self.capacity
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Prediction:
 
     @property
     def memory(self) -> Mapping[str, Mapping[str, float]]:
-        """Module -> part -> bytes on its fullest rank."""
+        """Module -> part -> bytes on its rank with the most memory."""
         return {
             name: {line.part: line.bytes for line in lines} for name, lines in self.lines.items()
         }

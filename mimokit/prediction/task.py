@@ -1,4 +1,4 @@
-"""What a prediction is asked about, from a config or from a model with a layout."""
+"""The input of a prediction, from a config or from a model with a layout."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class PredictionTask:
     """Everything that a prediction depends on.
 
     Attributes:
-        model: what is laid out.
-        layout: how it lies on GPUs.
-        workload: what one step computes.
+        model: the model.
+        layout: sizes of its modules.
+        workload: samples of one step.
         system: hardware, software and precision.
         price_per_gpu_hour: in dollars, or None.
     """
@@ -51,10 +51,11 @@ def task_of(
     price_per_gpu_hour: float | None = None,
     world_size: int | None = None,
 ) -> PredictionTask:
-    """Return what is asked; the arguments are those of `predict`.
+    """Return the task for the arguments of `predict`.
 
     Raises:
-        ConfigError: as `predict` does, except for what only the layout's numbers show.
+        ConfigError: the experiment is wrong, the price is negative, or the hardware or software is
+            unknown. The layout is not checked here.
     """
     if isinstance(model, Model):
         if layout is None or workload is None:
@@ -75,7 +76,7 @@ def task_of(
 
 
 def section_of(source: object) -> PredictionConfig:
-    """Return the prediction section of an experiment; that of anything else is empty."""
+    """Return the prediction section of an experiment, an empty section for anything else."""
     found = source.prediction if isinstance(source, ExperimentConfig) else None
     return found or PredictionConfig()
 
@@ -83,7 +84,7 @@ def section_of(source: object) -> PredictionConfig:
 def chosen_hardware(
     hardware: HardwareSource | None, gpu: HardwareSource | None, section: PredictionConfig
 ) -> Hardware:
-    """Return the hardware that a caller names by either argument, or else that of a section.
+    """Return the hardware of either argument, or else that of the section.
 
     Raises:
         ConfigError: both arguments are given, or the hardware is unknown.
@@ -95,7 +96,7 @@ def chosen_hardware(
 
 
 def chosen_software(software: str | Software | None, section: PredictionConfig) -> Software:
-    """Return the training stack that a caller names, or else that of a section.
+    """Return the training stack of the argument, or else that of the section.
 
     Raises:
         ConfigError: it is unknown.
@@ -104,7 +105,7 @@ def chosen_software(software: str | Software | None, section: PredictionConfig) 
 
 
 def chosen_price(price_per_gpu_hour: float | None, section: PredictionConfig) -> float | None:
-    """Return the price that a caller gives, or else that of a section.
+    """Return the price of the argument, or else that of the section.
 
     Raises:
         ConfigError: the price is negative or not a number.

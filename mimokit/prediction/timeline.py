@@ -1,4 +1,4 @@
-"""When every stage of a predicted layout works on what, over one step."""
+"""The timeline of one predicted step: what each stage works on, and when."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ BlockKind = Literal["forward", "backward", "bridge", "update"]
 MOST_BLOCKS = 10_000
 """Stages times micro-batches above which single blocks are too small to see."""
 MOST_CHUNKS = 2_000
-"""Stages of the language model times chunks times micro-batches, which are put on the clock one by
-one: about 0.1 s."""
+"""Stages of the language model times chunks times micro-batches. Scheduling this number takes about
+0.1 s."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a stage does for a while.
+    """One interval in which a stage works.
 
     Attributes:
-        lane: the stage, by its place in `PredictedTimeline.lanes`.
-        module: of which module it is, None for the update.
-        kind: forward, backward, the bridge between modules on shared ranks, or the update:
+        lane: index of the stage in `PredictedTimeline.lanes`.
+        module: the module, None for the update.
+        kind: forward, backward, the bridge between modules on shared ranks, or the update of
             gradients, optimizer and weights.
-        start: seconds from the begin of the step.
+        start: seconds from the start of the step.
         stop: seconds.
-        micro_batch: 0-based, None where it is of all.
-        chunk: of an interleaved stage, 0-based, None where it has one.
+        micro_batch: 0-based, None if the block is for all micro-batches.
+        chunk: of an interleaved stage, 0-based. None if the stage is not interleaved.
     """
 
     lane: int
@@ -56,9 +56,9 @@ class PredictedTimeline:
     """One predicted step.
 
     Attributes:
-        lanes: the stages: a module's name, with the number of its stage where it has several.
-        blocks: what they do; between them they wait.
-        seconds: of the whole step, as `predict` says.
+        lanes: names of the stages: the module, and the number of the stage if it has several.
+        blocks: what the stages do. Between blocks a stage waits.
+        seconds: of the whole step, as in `predict`.
     """
 
     lanes: tuple[str, ...]
@@ -121,7 +121,7 @@ def predict_timeline(
 
 
 def task_timeline(task: PredictionTask) -> PredictedTimeline | None:
-    """Return what `predict_timeline` returns."""
+    """Return the timeline of a task; see `predict_timeline`."""
     layout, workload, system = task.layout, task.workload, task.system
     found = predict_task(task)
     language, encoders = costs_of(task.model, layout, workload, system)
@@ -160,7 +160,7 @@ class _Passes:
 def _passes(
     layout: Layout, language: LanguageCost, encoders: list[EncoderCost], system: System
 ) -> _Passes:
-    """Return all forward and backward passes of a pipeline, from 0 on."""
+    """Return all forward and backward passes of a pipeline, starting at 0."""
     schedule, forward, backward, crossing = timed_pipeline(layout, language, encoders, system)
     if int(language.sizes.virtual) > 1:
         return _chunks(layout, language, schedule, forward[:, 0].tolist(), backward[:, 0].tolist())
@@ -176,7 +176,7 @@ def _chunks(
     forward: list[float],
     backward: list[float],
 ) -> _Passes:
-    """Return the passes of an interleaved pipeline; stages are those of a plain one."""
+    """Return the passes of an interleaved pipeline; its stages are those of a plain pipeline."""
     stages, name = schedule.graph.stages, layout.language
     own = [stage.index for stage in stages if stage.module == name]
     firsts = {stage.module: stage.index for stage in reversed(stages)}
@@ -211,7 +211,7 @@ def _chunks(
 
 
 Phase = tuple[str | None, BlockKind, float]
-"""Module, what it does, and the seconds that it takes."""
+"""Module, kind of block, and seconds."""
 
 
 def _phases(
@@ -220,7 +220,7 @@ def _phases(
     workload: Workload,
     system: System,
 ) -> tuple[tuple[Phase, ...], tuple[Phase, ...]]:
-    """Return what encoders on shared ranks do before the language model's passes, and after."""
+    """Return the phases of encoders on shared ranks before the language model, and after it."""
     before: list[Phase] = []
     after: list[Phase] = []
     for cost in encoders:
@@ -252,7 +252,7 @@ def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderCost]) -
         shares = inside.get((place, backward), ())
         whole = (*shares, (stages[place].module, 1 - sum(share for _, share in shares)))
         width = stop - start
-        for module, share in whole[:: -1 if backward else 1]:  # what came last goes back first
+        for module, share in whole[:: -1 if backward else 1]:  # backward runs in reverse order
             until = start + share * width
             if share > 0:
                 yield Block(place, module, work, start, until, micro_batch)
@@ -262,9 +262,9 @@ def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderCost]) -
 def _inside(
     layout: Layout, encoders: list[EncoderCost], timeline: Timeline
 ) -> dict[tuple[int, bool], tuple[tuple[str, float], ...]]:
-    """Return (stage, backward) -> encoder and its share of the work, in homogeneous mode.
+    """Return (stage, backward) -> encoders and their shares of the work, in homogeneous mode.
 
-    An encoder of one stage lies in the first, one of as many as the language model in all.
+    An encoder with one stage is in the first stage of the language model, otherwise in all stages.
     """
     if layout.mode != "homogeneous" or not encoders:
         return {}

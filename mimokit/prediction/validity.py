@@ -46,8 +46,8 @@ def check_layout(model: Model, layout: Layout, workload: Workload) -> None:
     """Refuse a layout that cannot be built, before anything is predicted of it.
 
     Raises:
-        ConfigError: an unknown mode or module, sizes that are no whole numbers of at least 1, or
-            sizes that what they cut cannot be divided by.
+        ConfigError: an unknown mode or module, sizes that are not whole numbers of at least 1,
+            or sizes that do not divide what they shard.
     """
     modes = get_args(DeploymentMode)
     if layout.mode not in modes:

@@ -1,4 +1,4 @@
-"""What one optimizer step computes, whatever the layout."""
+"""What one optimizer step computes, independent of the layout."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from mimokit.prediction.step_time.stage import visible_tokens
 
 @dataclass(frozen=True)
 class EncoderInput:
-    """What an encoder sees of one sample.
+    """The inputs of an encoder in one sample.
 
     Attributes:
         length: patches of one image, or positions of one window of audio.
         count: images or windows per sample, on average.
-        imbalance: work of the fullest rank over that of the average rank; 1 is even.
+        imbalance: work of the most loaded rank divided by that of the average rank; 1 is even.
     """
 
     length: int
@@ -52,18 +52,19 @@ class EncoderInput:
 
     @classmethod
     def packed(cls, lengths: Sequence[int], samples: int = 1) -> EncoderInput:
-        """Return what stands for images of several sizes that are packed into one sequence.
+        """Return equal images that cost the same as packed images of several sizes.
 
-        An image attends to itself alone, so work goes with the sum of n (matrix products) and of
-        n^2 (attention). Equal images of sum n^2 / sum n patches, sum n over that many of them, have
-        both sums; lengths are whole, which leaves the second within half a patch.
+        An image attends only to itself. The cost of matrix products is proportional to the sum of
+        n, that of attention to the sum of n^2. Equal images of L = sum n^2 / sum n patches,
+        (sum n) / L of them, have both sums. L is rounded, so that the second sum is exact within
+        half a patch.
 
         Args:
             lengths: patches of each image, or positions of each window.
-            samples: samples that hold them together.
+            samples: number of samples that contain them.
 
         Raises:
-            ConfigError: there is none, or one is empty.
+            ConfigError: there are no images, or one is empty.
         """
         refuse_if_any(
             Problem("workload", "lengths", n, f"Encoder input: an image of {n} patches; give 1 up.")
@@ -83,7 +84,7 @@ class Workload:
         seq_length: tokens per sample of the language model, image tokens included.
         global_batch_size: samples per step.
         precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
-        inputs: encoder -> what it sees; an encoder left out sees one input of full size.
+        inputs: encoder -> its inputs. The default is one input of full size.
         frozen: modules that are not trained.
     """
 
@@ -114,7 +115,7 @@ class Workload:
         return self.seq_length * self.global_batch_size
 
     def input_of(self, branch: EncoderBranch) -> EncoderInput:
-        """Return what an encoder sees of one sample."""
+        """Return the inputs of an encoder in one sample."""
         if branch.name in self.inputs:
             return self.inputs[branch.name]
         encoder = branch.encoder
@@ -127,14 +128,14 @@ def language_of(model: Model) -> LanguageModel:
     """Return the language model of a model.
 
     Raises:
-        ConfigError: it is an encoder alone.
+        ConfigError: the model is only an encoder.
     """
     if isinstance(model, MultimodalModel):
         return model.language
     if isinstance(model, VisionEncoder | AudioEncoder | TextEncoder):
         sentence = (
-            f"Model '{model.name}': it is an encoder alone, and layouts are planned for models "
-            "with a language model; join them in a MultimodalModel."
+            f"Model '{model.name}': it is only an encoder, but layouts are planned for models with "
+            "a language model; join them in a MultimodalModel."
         )
         refuse_if_any([Problem("model", "language", model.name, sentence)])
     assert isinstance(model, LanguageModel)
@@ -147,11 +148,11 @@ def branches_of(model: Model) -> tuple[EncoderBranch, ...]:
 
 
 def step_flops(model: Model, workload: Workload) -> float:
-    """Return model FLOPs of a step: no recomputation, the causal half of attention.
+    """Return model FLOPs of a step, without recomputation, with the causal half of attention.
 
-    Six per parameter that a token visits, two of them forward (arXiv 2104.04473, appendix, without
-    the embedding look-up); a frozen module forward only, and the gradient of its input where
-    something before it is trained.
+    Each token takes six FLOPs per parameter that it visits, two of them in the forward pass (arXiv
+    2104.04473, appendix, without the embedding look-up). A frozen module takes the forward pass,
+    and the gradient of its input if a module before it is trained.
     """
     language = language_of(model)
     branches = branches_of(model)

@@ -1,9 +1,9 @@
 """Predicted steps of digits layouts on this machine, against measured ones.
 
-Nothing is fitted to the layouts. How quick the machine is drifts by a tenth and more within a
-minute, where it shares memory with machines unseen: so the machine is calibrated before and
-after every three trainings, the cores that the ranks get are measured around each, and what others
-on the machine take is told: `python -m tests.benchmarks.prediction_here [--rounds N]`.
+Nothing is fitted to the layouts. The speed of a virtual machine changes by a tenth and more within
+a minute. The machine is therefore calibrated before and after every three trainings, the cores that
+the ranks get are measured around each training, and the load of other processes is reported:
+`python -m tests.benchmarks.prediction_here [--rounds N]`.
 """
 
 from __future__ import annotations

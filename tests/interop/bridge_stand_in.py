@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from mimokit.prediction import Layout
-from mimokit.prediction.placement import rank_offsets
+from mimokit.prediction.layout import rank_offsets
 
 HOME = "megatron.bridge.models.megatron_mimo.megatron_mimo_config"
 

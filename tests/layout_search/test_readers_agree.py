@@ -35,7 +35,7 @@ from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.hardware import load_hardware
-from mimokit.prediction.placement import in_first_stage
+from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.step_time import load_software
 from mimokit.prediction.validity import broken_layout_rules
 

@@ -1,4 +1,4 @@
-"""The fit finds constants that were planted, outliers or not, and leaves models out as told."""
+"""The fit finds planted constants, with or without outliers, and leaves out models on request."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LAYOUTS = [ParallelSizes(t, p, data=32 // (t * p)) for t, p in ((1, 1), (2, 2), 
 
 
 def measured(factors: list[float]) -> list[Measured]:
-    """Return runs that took so many times what is predicted."""
+    """Return runs that took a multiple of what is predicted."""
     model = load_model("qwen2.5-7b")
     assert isinstance(model, LanguageModel)
     rows = [
@@ -62,7 +62,7 @@ def test_times_that_are_off_are_missed() -> None:
     assert found.bands()["dense"] == pytest.approx(0.2)
 
 
-def test_a_missed_target_is_told_of_in_a_sentence() -> None:
+def test_a_missed_target_is_reported_in_a_sentence() -> None:
     (sentence,) = judged(measured([1.15] * 4)).misses()
     assert sentence.startswith(
         "dense h100 bf16: predicted too fast throughout (-13.0 % on average)"
@@ -92,7 +92,7 @@ def in_order(times: list[float]) -> Order:
     return found
 
 
-def test_a_swap_within_noise_is_told_from_one_beyond_it() -> None:
+def test_a_swap_within_noise_differs_from_one_beyond_it() -> None:
     tie, clear = in_order([1.0, 1.5, 1.49, 2.0]), in_order([1.0, 1.5, 1.4, 2.0])
     assert (tie.spearman, tie.ties_aside, tie.wrong, tie.wrong_ties) == (0.8, 1.0, 1, 1)
     assert (clear.spearman, clear.ties_aside, clear.wrong, clear.wrong_ties) == (0.8, 0.8, 1, 0)

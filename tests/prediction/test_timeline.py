@@ -52,7 +52,7 @@ def spent(timeline: PredictedTimeline, lane: int, module: str | None, work: str)
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_it_ends_with_the_step_and_nobody_does_two_things_at_once(name: str) -> None:
+def test_it_ends_with_the_step_and_no_lane_does_two_things_at_once(name: str) -> None:
     config = load_preset(name).finalize()
     asked = (
         model_of_config(config.model),

@@ -1,4 +1,4 @@
-"""From measured seconds to the description of a machine: pure fits, with residuals."""
+"""Fits of measured seconds that describe a machine, with residuals."""
 
 from mimokit.prediction.calibration.calibration import (
     Calibration,

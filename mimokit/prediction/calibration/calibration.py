@@ -1,7 +1,7 @@
-"""A machine as `calibrate` found it, and the two files that keep it.
+"""The result of `calibrate`, and its two files.
 
-One is a hardware file, as `load_hardware` and `predict` take it; the other lies beside it and keeps
-what only mimokit's own engine needs: CPU seconds, and the fits.
+One is a hardware file for `load_hardware` and `predict`. The other is next to it and contains the
+CPU seconds of mimokit's own engine, and the fits.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from mimokit.prediction.local_cpu.cost_model import SharedCosts
 from mimokit.prediction.step_time import Software
 
 FORMAT = 2
-"""Of the file beside the hardware file; a reader of another one refuses it."""
+"""Format of the file next to the hardware file. Files of other formats are rejected."""
 SUFFIX = ".calibration.json"
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `calibrate` found.
+    """Result of `calibrate`.
 
     Attributes:
         hardware: one rank and its links, for `predict`.
         software: mimokit's own engine on this machine, for `predict`.
         costs: CPU seconds of pieces of a step, for `predict_shared`.
-        cores: CPU seconds per second that all ranks of a host get together.
-        fits: the laws behind the numbers, with their residuals.
-        path: the hardware file, None before `save_calibration`.
+        cores: CPU seconds per second of all ranks of a host together.
+        fits: the fitted laws, with their residuals.
+        path: of the hardware file, None before `save_calibration`.
     """
 
     hardware: Hardware
@@ -65,10 +65,10 @@ class Calibration:
 
 
 def fit_calibration(measured: Measurements) -> Calibration:
-    """Return the calibration that measurements give.
+    """Fit a calibration to measurements.
 
     Raises:
-        ConfigError: too few measurements, or times that are none.
+        ConfigError: there are too few measurements, or a time is not positive and finite.
     """
     hardware, of_hardware = fit_hardware(measured)
     costs, of_costs = fit_shared_costs(measured)
@@ -77,7 +77,7 @@ def fit_calibration(measured: Measurements) -> Calibration:
 
 
 def _software(measured: Measurements, costs: SharedCosts) -> Software:
-    """Return mimokit's engine: Megatron's unfused layers, gradients reduced at the end in fp32."""
+    """Return mimokit's engine: unfused Megatron layers, gradients reduced at the end in fp32."""
     laws, collectives = costs.at(len(measured.hosts)).pieces, measured.all_at_work.collectives
     passes = [law["layer"] for name, law in laws.items() if name.startswith("language")]
     smallest = min(one.size for one in collectives)
@@ -116,7 +116,7 @@ def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> 
     """Write the hardware file, and the file next to it.
 
     Args:
-        calibration: what to write.
+        calibration: to write.
         path: of the hardware file.
     """
     target = save_hardware(calibration.hardware, path)
@@ -133,17 +133,16 @@ def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> 
 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
-    """Return what `calibrate` found.
+    """Read a calibration.
 
     Args:
         path: of the hardware file.
 
     Raises:
-        ConfigError: a file cannot be read, is of another format, or has been changed.
+        ConfigError: a file cannot be read, has another format, or has been changed.
     """
     hardware = load_hardware(Path(path))
-    beside = Path(path).with_suffix(SUFFIX)
-    found = _read(beside)
+    found = _read(Path(path).with_suffix(SUFFIX))
     return Calibration(hardware, found.software, found.costs, found.cores, found.fits, Path(path))
 
 

@@ -27,10 +27,10 @@ from mimokit.prediction.local_cpu.simulator import (
 
 
 def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[Fit, ...]]:
-    """Return the laws of all pieces and collectives, and how well they hold.
+    """Return the laws of all pieces and collectives, and their fits.
 
     Raises:
-        ConfigError: too few measurements, or times that are none.
+        ConfigError: there are too few measurements, or a time is not positive and finite.
     """
     fitted = {one.ranks: _fit_round(one) for one in measured.rounds}
     costs = {
@@ -96,7 +96,7 @@ def busy_share(measured: Measurements, of: Round) -> float:
 
 
 def _program(of: Round, rank: int) -> list[Operation]:
-    """Return what a rank does in a round: pieces and collectives in turn."""
+    """Return the operations of a rank in a round: pieces and collectives alternate."""
     pieces = [piece for piece in of.pieces if piece.piece != AROUND]
     mine = [one for one in of.collectives if _members(one, of, rank)]
     found: list[Operation] = []
@@ -118,7 +118,7 @@ def _collective(one: CollectiveTime, members: tuple[int, ...], rank: int) -> lis
 
 
 def _members(one: CollectiveTime, of: Round, rank: int) -> tuple[int, ...]:
-    """Return the neighbours that call a collective with a rank; none where no group had a place."""
+    """Return the members of a rank's group in a collective, empty if the rank is in no group."""
     first = rank - rank % one.ranks
     members = tuple(range(first, first + one.ranks))
     return members if members[-1] < of.ranks else ()

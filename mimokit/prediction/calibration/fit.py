@@ -1,4 +1,4 @@
-"""Constants with a meaning from measured seconds: few, never negative, not moved by a stray row."""
+"""Robust fits of non-negative constants to measured seconds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from mimokit.config.errors import ConfigError, Problem
 
 TRIALS = 200
-"""Sets of rows that the start of a fit is drawn from."""
+"""Random sets of rows that are tried for the start of a fit."""
 KEPT_SPREADS, KEPT_SHARE = 2.5, 0.1
-"""Rows within so many spreads, or within this share, take part in the final fit."""
+"""Rows take part in the final fit if their residual is within this number of spreads, or within
+this share."""
 OUTLIER_SPREADS, OUTLIER_SHARE = 5.0, 0.3
-"""A row is an outlier beyond so many spreads of all residuals, and beyond this share of itself."""
+"""A row is an outlier if its residual exceeds both this number of spreads and this share."""
 FEW_ROWS = 5.0
-"""The spread that a start leaves is widened by so much over the rows beyond its constants."""
+"""The spread of a start is widened by this number divided by (rows - constants)."""
 NORMAL_SPREAD = 1.4826
-"""Standard deviation of normal noise over its median absolute deviation."""
+"""Standard deviation of normal noise divided by its median absolute deviation."""
 
 Vector = NDArray[np.float64]
 
@@ -29,11 +30,11 @@ class Fit:
     """A linear law fitted to measurements.
 
     Attributes:
-        name: of what was measured.
+        name: of the measurement.
         constants: term -> seconds per unit of the term.
         residuals: (fitted - measured) / measured, per row.
-        labels: what each row is.
-        outliers: indices of rows that the law does not hold for.
+        labels: names of the rows.
+        outliers: indices of rows that the law does not describe.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Fit:
 
     @property
     def mean_error(self) -> float:
-        """Mean size of the residuals, outliers included."""
+        """Mean absolute residual, including outliers."""
         return float(np.mean(np.abs(self.residuals)))
 
     @property
@@ -68,20 +69,20 @@ def fit_law(
 ) -> Fit:
     """Fit seconds = sum of constant x term with constants of at least zero.
 
-    Relative residuals count, so that short measurements weigh like long ones. The start is the law
-    through few rows that has the least median residual (Rousseeuw 1984), the result the least
-    squares over the rows near it: up to half of the rows may be astray, less what it takes to tell
-    the constants. Where rows are few the residuals that the start leaves say little of the noise,
-    and more rows count as near (Rousseeuw and Leroy 1987, chapter 5).
+    Residuals are relative, so that short and long measurements have the same weight. The start is
+    the law through a few rows that has the least median residual (Rousseeuw 1984). The result is
+    the least-squares fit to the rows near the start. Nearly half of the rows may be outliers. If
+    there are few rows, the residuals of the start underestimate the noise, and more rows count as
+    near (Rousseeuw and Leroy 1987, chapter 5).
 
     Args:
-        name: of what was measured.
-        terms: term -> its value in every row.
+        name: of the measurement.
+        terms: term -> its value in each row.
         seconds: measured, per row.
         labels: of the rows, for the report.
 
     Raises:
-        ConfigError: fewer rows than terms, or a row that is not a positive finite number.
+        ConfigError: there are fewer rows than terms, or a row is not a positive finite number.
     """
     measured = np.asarray(seconds, dtype=np.float64)
     _check(name, measured, len(terms))
@@ -116,13 +117,13 @@ def _spread(residuals: Vector) -> float:
 
 
 def _spread_of_start(residuals: Vector, terms: int) -> float:
-    """Return the spread that a law through `terms` of the rows leaves, corrected for few rows."""
+    """Return the spread of residuals of a law through `terms` rows, corrected for few rows."""
     free = max(len(residuals) - terms, 1)
     return NORMAL_SPREAD * (1 + FEW_ROWS / free) * _middle(residuals, terms)
 
 
 def _middle(residuals: Vector, terms: int) -> float:
-    """Return the residual that half of the rows do not exceed, beyond those a law goes through."""
+    """Return the median absolute residual, adjusted for the rows that the law passes through."""
     rank = min(len(residuals) // 2 + (terms + 1) // 2, len(residuals))
     return float(np.sort(np.abs(residuals))[rank - 1])
 
@@ -133,7 +134,7 @@ def _outliers(residuals: Vector) -> tuple[int, ...]:
 
 
 def _least_median(relative: Vector) -> Vector:
-    """Return the constants through a few rows that miss the other rows least, by the median."""
+    """Return the constants of the law through a few rows with the least median residual."""
     rows, terms = relative.shape
     generator = np.random.default_rng(0)
     drawn = np.stack([generator.choice(rows, terms, replace=False) for _ in range(TRIALS)])

@@ -1,4 +1,4 @@
-"""From measurements to the hardware that `predict` takes."""
+"""Hardware for `predict`, fitted to measurements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mimokit.units import GIB
 
 
 def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[Fit, ...]]:
-    """Return the hardware of one rank and how well its laws hold.
+    """Return the hardware of one rank, and the fits of its laws.
 
-    The peak of a precision is the best rate that any product reached; a link is what its
-    collectives reached, so its efficiency is 1. Where all ranks share a host, or each has its own,
-    there is one kind of link, which then stands for both.
+    The peak of a precision is the best rate of any product. The bandwidth of a link is that of its
+    collectives, so the efficiency of links is 1. If all ranks share a host, or each has a separate
+    host, there is only one kind of link, and it is used for both.
 
     Raises:
-        ConfigError: too few measurements, or times that are none.
+        ConfigError: there are too few measurements, or a time is not positive and finite.
     """
     precisions = tuple(dict.fromkeys(product.precision for product in measured.products))
     products = {name: _product_law(name, measured.products) for name in precisions}
@@ -67,7 +67,7 @@ def _peak(precision: str, products: Sequence[ProductTime]) -> float:
 
 
 def _sustained(law: Fit, peak: float) -> float:
-    """Return the share of the peak that wide products sustain; no more than all of it."""
+    """Return the share of the peak that wide products sustain, at most 1."""
     slope = law.constants["operation"]
     return min(1.0, 1.0 / (slope * peak)) if slope > 0 else 1.0
 
@@ -78,7 +78,7 @@ def _half_width(law: Fit) -> float:
 
 
 def _attention(measured: Measurements, peak: dict[str, float]) -> float:
-    """Return the least share of the peak that the attention core reaches."""
+    """Return the least share of the peak that the attention core reaches in any precision."""
     return min(min(1.0, rate / peak[name]) for name, rate in measured.attention.items())
 
 

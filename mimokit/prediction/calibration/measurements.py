@@ -1,8 +1,7 @@
-"""What `calibrate` measures, as data. CPU seconds are of one rank.
+"""Measurements of `calibrate`, as data. CPU seconds are those of one rank.
 
-Everything is measured on many ranks at once, as in training: what a rank reaches while the others
-work beside it. Pieces and collectives are measured on fewer ranks as well, since those that work
-beside a rank take its caches, too.
+All measurements run on many ranks at once, as in training. Pieces and collectives are also measured
+on fewer ranks, because active ranks share caches.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from mimokit.prediction.local_cpu.cost_model import collective_terms
 CollectiveKind = Literal["all-reduce", "all-gather", "reduce-scatter", "broadcast", "send"]
 
 IN_A_ROW = 3
-"""All-reduces come several in a row, layer after layer, then of counts, gradients and norm: so are
-they called in a round. Code and partner are at hand then, which the first call has to wait for."""
+"""A round calls an all-reduce this number of times in a row, as layers and the update do. The first
+call is slower, because it waits for code and partner."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,15 @@ class ProductTime:
 
 @dataclass(frozen=True)
 class CollectiveTime:
-    """One collective, while all other groups of the world do the same.
+    """One collective. All other groups of the world call it at the same time.
 
     Attributes:
-        kind: what it is; a "send" is one message between two ranks.
-        ranks: of the group.
-        size: bytes of the whole result (of a send: of the message).
-        across: the group spans hosts.
+        kind: of the collective. A "send" is one message between two ranks.
+        ranks: size of the group.
+        size: bytes of the full result, or of the message of a send.
+        across: whether the group spans hosts.
         seconds: of the wall clock.
-        cpu_seconds: of one rank; of a send the mean of both.
+        cpu_seconds: of one rank; for a send the mean of both.
     """
 
     kind: CollectiveKind
@@ -64,12 +63,12 @@ class CollectiveTime:
 
     @property
     def terms(self) -> Mapping[str, float]:
-        """What the CPU seconds depend on."""
+        """Terms that the CPU seconds depend on."""
         return collective_terms(self.kind, self.ranks, self.size)
 
     @property
     def in_a_row(self) -> int:
-        """How many times it is called in a row, see `calls_in_a_row`."""
+        """Number of calls in a row; see `calls_in_a_row`."""
         return calls_in_a_row(self.kind)
 
     @property
@@ -79,7 +78,7 @@ class CollectiveTime:
 
 
 def calls_in_a_row(kind: CollectiveKind) -> int:
-    """Return how many times a collective is called where a round comes to it."""
+    """Return the number of consecutive calls of a collective in a round."""
     return IN_A_ROW if kind == "all-reduce" else 1
 
 
@@ -88,8 +87,8 @@ class PieceTime:
     """One piece of a training step on one rank, without communication.
 
     Attributes:
-        piece: its name.
-        terms: what its time depends on: term -> amount.
+        piece: name.
+        terms: term that its time depends on -> amount.
         seconds: of the wall clock.
         cpu_seconds: of the process.
     """
@@ -102,13 +101,13 @@ class PieceTime:
 
 @dataclass(frozen=True)
 class Round:
-    """What pieces and collectives took in rounds through all of them.
+    """Times of pieces and collectives in rounds through all of them.
 
     Attributes:
-        ranks: at work; the others slept.
-        pieces: of training steps, in the order of a round; `AROUND` is measured beside them.
+        ranks: number of active ranks. The other ranks sleep.
+        pieces: of training steps, in the order of a round. `AROUND` is measured separately.
         collectives: by kind, group and size, in the order of a round: one after each piece.
-        seconds: of the wall clock, for a round; 0 where ranks share no cores.
+        seconds: of the wall clock, for a round; 0 if ranks do not share cores.
     """
 
     ranks: int
@@ -118,7 +117,7 @@ class Round:
 
 
 AROUND = "step"
-"""The piece of what a step costs around all others."""
+"""Name of the piece for the cost of a step outside all other pieces."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +125,16 @@ class RankMeasurements:
     """What one rank measured.
 
     Attributes:
-        device: what it computes on.
-        host: where it runs.
-        shares_cores: it computes on CPU cores that other ranks use as well; seconds of products,
+        device: that the rank computes on.
+        host: that the rank runs on.
+        shares_cores: the rank shares its CPU cores with other ranks. Seconds of products,
             attention and memory are then CPU seconds.
-        memory_bytes: that it can use.
+        memory_bytes: that the rank can use.
         memory_bandwidth: bytes per second, read and written.
-        cores: CPU seconds per second that it gets while all ranks compute.
+        cores: CPU seconds per second of the rank while all ranks compute.
         products: matrix products.
         attention: precision -> operations per second of the attention core.
-        rounds: those in which this rank was at work. No group may have had a place for it.
+        rounds: those in which this rank was active. It may have been in no group.
     """
 
     device: str
@@ -151,18 +150,18 @@ class RankMeasurements:
 
 @dataclass(frozen=True)
 class Measurements:
-    """All that was measured on a cluster.
+    """All measurements of a cluster.
 
     Attributes:
-        device: what a rank computes on.
-        hosts: the host of every rank.
+        device: that a rank computes on.
+        hosts: host of each rank.
         memory_bytes: that one rank can use.
         memory_bandwidth: bytes per second of one rank, read and written.
-        cores: CPU seconds per second that all ranks of a host get together.
-        sharing: how much longer a rank takes than a core of its own would.
+        cores: CPU seconds per second of all ranks of a host together.
+        sharing: time of a rank divided by its time on a separate core.
         products: matrix products.
         attention: precision -> operations per second of the attention core.
-        rounds: on ever more ranks, all of them last.
+        rounds: on increasing numbers of ranks; the last has all ranks active.
     """
 
     device: str
@@ -177,10 +176,10 @@ class Measurements:
 
     @property
     def all_at_work(self) -> Round:
-        """The round in which no rank slept."""
+        """The round in which all ranks were active."""
         return self.rounds[-1]
 
     @property
     def ranks_per_host(self) -> int:
-        """Ranks that share a host, on the fullest one."""
+        """Largest number of ranks on one host."""
         return max(self.hosts.count(host) for host in self.hosts)

@@ -1,4 +1,4 @@
-"""From what every rank measured to what holds for all of them."""
+"""Measurements of all ranks, merged into one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mimokit.prediction.calibration.measurements import (
 
 
 def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
-    """Return the medians over ranks, of the CPU seconds of collectives the means.
+    """Return medians over ranks, and means for the CPU seconds of collectives.
 
-    What a collective costs a rank differs with its place and with who comes first, and a step pays
-    for all of them. Where ranks share cores, a rank computes as fast as its share of them lets it.
+    The cost of a collective differs between ranks with their position and order of arrival, and a
+    step pays for all of them. If ranks share cores, times are multiplied by ranks per core.
     """
     first = ranks[0]
     hosts = tuple(rank.host for rank in ranks)
@@ -51,7 +51,7 @@ def merge(ranks: Sequence[RankMeasurements]) -> Measurements:
 
 
 def _round(ranks: Sequence[RankMeasurements], at_work: int) -> Round:
-    """Return the round on so many ranks: the first ranks are at work in all of them."""
+    """Return the round on `at_work` ranks. The first ranks are active in all rounds."""
     rounds = [one for rank in ranks for one in rank.rounds if one.ranks == at_work]
     return Round(
         at_work,
@@ -62,7 +62,7 @@ def _round(ranks: Sequence[RankMeasurements], at_work: int) -> Round:
 
 
 def _piece(rounds: Sequence[Round], index: int) -> PieceTime:
-    """Return the median piece: all ranks measure the same ones."""
+    """Return a piece with median times. All ranks measure the same pieces."""
     return replace(
         rounds[0].pieces[index],
         seconds=statistics.median(one.pieces[index].seconds for one in rounds),

@@ -1,4 +1,4 @@
-"""GPUs, their links, and what of their specification is reached."""
+"""GPUs, their links, and the share of their specification that programs reach."""
 
 from mimokit.prediction.hardware.files import hardware_names, load_hardware, save_hardware
 from mimokit.prediction.hardware.hardware import Efficiency, Hardware, Link

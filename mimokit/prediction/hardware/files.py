@@ -41,7 +41,8 @@ def load_hardware(source: str | os.PathLike[str] | Hardware) -> Hardware:
     """Return hardware by its shipped name, or from a file that `save_hardware` wrote.
 
     Raises:
-        ConfigError: an unknown name (the nearest are offered), or a file that holds no hardware.
+        ConfigError: the name is unknown (the sentence suggests similar names), or the file is not
+            a hardware file.
     """
     if isinstance(source, Hardware):
         return source

@@ -1,4 +1,4 @@
-"""What a machine can do: arithmetic, memory and links. Each number says where it is from."""
+"""What a machine can do: arithmetic, memory and links, with the sources of the numbers."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Hardware:
     """One GPU (or CPU core) of a cluster and its links.
 
     Attributes:
-        name: shown name.
+        name: of the GPU or machine.
         memory_gib: GiB that a process can use.
         memory_bandwidth: bytes per second.
         peak_flops: precision -> floating-point operations per second, dense.

@@ -1,4 +1,4 @@
-"""How long a step takes where ranks share the cores of one machine: mimokit's own engine, here."""
+"""Predicted step time of mimokit's own engine, with ranks that share the cores of one machine."""
 
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.prediction import SharedPrediction, predict_shared

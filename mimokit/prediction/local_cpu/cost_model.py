@@ -1,4 +1,4 @@
-"""What pieces of a training step cost a rank in CPU seconds: laws with measured constants."""
+"""CPU seconds of the pieces of a training step on a rank: laws with measured constants."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from mimokit.config.errors import ConfigError, Problem
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 
 SEGMENTS = 2
-"""Gloo cuts what an all-reduce adds up into so many segments per rank (`allreduce.cc`)."""
+"""Number of segments per rank that gloo divides the data of an all-reduce into (`allreduce.cc`)."""
 
 Law = Mapping[str, Annotated[float, Field(ge=0)]]
 """term -> CPU seconds per unit of it."""
 
 
 def collective_terms(kind: str, ranks: int, size: float) -> dict[str, float]:
-    """Return what the CPU seconds of a collective depend on.
+    """Return the terms that the CPU seconds of a collective depend on.
 
-    An all-reduce sends its segments around a ring, twice; where there are fewer numbers than
-    segments the others are empty, and nothing is sent for them.
+    An all-reduce sends its segments around a ring twice. Segments are empty if there are fewer
+    numbers than segments, and empty segments are not sent.
 
     Args:
         kind: all-reduce, all-gather, reduce-scatter, broadcast or send.
-        ranks: of the group.
-        size: bytes of the whole result; of a send, of the message.
+        ranks: size of the group.
+        size: bytes of the full result, or of the message of a send.
 
     Returns:
-        "call": 1; "byte": that a rank sends; of an all-reduce "segment": that are not empty.
+        "call": 1. "byte": bytes that a rank sends. "segment", of an all-reduce: non-empty ones.
     """
     if kind == "send":
         return {"call": 1.0, "byte": float(size)}
@@ -43,12 +43,12 @@ def collective_terms(kind: str, ranks: int, size: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class CoreCosts:
-    """CPU seconds of a rank while some ranks are at work.
+    """CPU seconds of a rank while a given number of ranks is active.
 
     Attributes:
         pieces: piece ("language forward", "update", …) -> its law.
         collectives: kind -> ranks of the group -> its law, see `collective_terms`.
-        busy: share of the cores that ranks keep busy while they hand work over to each other.
+        busy: share of the cores that is in use when ranks wait for each other; see `busy_share`.
     """
 
     pieces: Mapping[str, Law]
@@ -59,24 +59,24 @@ class CoreCosts:
         """Return the CPU seconds of a piece.
 
         Raises:
-            ConfigError: it was not measured.
+            ConfigError: the calibration did not measure it.
         """
         if name not in self.pieces:
             raise _unmeasured(f"piece '{name}'")
         return sum(self.pieces[name][term] * amount for term, amount in terms.items())
 
     def collective(self, kind: str, ranks: int, size: float) -> float:
-        """Return the CPU seconds that one collective costs each rank; 0 for a group of one.
+        """Return the CPU seconds of one collective on each rank, 0 for a group of one.
 
-        Groups that were not measured lie on the line between the nearest that were, or beyond.
+        Sizes of groups that were not measured are interpolated or extrapolated linearly.
 
         Args:
             kind: all-reduce, all-gather, reduce-scatter or broadcast.
-            ranks: of the group.
-            size: bytes of the whole result.
+            ranks: size of the group.
+            size: bytes of the full result.
 
         Raises:
-            ConfigError: it was not measured.
+            ConfigError: the calibration did not measure it.
         """
         if ranks <= 1:
             return 0.0
@@ -92,10 +92,10 @@ class CoreCosts:
         return below + (above - below) * (ranks - low) / (high - low)
 
     def message(self, size: float) -> float:
-        """Return the CPU seconds of sending a message, or of receiving it: the mean of both.
+        """Return the CPU seconds of sending or receiving a message: the mean of both.
 
         Raises:
-            ConfigError: messages were not measured.
+            ConfigError: the calibration did not measure messages.
         """
         laws = self.collectives.get("send")
         if not laws:
@@ -105,19 +105,19 @@ class CoreCosts:
 
 @dataclass(frozen=True)
 class SharedCosts:
-    """What pieces of a step cost, by how many ranks share the cores: from `fit_shared_costs`.
+    """CPU seconds by the number of active ranks, from `fit_shared_costs`.
 
     Attributes:
-        at_work: ranks that are at work -> CPU seconds of each of them.
+        at_work: number of active ranks -> CPU seconds of each of them.
     """
 
     at_work: Mapping[int, CoreCosts]
 
     def at(self, ranks: int) -> CoreCosts:
-        """Return the costs while so many ranks are at work.
+        """Return the costs while `ranks` ranks are active.
 
-        What was not measured lies on the line between the nearest that were; beyond them the
-        nearest holds.
+        Costs between measured numbers of ranks are interpolated linearly. Beyond them the nearest
+        measured costs are returned.
         """
         low = max((n for n in self.at_work if n <= ranks), default=min(self.at_work))
         high = min((n for n in self.at_work if n >= ranks), default=max(self.at_work))
@@ -128,7 +128,7 @@ class SharedCosts:
 
 
 def _between(low: CoreCosts, high: CoreCosts, share: float) -> CoreCosts:
-    """Return the costs on the line from one to another; groups that one lacks are the other's."""
+    """Return interpolated costs. A group that `low` lacks is that of `high`."""
     pieces = {
         name: _law_between(low.pieces.get(name, law), law, share)
         for name, law in high.pieces.items()

@@ -19,18 +19,18 @@ from mimokit.prediction.local_cpu.operation_counts import (
 
 Way = Literal["forward", "backward"]
 LAYER_COLLECTIVES = 2
-"""Tensor-parallel all-reduces of a layer and pass: after attention and after feed-forward."""
+"""Tensor-parallel all-reduces per layer and pass: after attention, and after feed-forward."""
 
 
 @dataclass(frozen=True)
 class ModuleCosts:
-    """What a module costs its ranks.
+    """CPU seconds of a module on its ranks.
 
     Attributes:
         config: of the layout.
         costs: of this machine.
         rank_map: of the module.
-        items: sequences per sample: 1 of the language model, images per sample of an encoder.
+        items: sequences per sample: 1 for the language model, images per sample for an encoder.
     """
 
     config: ExperimentConfig
@@ -40,22 +40,22 @@ class ModuleCosts:
 
     @property
     def is_language(self) -> bool:
-        """It is the language model."""
+        """Whether this is the language model."""
         return self.rank_map.module == self.config.model.llm_module_name
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence."""
+        """Tokens per sequence."""
         own = self.config.model.get_architecture(self.rank_map.module)
         return self.config.data.seq_length if self.is_language else image_geometry(own).positions
 
     def hidden_bytes(self, samples: float) -> float:
-        """Return the bytes of the hidden states of so many samples."""
+        """Return the bytes of the hidden states of `samples` samples."""
         own = self.config.model.get_architecture(self.rank_map.module)
         return NUMBER_BYTES * samples * self.items * self.length * own.hidden_size
 
     def row_bytes(self, samples: float) -> float:
-        """Return the bytes of what an encoder hands to the language model."""
+        """Return the bytes that an encoder sends to the language model."""
         own = self.config.model.get_architecture(self.rank_map.module)
         return NUMBER_BYTES * samples * self.items * tokens_per_item(own) * self._width
 
@@ -65,12 +65,12 @@ class ModuleCosts:
         return model.get_architecture(model.llm_module_name).hidden_size
 
     def seconds(self, way: Way, samples: float, place: int) -> float:
-        """Return the CPU seconds of a pass of one stage, tensor-parallel collectives included.
+        """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives.
 
         Args:
             way: forward or backward.
             samples: of a micro-batch on one replica.
-            place: of the stage within the module.
+            place: index of the stage within the module.
         """
         piece = "language" if self.is_language else "encoder"
         amounts = self._amounts(samples, place)

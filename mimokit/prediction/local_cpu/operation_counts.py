@@ -1,7 +1,7 @@
-"""How much of what costs CPU time a part of a model holds: layers, numbers passed over, operations.
+"""Counts that the CPU time of a part of a model depends on: layers, numbers written, operations.
 
-The time of a piece is a few constants times these amounts (`CoreCosts`). At widths that run on a
-laptop the fixed cost of a layer outweighs its arithmetic.
+The time of a piece is the sum of these counts, each times a constant (`CoreCosts`). At widths that
+run on a laptop, the fixed cost of a layer exceeds the cost of its arithmetic.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from mimokit.config import ModuleArchitecture
 WHOLE_PASSES = 8
 """Numbers written per token and hidden unit by norms, residuals and biases of a layer's forward."""
 QUERY_PASSES = 4
-"""The same per query, key and value: bias, split, rotation, copies."""
+"""Numbers written per query, key and value: bias, split, rotation, copies."""
 FEED_FORWARD_PASSES = 3
-"""The same per unit inside the feed-forward layer: bias, GELU, its product."""
+"""Numbers written per inner unit of the feed-forward layer: bias, GELU, its product."""
 SCORE_PASSES = 5
-"""The same per attention score: product, scale, mask, softmax, copy."""
+"""Numbers written per attention score: product, scale, mask, softmax, copy."""
 END_PASSES, LOGIT_PASSES = 4, 6
-"""The same per hidden unit of an embedding, and per logit of the loss."""
+"""Numbers written per hidden unit of an embedding, and per logit of the loss."""
 NUMBER_BYTES = 4
-"""Everything is fp32 in a process without a GPU."""
+"""All numbers are fp32 in a process without a GPU."""
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """What the CPU time of a forward or backward pass depends on.
+    """Counts that the CPU time of a forward or backward pass depends on.
 
     Attributes:
-        ends: 1 for all that a pass costs beside its layers, whether its stage holds both ends of
-            the module or none: entering Megatron's modules and autograd costs a rank more time
-            than embedding a batch.
+        ends: 1 for the cost of a pass outside its layers, even in a stage without either end of
+            the module: calling Megatron's modules and autograd takes longer than embedding a
+            batch.
         layers: transformer layers.
         elements: numbers written, forward.
         operations: of matrix products, forward.
@@ -53,7 +53,7 @@ class Amounts:
         )
 
     def times(self, factor: float) -> Amounts:
-        """Return so many times as much."""
+        """Return all counts times a factor."""
         return Amounts(*(factor * value for value in vars(self).values()))
 
     def terms(self) -> Mapping[str, float]:
@@ -73,7 +73,7 @@ def layer_amounts(
 
     Args:
         architecture: of the module.
-        tensor: ranks that share the layer.
+        tensor: number of ranks that the layer is sharded over.
         sequences: of a micro-batch on this rank.
         length: tokens of a sequence.
     """
@@ -105,7 +105,7 @@ def vision_ends(
 ) -> Amounts:
     """Return the amounts of patch embedding and projector.
 
-    The projector's inside is as wide as the language model's feed-forward layer.
+    The inner width of the projector is that of the language model's feed-forward layer.
     """
     shape = image_geometry(architecture)
     hidden, wide = architecture.hidden_size, language.feed_forward_size

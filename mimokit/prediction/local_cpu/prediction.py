@@ -19,14 +19,14 @@ _PHASES = {str(kind): kind.phase for kind in StepKind}
 
 @dataclass(frozen=True)
 class SharedPrediction:
-    """One step on shared cores.
+    """One predicted step on shared cores.
 
     Attributes:
         name: of the config.
         seconds: of the step.
-        cores: that the ranks share.
-        cpu_seconds: of every rank.
-        critical_path: seconds if every rank had a core of its own.
+        cores: number of cores that the ranks share.
+        cpu_seconds: of each rank.
+        critical_path: seconds if each rank had a separate core.
         parts: CPU seconds of all ranks, by module and kind of step.
         spans: what each rank does, and when.
     """
@@ -41,14 +41,14 @@ class SharedPrediction:
 
     @property
     def bound(self) -> float:
-        """The larger of critical path and CPU seconds over cores: no step is quicker."""
+        """Lower bound of the step: the larger of critical path and CPU seconds per core."""
         return max(self.critical_path, sum(self.cpu_seconds) / self.cores)
 
     def phases(self) -> dict[tuple[str, str], float]:
-        """Return (module, phase) -> seconds of a step, waiting included, mean over the ranks.
+        """Return (module, phase) -> seconds of a step, including waits, mean over the ranks.
 
-        The phases are those of `mimokit.analysis.phase_times`; the module is "" where a phase
-        belongs to none.
+        The phases are those of `mimokit.analysis.phase_times`. The module is "" for a phase that
+        belongs to no module.
         """
         ranks = len(self.cpu_seconds)
         found: dict[tuple[str, str], float] = defaultdict(float)
@@ -76,12 +76,12 @@ def predict_shared(
     Args:
         config: of the layout, finalized.
         costs: from `calibrate`.
-        cores: CPU seconds per second that all ranks together get: `Calibration.cores`.
-        items_per_sample: encoder -> items per sample, on average; by default the most that fit.
+        cores: CPU seconds per second of all ranks together: `Calibration.cores`.
+        items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
     Raises:
-        ConfigError: the layout is wrong, or has parts whose cost no calibration knows.
-        ValueError: no cores.
+        ConfigError: the layout is wrong, or has parts that calibration does not measure.
+        ValueError: there are no cores.
     """
     plan = make_plan(config)
     at_work = costs.at(plan.world_size)

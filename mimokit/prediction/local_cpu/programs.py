@@ -18,7 +18,7 @@ from mimokit.step_kinds import UPDATE, StepKind
 
 
 def shared_rank_programs(step: StepCosts) -> list[list[Operation]]:
-    """Return the program of every rank."""
+    """Return the program of each rank."""
     return [_shared_rank_program(step, rank) for rank in range(step.plan.world_size)]
 
 
@@ -52,7 +52,7 @@ def _microbatch(step: StepCosts, rank: int) -> list[Operation]:
 
 
 def _gather(step: StepCosts, bridge: ColocatedBridge, rank: int, kind: StepKind) -> list[Operation]:
-    """Return the gather of a bridge: the rows of the micro-batch of the module with fewer."""
+    """Return the gather of a bridge, over the rows of the larger micro-batch of its two modules."""
     members = next(group for group in bridge.gather_groups if rank in group)
     samples = max(step.samples(name) for name in (bridge.source, bridge.destination))
     size = step.module(bridge.source).row_bytes(samples)
@@ -60,7 +60,7 @@ def _gather(step: StepCosts, bridge: ColocatedBridge, rank: int, kind: StepKind)
 
 
 def separate_rank_programs(step: StepCosts) -> list[list[Operation]]:
-    """Return the program of every rank."""
+    """Return the program of each rank."""
     assert step.plan.pipeline is not None
     return [
         _RankProgram(step, step.plan.pipeline, rank).operations()
@@ -128,7 +128,7 @@ class _RankProgram:
     def _messages(
         self, edge: StageEdge, forward: bool, sending: bool
     ) -> list[tuple[int, float, int]]:
-        """Return (rank at the other end, bytes, number within the pair) per message."""
+        """Return (peer rank, bytes, index within the pair of ranks) per message."""
         route = edge_route(self._step.plan, edge, backward=not forward)
         if route is None:
             module = self._step.module(self._module)
@@ -147,7 +147,7 @@ class _RankProgram:
         return found
 
     def _share(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
-        """Return how a group of receivers passes on among itself what came in."""
+        """Return the operations that share received rows within a group of receivers."""
         route = edge_route(self._step.plan, edge, backward=not forward)
         members = next((g for g in route.groups if self._rank in g), None) if route else None
         if route is None or members is None:
@@ -156,7 +156,7 @@ class _RankProgram:
         rows = self._step.module(edge.modality).row_bytes(samples)
         share = self._step.broadcast if route.form == "leader" else self._step.gather
         sizes = [rows]
-        if route.form == "leader" or not self._told_all(route):
+        if route.form == "leader" or not self._counts_are_complete(route):
             sizes.insert(0, float(SCALAR_BYTES * samples))
         return [
             operation
@@ -164,17 +164,17 @@ class _RankProgram:
             for operation in share(Span(None, action.kind), members, size)
         ]
 
-    def _told_all(self, route: Route) -> bool:
-        """Whether what this rank receives counts the rows of all samples that its replica holds.
+    def _counts_are_complete(self, route: Route) -> bool:
+        """Return whether the messages to this rank count the rows of all samples of its replica.
 
-        Else the ranks of the replica tell each other first.
+        Otherwise the ranks of the replica gather the counts first.
         """
         batch = self._step.plan.batch.modules
         samples = {rank: held for module in batch.values() for rank, held in module.samples.items()}
         start, stop = samples[self._rank]
-        told = [
+        counted = [
             counted_samples(transfer.ends, samples)
             for transfer in route.transfers
             if transfer.destination_rank == self._rank
         ]
-        return sum(last - first for first, last in told) == stop - start
+        return sum(last - first for first, last in counted) == stop - start

@@ -1,9 +1,9 @@
-"""Ranks that share the cores of a machine, event by event.
+"""Event simulation of ranks that share the cores of a machine (processor sharing).
 
-A rank works, meets others, sends and receives in the order of its program. While more ranks work
-than there are cores each gets an equal share of them (processor sharing); a rank that waits takes
-nothing. Where ranks outnumber cores this comes close to all CPU seconds over the cores, where they
-do not to the critical path; in between it is neither.
+Each rank computes, joins collectives, sends and receives in the order of its program. If more ranks
+are active than there are cores, each gets an equal share of the cores. A rank that waits uses no
+core. With many ranks per core the result is close to all CPU seconds divided by the cores; with a
+core for each rank it is the critical path.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class RankSpan:
 
 @dataclass(frozen=True)
 class SharedRun:
-    """How programs went.
+    """Result of a simulation.
 
     Attributes:
-        seconds: until the last rank ended.
-        cpu_seconds: of every rank.
-        spans: in the order in which they ended.
+        seconds: until the last rank ends.
+        cpu_seconds: of each rank.
+        spans: in the order in which they end.
     """
 
     seconds: float
@@ -100,14 +100,16 @@ class SharedRun:
 def all_reduce(
     span: Span, members: Sequence[int], seconds: float, numbers: float, rank: int
 ) -> list[Operation]:
-    """Return what a rank does in an all-reduce.
+    """Return the operations of a rank in an all-reduce over gloo's ring.
+
+    The ring is passed twice: to add up, and to distribute the sum.
 
     Args:
         span: of its operations.
-        members: ranks of the group, in its order; more than one.
-        seconds: CPU seconds of each of them.
-        numbers: that are added up. Of many, every rank passes some on at any time; a single one is
-            in the hands of one rank, and however many cores there are, only one works.
+        members: ranks of the group, in the order of the group; more than one.
+        seconds: CPU seconds of each member.
+        numbers: count of numbers that are added up. If there are many, all ranks pass some on at
+            any time. If there is one, only one rank is active at a time.
         rank: one of the members.
     """
     group = tuple(members)
@@ -126,14 +128,14 @@ def all_reduce(
 
 
 def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
-    """Run the programs of all ranks on shared cores.
+    """Simulate the programs of all ranks on shared cores.
 
     Args:
-        programs: by rank.
-        cores: CPU seconds per second that all ranks together get; a rank gets one at most.
+        programs: one per rank.
+        cores: CPU seconds per second of all ranks together. A rank gets at most one.
 
     Raises:
-        ValueError: no cores, or programs that wait for each other for ever.
+        ValueError: there are no cores, or a rank waits indefinitely.
     """
     if cores <= 0:
         raise ValueError(f"cores is {cores}; it must be more than 0.")
@@ -149,7 +151,7 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
 
 
 class _Run:
-    """The state of all ranks at one moment."""
+    """State of all ranks at one point in time."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._programs = programs
@@ -165,7 +167,7 @@ class _Run:
             self._begin(rank)
 
     def advance(self, rate: float) -> None:
-        """Go on to the next moment at which a rank has done its CPU seconds."""
+        """Advance to the next time at which a rank has used its CPU seconds."""
         least = min(self.working.values())
         self.now += least / rate
         ended = [rank for rank, left in self.working.items() if left <= least]

@@ -1,8 +1,7 @@
-"""The operations each rank performs in one step, with CPU seconds.
+"""Parts of the operations each rank performs in one step, with CPU seconds.
 
-Modules on shared ranks follow the schedule of `mimokit.engine.colocated.schedule`, modules on
-separate ranks the actions of the schedule plan. A pass is one operation with its tensor-parallel
-collectives: the ranks of a tensor-parallel group do the same at the same time.
+A pass is one operation that includes its tensor-parallel collectives, because all ranks of a
+tensor-parallel group perform the same operations at the same time. `programs` puts them in order.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ SCALAR_BYTES = 8
 
 @dataclass(frozen=True)
 class StepCosts:
-    """All that programs are written from.
+    """Input of programs: layout, plan and costs.
 
     Attributes:
         config: of the layout, finalized.
-        plan: the layout.
+        plan: of the layout.
         costs: of this machine.
-        items: encoder -> items per sample, on average.
+        items: encoder -> average number of items per sample.
     """
 
     config: ExperimentConfig
@@ -57,13 +56,13 @@ class StepCosts:
         return self.plan.batch.modules[name].micro_batch_size
 
     def load(self, samples: int) -> Compute:
-        """Return reading a batch."""
+        """Return the operation that reads a batch."""
         return Compute(
             Span(None, StepKind.LOAD), self.costs.piece("load", {"batch": 1, "sample": samples})
         )
 
     def one_pass(self, name: str, way: Way, rank: int) -> Operation:
-        """Return a pass of a module on a rank."""
+        """Return one forward or backward pass of a module on a rank."""
         rank_map = self.plan.modules[name]
         place = rank_map.coordinates(rank)["pp"]
         seconds = self.module(name).seconds(way, self.samples(name), place)
@@ -72,7 +71,7 @@ class StepCosts:
         return Collective(span, seconds, members) if len(members) > 1 else Compute(span, seconds)
 
     def gather(self, span: Span, members: tuple[int, ...], size: float) -> list[Operation]:
-        """Return an all-gather whose result has `size` bytes."""
+        """Return an all-gather with a result of `size` bytes."""
         if len(members) == 1:
             return []
         return [Collective(span, self.costs.collective("all-gather", len(members), size), members)]
@@ -86,14 +85,14 @@ class StepCosts:
     def all_reduce(
         self, span: Span, members: tuple[int, ...], numbers: int, rank: int
     ) -> list[Operation]:
-        """Return what a rank does in an all-reduce of so many numbers."""
+        """Return the operations of a rank in an all-reduce of `numbers` numbers."""
         if len(members) == 1:
             return []
         seconds = self.costs.collective("all-reduce", len(members), NUMBER_BYTES * numbers)
         return all_reduce(span, members, seconds, numbers, rank)
 
     def update(self, rank: int) -> list[Operation]:
-        """Return what follows the last backward: counting tokens, reduction, norm, optimizer."""
+        """Return what follows the last backward pass: token count, reduction, norm, optimizer."""
         world, sync = tuple(range(self.plan.world_size)), Span(None, StepKind.GRAD_SYNC)
         held = stored_on_rank(self.config, self.plan, rank)
         reduce = self.all_reduce(sync, world, 1, rank)
@@ -117,16 +116,16 @@ def step_costs(
     costs: CoreCosts,
     items_per_sample: Mapping[str, float] | None = None,
 ) -> StepCosts:
-    """Return what programs are written from.
+    """Return the input of programs.
 
     Args:
         config: of the layout, finalized.
-        plan: the layout.
+        plan: of the layout.
         costs: of this machine.
-        items_per_sample: encoder -> items per sample, on average; by default the most that fit.
+        items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
     Raises:
-        ConfigError: the model has parts whose cost no calibration knows.
+        ConfigError: the model has parts that calibration does not measure.
     """
     _check(config)
     items = {
@@ -147,8 +146,8 @@ def _check(config: ExperimentConfig) -> None:
             "behind the language module": name in decoders,
             "a text head": own.modality == "text" and name != config.model.llm_module_name,
             "frozen": own.frozen,
-            "cut over context-parallel ranks": sizes.context_parallel > 1,
-            "cut over expert-parallel ranks": sizes.expert_parallel > 1,
+            "sharded over context-parallel ranks": sizes.context_parallel > 1,
+            "sharded over expert-parallel ranks": sizes.expert_parallel > 1,
         }
         problems += [
             Problem(
@@ -156,7 +155,7 @@ def _check(config: ExperimentConfig) -> None:
                 "architecture",
                 what,
                 f"Module '{name}' is {what}, whose CPU time is not calibrated; "
-                "predict on shared cores takes trained vision encoders and language models.",
+                "predict_shared supports trained vision encoders and language models.",
             )
             for what, found in known.items()
             if found

@@ -1,8 +1,8 @@
-"""Bytes of activations that one layer keeps for the backward pass, per micro-batch and rank.
+"""Bytes of activations that one layer stores for the backward pass, per micro-batch and rank.
 
-Korthikanti et al., arXiv 2205.05198, table 2, taken apart so that it holds for grouped queries,
-SwiGLU and experts too. With s tokens, b samples, width h, a heads, t tensor-parallel ranks the sum
-for GPT with dropout is theirs: s b h (10 + 24/t + 5 a s / (h t)) whole, s b h (34/t) with sequence
+The formulas extend Korthikanti et al., arXiv 2205.05198, table 2, to grouped queries, SwiGLU and
+experts. With s tokens, b samples, width h, a heads and t tensor-parallel ranks, the sum for GPT
+with dropout equals theirs: s b h (10 + 24/t + 5 a s / (h t)), and s b h (34/t) with sequence
 parallelism and without the attention core.
 """
 
@@ -35,17 +35,17 @@ def layer_activations(
     dropout: bool = False,
     product_input: float = HALF,
 ) -> Numbers:
-    """Return the bytes that one layer keeps, by its recompute mode.
+    """Return the bytes that one layer stores in its recompute mode.
 
     Args:
         net: the layers.
         moe: the experts of this layer, or None for a dense one.
-        sizes: how the module is cut.
+        sizes: of the module.
         tokens: tokens of one micro-batch on one rank, b s / c.
-        seq: tokens that a token can see, s.
-        flash: the attention core keeps no scores (flash attention).
-        dropout: masks of dropout are kept, one byte per number.
-        product_input: bytes per number in which inputs of matrix products are kept.
+        seq: tokens that a token can attend to, s.
+        flash: flash attention, which stores no scores.
+        dropout: dropout masks are stored, one byte per number.
+        product_input: bytes per stored number of the inputs of matrix products.
     """
     kept = whole_layer(net, moe, sizes, tokens, dropout=dropout)
     kept = kept - tokens * (HALF - product_input) * product_inputs(net, moe, sizes)
@@ -73,7 +73,7 @@ def whole_layer(
     *,
     dropout: bool = False,
 ) -> Numbers:
-    """Return what a layer keeps beside the attention scores: 10 + 24/t for GPT with dropout."""
+    """Return the bytes of a layer without attention scores: 10 + 24/t for GPT with dropout."""
     outside = 4 * HALF * net.hidden + (2 * net.hidden if dropout else 0)
     inside, compressed = _attention_width(net)
     kept = outside / sizes.sequence_shards + HALF * (inside / sizes.tensor + compressed)
@@ -85,10 +85,10 @@ def whole_layer(
 
 
 def product_inputs(net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes) -> Numbers:
-    """Return the numbers per token that only matrix products keep: their inputs.
+    """Return the numbers per token that only matrix products store: their inputs.
 
-    Normed activations, and what the activation function puts out. The input of the attention's
-    output matrix is kept as it is, for the attention core too.
+    They are normalized activations and outputs of the activation function. The input of the
+    attention's output matrix is not counted, because the attention core stores it in 16 bits.
     """
     if moe is None:
         return 2 * net.hidden / sizes.sequence_shards + net.ffn / sizes.tensor
@@ -105,7 +105,7 @@ def attention_scores(
 
 
 def _attention_width(net: Transformer) -> tuple[int, int]:
-    """Return (numbers per token cut by tensor parallelism, whole ones) that attention keeps."""
+    """Return the (sharded, unsharded) numbers per token that attention stores."""
     query, value = net.heads * net.qk_dim, net.heads * net.v_dim
     if net.mla is None:
         return query + net.kv_heads * (net.qk_dim + net.v_dim) + value, 0
@@ -114,15 +114,15 @@ def _attention_width(net: Transformer) -> tuple[int, int]:
 
 
 def _feed_forward_width(net: Transformer, ffn: int) -> int:
-    """Return the numbers per token that a feed-forward layer keeps: 2 f, or 3 f for SwiGLU."""
+    """Return the numbers per token that a feed-forward layer stores: 2 f, or 3 f for SwiGLU."""
     return (3 if net.gated else 2) * ffn
 
 
 def _expert_bytes(net: Transformer, moe: MixtureOfExperts, sizes: ParallelSizes) -> Any:
     """Return bytes per token: routed and shared experts, dispatched tokens, router scores.
 
-    After NVIDIA/Megatron-LM#6782: experts scale with top-k, as do the tokens sent out and back.
-    A rank takes a tensor-parallel share of the tokens, as experts are not cut by it.
+    As in NVIDIA/Megatron-LM#6782, experts and dispatched tokens scale with top-k. Experts are not
+    sharded by tensor parallelism; instead a rank takes 1/t of the tokens.
     """
     routed = moe.top_k * (_feed_forward_width(net, moe.ffn) + 2 * net.hidden)
     shared = _feed_forward_width(net, moe.shared_ffn)

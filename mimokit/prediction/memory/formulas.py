@@ -1,4 +1,4 @@
-"""The formula behind each number of a module's memory, and what goes into it."""
+"""The formula of each number of a module's memory."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class MemoryLine:
     Attributes:
         part: weights, gradients, optimizer, activations, logits or buffers.
         bytes: on the rank.
-        factors: what is multiplied: in words -> number; the product is `bytes`.
-        source: where the formula is from.
+        factors: name of each factor -> its value. Their product is `bytes`.
+        source: of the formula.
     """
 
     part: str
@@ -55,7 +55,7 @@ class MemoryLine:
 
     @property
     def numbers(self) -> str:
-        """The formula with the numbers put in."""
+        """The formula with numbers."""
         return " × ".join(_short(value) for value in self.factors.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def memory_lines(
     held_for: float | None = None,
     storage: Storage = IN_HALF,
 ) -> tuple[MemoryLine, ...]:
-    """Return every number of `stage_memory` with its formula; the arguments are the same."""
+    """Return each number of `stage_memory` with its formula. The arguments are the same."""
     parts = stage_memory(
         module, sizes, seq, micro_batches, stage,
         samples=samples, frozen=frozen, passes_gradient=passes_gradient, held_for=held_for,
@@ -108,20 +108,20 @@ def memory_lines(
 
 
 def _per_parameter(total: float, each: float, parameters: float) -> dict[str, float]:
-    """Return factors; a share below one is what sharding over replicas leaves."""
+    """Return factors. Sharding over replicas adds a factor below 1."""
     factors = {"bytes": each, "parameters on the rank": parameters}
     share = total / math.prod(factors.values()) if parameters else 0.0
     return factors if math.isclose(share, 1) else {**factors, "share after sharding": share}
 
 
 def _weight(held: RankParameters, storage: Storage) -> float:
-    """Return the bytes of a weight, on average where some are kept in 8 bits."""
+    """Return the bytes of a weight, on average if some are stored in 8 bits."""
     share = float(np.asarray(held.matrices / held.total))
     return WEIGHT - (WEIGHT - storage.matrix_weight) * share
 
 
 def _completed(total: float, factors: dict[str, float], rest: str) -> dict[str, float]:
-    """Return factors with one more that makes the product the total."""
+    """Return factors with one more, so that their product is the total."""
     product = math.prod(factors.values())
     return {**factors, rest: total / product if product else 0.0}
 

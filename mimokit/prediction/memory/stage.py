@@ -25,11 +25,11 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers"
 def micro_batches_in_flight(
     sizes: ParallelSizes, micro_batches: Numbers, stage: Numbers
 ) -> Numbers:
-    """Return the micro-batches of a whole stage that are alive at once; may be a fraction.
+    """Return the number of micro-batches in flight in a stage; it may be a fraction.
 
     1F1B: min(m, p - i) on stage i. Interleaved: Megatron's warm-up of 2 (p - i - 1) + (v - 1) p
-    chunks and the one in work, so 1 + (p - 1) / (p v) times p on stage 0 (arXiv 2205.05198, sec.
-    4.2.3).
+    chunks plus the current one, which is p (1 + (p - 1) / (p v)) on stage 0 (arXiv 2205.05198,
+    sec. 4.2.3).
     """
     after = sizes.pipeline - stage
     chunks = 2 * (after - 1) + (sizes.virtual - 1) * sizes.pipeline + 1
@@ -39,10 +39,10 @@ def micro_batches_in_flight(
 
 
 def micro_batches_through(sizes: ParallelSizes, micro_batches: Numbers) -> Numbers:
-    """Return the micro-batches whose input to a whole pipeline is alive at once.
+    """Return the number of micro-batches in flight between entry and exit of a whole pipeline.
 
-    What stands before the first chunk, an encoder say, is needed again when its gradient arrives.
-    1F1B: p. Interleaved: 2 p, as p more enter the first chunk before the first p are back there.
+    A module before the first chunk, such as an encoder, stores its activations for this long. 1F1B:
+    p. Interleaved: 2 p, because p more micro-batches enter before the first p return.
     """
     groups = np.where(np.greater(sizes.virtual, 1), 2, 1)
     return np.minimum(micro_batches, groups * sizes.pipeline)
@@ -65,18 +65,18 @@ def stage_memory(
 
     Args:
         module: a language model, or an encoder with its projector.
-        sizes: how it is cut.
+        sizes: of the module.
         seq: tokens per sample of the module (an encoder: patches).
         micro_batches: per optimizer step, m.
         stage: index of the stage, 0 first.
         samples: sequences of `seq` tokens per micro-batch on a rank, by default
-            `sizes.micro_batch`; an encoder sees several images per sample.
-        frozen: the module is not trained: no gradients, no optimizer, no activations kept.
-        passes_gradient: something before a frozen module is trained, for which it keeps what its
-            input's gradient takes: not the inputs of matrix products (Megatron's
+            `sizes.micro_batch`. An encoder may have several images per sample.
+        frozen: the module is not trained: no gradients, no optimizer state, no activations.
+        passes_gradient: a module before a frozen module is trained. The frozen module then stores
+            what the gradient of its input needs, without the inputs of matrix products (Megatron's
             `LinearWithFrozenWeight`).
-        held_for: micro-batches whose activations are held at once, where no pipeline schedule
-            decides it: a colocated encoder runs all of a step's before the first backward.
+        held_for: micro-batches whose activations are stored at once. None takes those in flight in
+            the pipeline. A colocated encoder stores all of a step.
         storage: bytes per number that depend on precision and training stack.
     """
     net = net_of(module)
@@ -106,7 +106,7 @@ def total_bytes(parts: Mapping[str, Numbers]) -> Numbers:
 
 
 def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Numbers) -> Numbers:
-    """Return bytes of the last stage's logits."""
+    """Return the bytes of the last stage's logits."""
     if not isinstance(module, LanguageModel):
         return 0.0 * tokens
     rows = module.padded_vocab(sizes.tensor) / sizes.tensor
@@ -114,9 +114,9 @@ def _logits(module: Module, sizes: ParallelSizes, tokens: Numbers, stage: Number
 
 
 def _buffers(module: Module, sizes: ParallelSizes, tokens: Numbers, backward: float) -> Numbers:
-    """Return bytes that live inside one layer only.
+    """Return the bytes of temporary buffers inside one layer.
 
-    Full recompute rebuilds one layer at a time; sequence parallelism gathers one layer's input.
+    Full recompute rebuilds one layer at a time. Sequence parallelism gathers the input of a layer.
     """
     net = net_of(module)
     rebuilt = np.equal(sizes.recompute, RECOMPUTE_FULL) * whole_layer(net, net.moe, sizes, tokens)

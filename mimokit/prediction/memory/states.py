@@ -17,13 +17,13 @@ WEIGHT, GRADIENT, OPTIMIZER = 2, 4, 12
 
 @dataclass(frozen=True)
 class Storage:
-    """In how many bytes a number is kept where that depends on precision and training stack.
+    """Bytes per stored number that depend on precision and training stack.
 
     Attributes:
-        gradient: of a gradient between backward passes and optimizer.
-        product_input: of the input of a matrix product, kept for its backward: 1 in 8 bits.
-        matrix_weight: of a weight in the matrices of dense models' layers: 1 in 8 bits where no
-            transposed copy is kept.
+        gradient: a gradient between backward passes and optimizer.
+        product_input: an input of a matrix product, stored for its backward pass; 1 in 8 bits.
+        matrix_weight: a weight in the layer matrices of a dense model; 1 in 8 bits without a
+            transposed copy.
     """
 
     gradient: float = GRADIENT
@@ -40,9 +40,9 @@ def state_bytes(
 ) -> Mapping[str, Numbers]:
     """Return weights, gradients and optimizer bytes on one rank.
 
-    With the distributed optimizer 6 + 12 / D; with i optimizer instances its shards are D / i
-    apart, so 6 + 12 i / D (arXiv 2605.27678); fully sharded 18 / D. A frozen module has weights
-    alone. D counts data x context ranks, for experts the ranks with the same experts.
+    Bytes per parameter are 6 + 12 / D with the distributed optimizer, 6 + 12 i / D with i optimizer
+    instances (arXiv 2605.27678), and 18 / D if fully sharded. A frozen module stores only weights.
+    D is the number of data x context ranks, for experts that of ranks with the same experts.
     """
     whole = np.where(sizes.fully_sharded, 1 / sizes.replicas, 1.0)
     whole_expert = np.where(sizes.fully_sharded, 1 / sizes.expert_replicas, 1.0)

@@ -1,4 +1,4 @@
-"""Seconds per step: operators, collectives, pipelines, modules."""
+"""Seconds per step of operators, collectives, pipelines and modules."""
 
 from mimokit.prediction.step_time.breakdown import TimeBreakdown
 from mimokit.prediction.step_time.pipeline import ModuleStep, module_step

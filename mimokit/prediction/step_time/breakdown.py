@@ -1,4 +1,4 @@
-"""Seconds by what they go into."""
+"""Seconds of layers and stages, by part."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from mimokit.architecture.parallel_sizes import Numbers
 
 @dataclass(frozen=True)
 class TimeBreakdown:
-    """Seconds by what they go into.
+    """Seconds by part.
 
     Attributes:
         matrix: matrix products of linear layers.
         attention: attention core.
-        memory: elementwise kernels, norms, casts, permutations, gradients added to those before;
-            starts and ends of kernels.
-        tensor: tensor-parallel collectives that nothing hides.
-        context: context-parallel exchange of keys and values that nothing hides.
+        memory: elementwise kernels, norms, casts, permutations and gradient accumulation; starts
+            and ends of kernels.
+        tensor: tensor-parallel collectives that are not overlapped.
+        context: context-parallel exchange of keys and values that is not overlapped.
         expert: dispatch to experts and back.
-        host: what the host takes longer to launch than the GPU to compute, and to begin a
-            micro-batch.
+        host: time that the GPU waits for the host, to launch kernels and to start a micro-batch.
     """
 
     matrix: Numbers = 0.0
@@ -35,7 +34,7 @@ class TimeBreakdown:
 
     @property
     def total(self) -> Numbers:
-        """All seconds."""
+        """Sum of all parts."""
         total: Numbers = sum(getattr(self, field.name) for field in fields(self))
         return total
 
@@ -49,7 +48,7 @@ class TimeBreakdown:
         return TimeBreakdown(*(getattr(self, field.name) * factor for field in fields(self)))
 
     def at_least(self, seconds: Numbers) -> TimeBreakdown:
-        """Return the same with a host part that fills up to `seconds`."""
+        """Return the same, with a host part that makes the total at least `seconds`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["host"] = self.host + np.maximum(0.0, seconds - self.total)
         return TimeBreakdown(**values)
@@ -57,13 +56,13 @@ class TimeBreakdown:
 
 @dataclass(frozen=True)
 class LayerTime:
-    """What one layer takes, without recomputation.
+    """Seconds of one layer, without recomputation.
 
     Attributes:
         forward: the forward pass.
-        backward: the backward pass of layer and input.
-        gradients: of a layer that is trained, adding the gradients of its weights to those of the
-            micro-batches before: seconds that do not depend on how many tokens there are.
+        backward: the backward pass, for the gradients of weights and input.
+        gradients: accumulation of weight gradients over micro-batches, for a trained layer. It
+            does not depend on the number of tokens.
     """
 
     forward: TimeBreakdown

@@ -1,8 +1,8 @@
-"""Seconds of collectives: a latency and the volume over the narrowest link of the group.
+"""Seconds of collectives: a latency, plus the volume over the bandwidth of the slowest link.
 
-Groups are counted in the order tp-cp-dp-pp: neighbours of a group are `stride` ranks apart. A group
-that spans domains moves over the network through the network ports of all its members in a domain
-at once (rings over every port), so the narrowest link is members-in-domain times the port.
+Ranks are numbered in the order tp-cp-dp-pp: neighbours in a group are `stride` ranks apart. A group
+that spans domains uses the network ports of all its members in a domain at once (one ring per
+port), so its network bandwidth is the bandwidth of a port times the members per domain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mimokit.prediction.step_time.system import HALF, System
 
 
 def members_in_domain(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
-    """Return how many ranks of a group share one domain."""
+    """Return the number of ranks of a group in one domain."""
     inside: Numbers = np.clip(hardware.domain_ranks // np.maximum(stride, 1), 1, ranks)
     return inside
 
@@ -30,16 +30,16 @@ def bandwidth(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
 
 
 def latency(hardware: Hardware, ranks: Numbers, stride: Numbers) -> Numbers:
-    """Return the seconds that a collective over a group takes at least."""
+    """Return the least seconds of a collective over a group."""
     inside = members_in_domain(hardware, ranks, stride)
     own = np.where(np.less(inside, ranks), hardware.network.latency, hardware.domain.latency)
     return np.where(np.greater(ranks, 1), own, 0.0)
 
 
 def gather(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Numbers:
-    """Return the seconds of an all-gather or reduce-scatter whose whole result has `volume` bytes.
+    """Return the seconds of an all-gather or reduce-scatter whose full tensor has `volume` bytes.
 
-    Each rank moves (n - 1) / n of it; an all-reduce is two of them.
+    Each rank moves (n - 1) / n of it. An all-reduce takes twice as long.
     """
     moved = volume * (ranks - 1) / ranks
     return latency(hardware, ranks, stride) + moved / bandwidth(hardware, ranks, stride)
@@ -48,8 +48,8 @@ def gather(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers)
 def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -> Numbers:
     """Return the seconds of passing `volume` bytes once around a group, neighbour to neighbour.
 
-    Only one rank of a domain stands at its border, so that a ring between domains is as slow as one
-    network port, whatever the members of the group.
+    Only one rank of a domain sends to the next domain, so a ring between domains has the bandwidth
+    of one network port, however many members a domain has.
     """
     inside = members_in_domain(hardware, ranks, stride)
     fast = hardware.domain.bandwidth * hardware.efficiency.links
@@ -60,7 +60,7 @@ def ring(hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers) -
 
 
 def send(hardware: Hardware, volume: Numbers, distance: Numbers) -> Numbers:
-    """Return the seconds to send bytes to the rank `distance` further on."""
+    """Return the seconds of sending bytes to the rank `distance` ranks away."""
     near = np.less(distance, hardware.domain_ranks)
     fast = hardware.domain.bandwidth * hardware.efficiency.links
     slow = hardware.network.bandwidth * hardware.efficiency.network
@@ -71,17 +71,17 @@ def send(hardware: Hardware, volume: Numbers, distance: Numbers) -> Numbers:
 def dispatch(
     hardware: Hardware, volume: Numbers, ranks: Numbers, stride: Numbers, copies: int
 ) -> Numbers:
-    """Return the seconds in which every rank sends each of its tokens to `copies` others at random.
+    """Return the seconds in which each rank sends each of its tokens to `copies` random ranks.
 
-    A token crosses the network once per domain that wants it and is passed on inside (DeepEP,
-    HybridEP): of n places, n (1 - (1 - 1/n)^k) are wanted by at least one copy.
+    A token crosses the network once per domain that needs it and is forwarded inside the domain
+    (DeepEP, HybridEP). Of n places, n (1 - (1 - 1/n)^k) receive at least one of k copies.
 
     Args:
         hardware: links.
-        volume: bytes of all tokens of one rank, once each.
-        ranks: ranks of the group.
-        stride: distance of its neighbours.
-        copies: experts that a token visits.
+        volume: bytes of all tokens of one rank, each counted once.
+        ranks: size of the group.
+        stride: distance between neighbours in the group.
+        copies: number of experts per token.
     """
     inside = members_in_domain(hardware, ranks, stride)
     domains = ranks / inside
@@ -104,25 +104,29 @@ def tensor_seconds(
     matrix: Numbers,
     system: System,
 ) -> tuple[Numbers, Numbers]:
-    """Return seconds of a layer's collectives in a forward and a backward pass.
+    """Return the seconds of tensor-parallel collectives that are not overlapped, per layer.
 
-    A pass has two gathers and two scatters, one of each around attention and one around the
-    feed-forward layer; without sequence parallelism two all-reduces, which move the same. Routed
-    experts are reached by dispatch: around them there are none.
+    A pass has two gathers and two scatters: one of each around attention and around the
+    feed-forward layer. Without sequence parallelism two all-reduces move the same volume. Routed
+    experts have no tensor-parallel collectives, because dispatch reaches them.
 
-    * ``none``: every collective waits for the product before it and is waited for.
-    * ``async``: in the backward pass the gradient of the input is scattered, and the input gathered
-      again, while another product runs (Megatron-LM, `tensor_parallel/layers.py`).
-    * ``pipelined``: collectives move in t pieces, each beside the product of another piece
-      (Transformer Engine's user buffers): one piece stays, and what products are too short for.
+    * ``none``: collectives and products run one after the other.
+    * ``async``: in the backward pass, the gradient of the input is scattered and the input is
+      gathered again while another product runs (Megatron-LM, `tensor_parallel/layers.py`).
+    * ``pipelined``: collectives run in t pieces, each next to the product of another piece
+      (Transformer Engine's user buffers). One piece remains, plus the time that exceeds the
+      products.
 
     Args:
         net: the layers.
         moe: experts of this layer, or None for a dense one.
-        sizes: how the module is cut.
+        sizes: of the module.
         tokens: of one micro-batch on one rank.
         matrix: seconds of the layer's products in a forward pass.
-        system: what it runs on.
+        system: hardware, software and precision.
+
+    Returns:
+        Seconds of the forward pass, and of the backward pass.
     """
     count = 4 if moe is None or moe.shared_ffn else 2
     moved = count * gather(system.hardware, HALF * net.hidden * tokens, sizes.tensor, 1)

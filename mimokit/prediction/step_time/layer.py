@@ -1,4 +1,4 @@
-"""Seconds of one layer for one micro-batch on one rank, by what the time goes into."""
+"""Seconds of one layer for one micro-batch on one rank, by part."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from mimokit.prediction.step_time.matmul import product_seconds
 from mimokit.prediction.step_time.system import HALF, System
 
 FLASH_BACKWARD = 2.5
-"""Flash attention's backward has five products where its forward has two (arXiv 2205.14135)."""
+"""Flash attention has five products in the backward pass, two in the forward pass (2205.14135)."""
 FUSED_KERNELS, UNFUSED_KERNELS = 12, 25
 """Kernels of a dense layer's forward pass, of matrix products 4."""
 SHARDED_BYTES = 16
-"""Bytes through memory per parameter and micro-batch where weights are sharded too: cast after
-either of two gatherings (4 each), gradient written, read to be sent, its sum written and added."""
+"""Bytes moved per parameter and micro-batch if weights are sharded: a cast after each of two
+gathers (4 each), the gradient written and read to be sent, its sum written and added."""
 SCORE_BYTES, SCORE_BYTES_BACKWARD = 13, 19
 """Bytes moved per score without fusion. Forward: written, read and written by softmax and by
 dropout with its mask, read by the product with the values. Backward: the gradient is written, read
-and written by dropout with its mask and by softmax with its result, and read by two products; what
-dropout left is read by a third."""
+and written by dropout with its mask and by softmax with its result, and read by two products. A
+third product reads the output of dropout."""
 SCORES_PER_BLOCK = 4
-"""Heads times samples that Megatron's fused softmax takes at once; of another number it takes none
-and several kernels run in its place (`megatron/model/fused_softmax.py`, `is_kernel_available`)."""
+"""Heads times samples must be a multiple of this number for Megatron's fused softmax. Otherwise
+several kernels run instead (`megatron/model/fused_softmax.py`, `is_kernel_available`)."""
 
 
 def layer_time(
@@ -47,10 +47,10 @@ def layer_time(
     Args:
         net: the layers.
         moe: experts of this layer, or None for a dense one.
-        sizes: how the module is cut.
+        sizes: of the module.
         tokens: of one micro-batch on one rank, b s / c.
         visible: tokens that a token attends to on average.
-        system: what it runs on.
+        system: hardware, software and precision.
     """
     attention, backward_attention = _attention(net, sizes, tokens, visible, system)
     ring = _context(net, sizes, tokens, system)
@@ -84,7 +84,7 @@ def layer_time(
 
 
 def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System) -> Numbers:
-    """Return the kernels of a layer's forward pass; those of experts are one by one."""
+    """Return the number of kernels in a layer's forward pass. Each expert has separate kernels."""
     software = system.software
     own = FUSED_KERNELS if software.fused_elementwise else UNFUSED_KERNELS
     if moe is None:
@@ -95,9 +95,9 @@ def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System)
 def _launch(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System
 ) -> Numbers:
-    """Return the seconds that the host takes for one pass of a layer.
+    """Return the host seconds of launching one pass of a layer.
 
-    It waits with each gather and scatter, of which all-reduces are two in one.
+    The host waits at each gather and scatter. An all-reduce is one wait.
     """
     software = system.software
     waits = np.where(sizes.sequence_parallel, 4, 2) * np.greater(sizes.tensor, 1)
@@ -110,7 +110,7 @@ def _launch(
 
 
 def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBreakdown:
-    """Return a pass that takes at least what launching it takes."""
+    """Return a pass that takes at least as long as its launch."""
     if system.software.launches_ahead:
         return parts.at_least(launch)
     others = TimeBreakdown(**{**vars(parts), "tensor": 0.0})
@@ -120,7 +120,7 @@ def _launched(parts: TimeBreakdown, launch: Numbers, system: System) -> TimeBrea
 def _gradients(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System
 ) -> Numbers:
-    """Return the seconds of adding a micro-batch's gradients to those before: read and written."""
+    """Return the seconds of accumulating a micro-batch's gradients: one read and one write."""
     layer = dense_layer(net) if moe is None else expert_layer(net, moe)
     held = layer.sharded / sizes.tensor + layer.replicated + layer.expert / sizes.expert
     added = 2 * system.software.main_gradient_bytes
@@ -130,7 +130,7 @@ def _gradients(
 def core_flops(
     net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers
 ) -> Numbers:
-    """Return operations of a layer's attention core in one forward pass on one rank."""
+    """Return the operations of a layer's attention core in one forward pass on one rank."""
     return 2 * tokens * visible * net.heads * (net.qk_dim + net.v_dim) / sizes.tensor
 
 
@@ -139,7 +139,7 @@ def _attention(
 ) -> tuple[Numbers, Numbers]:
     """Return the seconds of the attention core, forward and backward.
 
-    Without fusion masked scores are computed too.
+    Without fusion, masked scores are computed as well.
     """
     flops = core_flops(net, sizes, tokens, visible)
     hardware, half = system.hardware, system.half
@@ -162,10 +162,10 @@ def _elementwise_bytes(
     tokens: Numbers,
     system: System,
 ) -> Numbers:
-    """Return bytes through memory in a forward pass: norms, residuals, rotation, activation, casts.
+    """Return the bytes that elementwise operations move in a forward pass.
 
-    A norm reads and writes h numbers, a residual reads two and writes one; SwiGLU reads 2 f and
-    writes f, GELU reads f and writes f.
+    They are norms, residuals, rotation, activation and casts. A norm reads and writes h numbers. A
+    residual reads 2 h and writes h. SwiGLU reads 2 f and writes f, GELU reads f and writes f.
     """
     query, key = net.heads * net.qk_dim, net.kv_heads * net.qk_dim
     outside = HALF * 2 * (2 + 3) * net.hidden / sizes.sequence_shards
@@ -188,7 +188,7 @@ def _elementwise_bytes(
 
 
 def _context(net: Transformer, sizes: ParallelSizes, tokens: Numbers, system: System) -> Numbers:
-    """Return seconds of passing keys and values once around the context-parallel ring."""
+    """Return the seconds of passing keys and values once around the context-parallel ring."""
     width = net.kv_heads * (net.qk_dim + net.v_dim) / sizes.tensor
     volume = HALF * tokens * sizes.context * width
     return ring(system.hardware, volume, sizes.context, sizes.tensor)
@@ -201,7 +201,7 @@ def _dispatch(
     tokens: Numbers,
     system: System,
 ) -> Numbers:
-    """Return seconds of sending tokens to experts and back."""
+    """Return the seconds of sending tokens to experts and back."""
     if moe is None:
         return 0.0
     volume = HALF * net.hidden * tokens / sizes.tensor
@@ -211,10 +211,10 @@ def _dispatch(
 def _exposed_dispatch(
     seconds: Numbers, compute: Numbers, sizes: ParallelSizes, system: System
 ) -> Numbers:
-    """Return what of the dispatch nothing hides.
+    """Return the seconds of dispatch that are not overlapped.
 
-    Between domains Megatron runs it behind another micro-batch's layer, which an interleaved
-    schedule has at hand (`overlap_moe_expert_parallel_comm`).
+    Between domains, Megatron overlaps dispatch with a layer of another micro-batch, which an
+    interleaved schedule provides (`overlap_moe_expert_parallel_comm`).
     """
     inside = members_in_domain(system.hardware, sizes.expert, 1)
     hides = np.logical_and(np.less(inside, sizes.expert), np.greater(sizes.virtual, 1))

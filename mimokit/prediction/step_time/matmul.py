@@ -1,4 +1,4 @@
-"""Matrix products of one layer: operations, and what their ends read and write."""
+"""Matrix products of one layer: operations, and the numbers they read and write."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Product:
     """Matrix products of one kind, for one token on one rank.
 
     Attributes:
-        weights: that the token visits.
+        weights: parameters that the token visits.
         width: narrower side of the matrices.
         inputs: numbers read.
-        outputs: numbers written, 16-bit whatever the products' precision.
+        outputs: numbers written, always in 16 bits.
     """
 
     weights: Numbers
@@ -36,11 +36,11 @@ def product_seconds(
     tokens: Numbers,
     system: System,
 ) -> Numbers:
-    """Return seconds of a layer's linear layers in one forward pass on one rank.
+    """Return the seconds of a layer's linear layers in one forward pass on one rank.
 
-    A product fills the pipeline of a tile's operations at its beginning and writes the tile at its
-    end, while no other tile multiplies in its place: reading and writing come on top. Narrow
-    experts have few operations per number and take longer by it, wide layers hardly do.
+    A product reads a tile before it multiplies and writes the tile afterwards, and no other tile
+    multiplies meanwhile. The seconds of reading and writing are therefore added. They matter for
+    narrow experts, which have few operations per number, and hardly for wide layers.
     """
     found = products(net, moe, sizes)
     operations = sum(
@@ -69,7 +69,7 @@ def _copies(net: Transformer) -> int:
 
 
 def _attention(net: Transformer, weights: int, t: Numbers) -> list[Product]:
-    """Return the projections before and after the attention core; latent ones in two steps."""
+    """Return the projections around the attention core; latent attention has two steps."""
     core = net.heads * net.qk_dim + net.kv_heads * (net.qk_dim + net.v_dim)
     back = net.heads * net.v_dim / t
     narrow = np.minimum(net.hidden, back)
@@ -86,14 +86,14 @@ def _attention(net: Transformer, weights: int, t: Numbers) -> list[Product]:
 def _feed_forward(
     net: Transformer, width: int, visits: int, t: Numbers, shared_by: Numbers = 1
 ) -> Product:
-    """Return the products of a feed-forward layer that a token visits so many times.
+    """Return the products of a feed-forward layer that a token visits `visits` times.
 
     Args:
         net: the layers.
-        width: inside.
+        width: inner width.
         visits: experts per token.
-        t: ranks that cut the matrices.
-        shared_by: ranks that share the tokens.
+        t: number of ranks that the matrices are sharded over.
+        shared_by: number of ranks that the tokens are sharded over.
     """
     inner, inward = width / t, _copies(net) - 1
     each = visits / shared_by

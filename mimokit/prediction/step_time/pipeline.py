@@ -1,4 +1,4 @@
-"""The closed form of a step's pipeline: stages in turn, then the slowest over and over."""
+"""Closed form of a step's pipeline: each stage once, and the slowest stage per micro-batch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from mimokit.prediction.step_time.system import System
 
 @dataclass(frozen=True)
 class ModuleStep:
-    """One step of one module alone.
+    """One step of a module that runs alone.
 
     Attributes:
-        work: the busiest stage's seconds over all micro-batches, by part.
-        forward: of `work`, seconds of forward passes.
-        pipeline: seconds of sending between stages that nothing hides.
+        work: seconds of the busiest stage over all micro-batches, by part.
+        forward: the part of `work` in forward passes.
+        pipeline: seconds of sends between stages that are not overlapped.
         bubble: seconds in which the busiest stage waits.
-        data: reduction of gradients and gathering of weights that nothing hides.
+        data: seconds of gradient reduction and weight gathering that are not overlapped.
         optimizer: seconds of the optimizer.
         stages: first, middle and last stage for one micro-batch.
     """
@@ -56,8 +56,9 @@ def module_step(
 ) -> ModuleStep:
     """Return one step of a module that runs alone.
 
-    A pipeline takes m times its slowest stage, and each other stage once; with v chunks per stage
-    a v-th of that (arXiv 2104.04473, sec. 2.2): exact for equal stages, a close bound otherwise.
+    A pipeline takes m times its slowest stage, and each other stage once. With v chunks per stage
+    the other stages take 1/v of that (arXiv 2104.04473, sec. 2.2). This is exact for equal stages
+    and a close bound otherwise.
     """
     last = sizes.pipeline - 1
     middle = np.minimum(1, last)
@@ -91,7 +92,7 @@ def slowest_and_once(
 
 
 def _busiest(stages: tuple[StageTime, ...], slowest: Numbers) -> StageTime:
-    """Return the slowest stage, per candidate."""
+    """Return the slowest stage of each layout."""
     first, middle, last = stages
     is_last, is_first = np.equal(last.total, slowest), np.equal(first.total, slowest)
 
@@ -117,12 +118,11 @@ def _exposed(
     system: System,
     micro_batches: Numbers,
 ) -> Numbers:
-    """Return the data-parallel seconds that nothing hides.
+    """Return the data-parallel seconds that are not overlapped.
 
-    Overlapped, the gradients of the last micro-batch are reduced behind its own backward and the
-    weights are gathered behind the first forward; with chunks, behind those of p micro-batches.
-    Fully sharded, weights are gathered for every forward and backward and gradients reduced every
-    time.
+    With overlap, gradients are reduced during the backward pass of the last micro-batch and weights
+    are gathered during the first forward pass; with chunks, during those of p micro-batches. With
+    fully sharded weights, each pass gathers weights and each backward pass reduces gradients.
     """
     if not system.software.overlaps_data:
         return reduce + collect

@@ -1,4 +1,4 @@
-"""What a generation of training software fuses, overlaps and costs on the host."""
+"""Training stacks: what they fuse and overlap, and their host time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mimokit.config.errors import unknown_name
 
 TensorOverlap = Literal["none", "async", "pipelined"]
 LAUNCH = 6e-4
-"""Seconds in which a host of later GPUs launches one pass of a dense layer: of 3, 4.5, 6 and 9e-4
-the one with the least error over published steps with small micro-batches."""
+"""Host seconds of launching one pass of a dense layer, on hosts of GPUs after the A100. Of 3, 4.5,
+6 and 9e-4 this has the least error over published steps with small micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -18,35 +18,35 @@ class Software:
     """A training stack.
 
     Attributes:
-        name: what it is called.
-        fused_attention: flash attention: scores never reach memory.
+        name: of the stack.
+        fused_attention: flash attention: scores are never written to memory.
         fused_elementwise: norms, rotary positions and activations are one kernel each.
-        rotates: positions turn queries and keys in every layer; learned ones are added once.
-        host_layer: seconds the host takes to launch one layer's forward or backward.
+        rotates: rotary positions in each layer; otherwise learned positions are added once.
+        host_layer: host seconds of launching the forward or backward pass of one layer.
         host_expert_layer: the same for a layer with experts: routing, permutation, and one matrix
             product and cast per expert.
-        host_collective: seconds that the host of a tensor-parallel rank waits for the others at one
-            gather, scatter or all-reduce.
-        host_micro_batch: seconds in which the host of a stage begins a micro-batch while its GPU
-            waits: reads the samples and shares them among tensor-parallel ranks.
-        host_softmax: seconds more that a pass of a layer takes to launch where the fused softmax
-            does not take its number of scores (`layer.SCORES_PER_BLOCK`).
-        launches_ahead: the host launches what follows while a tensor-parallel collective runs;
-            otherwise collectives come on top of what launching takes.
-        matrix_share: of the rate that large matrix products sustain on the GPU, the share that this
-            stack's products reach (kernels tuned for a model's shapes reach all).
-        tensor_overlap: how tensor-parallel communication runs beside matrix products:
-            see `tensor_seconds`.
-        overlaps_data: gradients are reduced behind the backward, weights gathered behind the
-            forward pass.
+        host_collective: seconds that the host of a tensor-parallel rank waits for the other ranks
+            at one gather, scatter or all-reduce.
+        host_micro_batch: host seconds at the start of a micro-batch in which the GPU of a stage
+            waits: samples are read and broadcast to tensor-parallel ranks.
+        host_softmax: additional host seconds per pass of a layer if the fused softmax does not
+            support its number of scores (`layer.SCORES_PER_BLOCK`).
+        launches_ahead: the host launches the next kernels while a tensor-parallel collective runs.
+            Otherwise the time of collectives is added to the launch time.
+        matrix_share: share of the GPU's sustained matrix rate that the products of this stack
+            reach. Kernels tuned for the shapes of a model reach 1.
+        tensor_overlap: overlap of tensor-parallel communication with matrix products; see
+            `tensor_seconds`.
+        overlaps_data: gradients are reduced during the backward pass, weights are gathered during
+            the forward pass.
         gradient_bytes: bytes per gradient on the wire.
         main_gradient_bytes: bytes per gradient in memory, between backward passes and optimizer.
         fp8_weight_bytes: bytes per weight in the matrices of a dense model that trains in fp8: 1
-            where they are kept in 8 bits alone, 2 with a transposed copy or in 16 bits.
-        expert_passes: times that a token sent to an expert goes through memory between router and
-            matrix product, and back.
-        expert_kernels: kernels that each expert of a rank has for itself in a forward pass: two
-            products, and the casts, copies and padding of their inputs.
+            if only 8 bits are stored, 2 with a transposed copy or in 16 bits.
+        expert_passes: number of times that a token is moved through memory between the router and
+            the matrix product of its expert, and back.
+        expert_kernels: kernels per expert in a forward pass: two products, and the casts, copies
+            and padding of their inputs.
     """
 
     name: str
@@ -85,10 +85,11 @@ BRIDGE = Software(
 models in fp8 `fp8_param_gather=True` and `disable_parameter_transpose_cache=True`)."""
 
 BRIDGE_2025 = replace(BRIDGE, name="megatron-bridge-2025", expert_passes=10.5)
-"""The same from 25.11 to 26.02: experts are dispatched with permutations that are not fused."""
+"""The same from 25.11 to 26.02: the permutations of expert dispatch are not fused."""
 
 BRIDGE_DROPPING = replace(BRIDGE_2025, name="megatron-bridge-dropping", host_expert_layer=0.00164)
-"""The same in 25.09: experts drop what is over their capacity, so the host waits for no counts."""
+"""The same in 25.09: experts drop tokens above their capacity, so the host does not wait for token
+counts."""
 
 MEGATRON_CORE = Software(
     "megatron-core",
@@ -102,8 +103,8 @@ MEGATRON_CORE = Software(
     expert_passes=10.5,
     expert_kernels=6.8,
 )
-"""Megatron-LM on megatron-core as it comes: flash attention; gradients are reduced and weights
-gathered on their own, without `--overlap-grad-reduce` and `--overlap-param-gather`."""
+"""Megatron-LM on megatron-core with default options: flash attention; gradient reduction and weight
+gathering are not overlapped (no `--overlap-grad-reduce`, no `--overlap-param-gather`)."""
 
 MEGATRON_MIMO = Software(
     "megatron-mimo",
@@ -113,8 +114,8 @@ MEGATRON_MIMO = Software(
     main_gradient_bytes=2,
 )
 """Megatron-LM with modules of different layouts (arXiv 2605.27678): gradients are reduced after the
-last backward pass, in bf16 (the runs' memory has no room for more). Its encoders have few tokens,
-so that the time of launching a layer shows: it is fitted to the gains of that paper."""
+last backward pass, in bf16 (fp32 gradients would not fit in the memory of those runs). Its encoders
+have few tokens, so launch time matters. It is fitted to the gains in that paper."""
 
 MEGATRON_2021 = Software(
     "megatron-2021",
@@ -152,7 +153,7 @@ def load_software(name: str | Software) -> Software:
     """Return a training stack by its name.
 
     Raises:
-        ConfigError: there is none of that name; the nearest are offered.
+        ConfigError: the name is unknown; the sentence suggests similar names.
     """
     if isinstance(name, Software):
         return name

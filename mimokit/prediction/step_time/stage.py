@@ -1,4 +1,4 @@
-"""Seconds of one module's stages, of its gradient reduction and its optimizer."""
+"""Seconds of one module's stages, its gradient reduction and its optimizer."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from mimokit.prediction.step_time.layer import layer_time
 from mimokit.prediction.step_time.system import HALF, System
 
 OPTIMIZER_BYTES = 34
-"""Adam's bytes through memory per parameter: fp32 gradient read twice (norm, step), master weight
-and both moments read and written, bf16 weight written."""
+"""Bytes that Adam moves per parameter: fp32 gradient read twice (norm, step), master weight and
+both moments read and written, bf16 weight written."""
 CROSS_ENTROPY_BYTES = 16
-"""Bytes through memory per logit: bf16 written, fp32 made, its maximum, sum and softmax."""
+"""Bytes moved per logit: bf16 written, cast to fp32, its maximum, sum and softmax."""
 
 
 @dataclass(frozen=True)
 class ModuleInput:
-    """What a module is given per micro-batch.
+    """The input of a module per micro-batch.
 
     Attributes:
-        seq: tokens of one sequence (an encoder: patches of one image or window of audio).
+        seq: tokens per sequence. For an encoder, patches of one image or window of audio.
         sequences: per micro-batch on one replica.
-        trained: weights take gradients.
-        passes_gradient: the gradient of the input is computed: for something trained before it.
+        trained: the weights have gradients.
+        passes_gradient: the gradient of the input is computed, for a trained module before it.
     """
 
     seq: Numbers
@@ -84,10 +84,10 @@ def _layers(
 
 
 def _with_recompute(layer: LayerTime, sizes: ParallelSizes, given: ModuleInput) -> TimeBreakdown:
-    """Return a layer's backward, by what is trained, and what recomputation adds.
+    """Return the seconds of a layer's backward pass, recomputation included.
 
-    Weights that take no gradient leave out one of the two products; a module before which nothing
-    is trained, and that is not trained itself, has no backward at all.
+    Without weight gradients, one of the two products is skipped. A frozen module with no trained
+    module before it has no backward pass.
     """
     if not given.trained and not given.passes_gradient:
         return layer.backward.times(0.0)
@@ -112,7 +112,7 @@ def _backward_factor(given: ModuleInput) -> float:
 
 
 def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
-    """Return the tokens that a token attends to, averaged over tokens and layers."""
+    """Return the number of tokens that a token attends to, averaged over tokens and layers."""
     share = 0.5 if net.causal else 1.0
     if not net.window:
         return share * seq
@@ -123,7 +123,7 @@ def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
 def _ends(
     module: Module, sizes: ParallelSizes, tokens: Numbers, system: System, stage: Numbers
 ) -> TimeBreakdown:
-    """Return the forward time of what the first and the last stage do beside layers."""
+    """Return the forward seconds of the first and the last stage outside their layers."""
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
         net, predictions = module.net, 1 + module.next_token_layers
@@ -152,7 +152,7 @@ def _projector(
 def _patches(
     branch: EncoderBranch, sizes: ParallelSizes, tokens: Numbers, system: System
 ) -> TimeBreakdown:
-    """Return the time of patch embedding or convolutions, which every tensor rank does whole."""
+    """Return the seconds of patch embedding or convolutions, which are not sharded."""
     encoder = branch.encoder
     outside = encoder.parameters_outside_layers - encoder.positions * encoder.net.hidden
     return TimeBreakdown(matrix=system.matrix_seconds(2 * tokens * outside, system.half))
@@ -163,8 +163,8 @@ def boundary_time(
 ) -> Numbers:
     """Return the seconds of sending one micro-batch's activations to the next stage.
 
-    Each tensor-parallel rank sends its share, also where activations are not cut: they are put
-    together on the other side (arXiv 2104.04473, sec. 4.1).
+    Each tensor-parallel rank sends its share, even if activations are not sharded. The receiving
+    ranks gather them (arXiv 2104.04473, sec. 4.1).
     """
     tokens = given.sequences * given.seq / sizes.context
     volume = HALF * net_of(module).hidden * tokens / sizes.tensor
@@ -174,7 +174,7 @@ def boundary_time(
 
 @dataclass(frozen=True)
 class UpdateTime:
-    """What a step does once.
+    """Seconds of what a step does once, after its last micro-batch.
 
     Attributes:
         reduce: seconds of reducing the gradients of a stage.
@@ -188,7 +188,7 @@ class UpdateTime:
 
 
 def update_time(module: Module, sizes: ParallelSizes, system: System, stage: Numbers) -> UpdateTime:
-    """Return the time of what a stage does once per step, each on its own."""
+    """Return the seconds of what a stage does once per step, without overlap."""
     held = rank_parameters(module, sizes, stage)
     hardware, cut = (
         system.hardware,

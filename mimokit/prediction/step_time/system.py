@@ -1,4 +1,4 @@
-"""What a layer runs on, and what operations take there."""
+"""Hardware, software and precision, and the seconds of basic operations on them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from mimokit.prediction.step_time.software import Software
 HALF = 2
 """Bytes of a 16-bit number."""
 KEPT_BYTES: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
-"""Bytes per number that a matrix product reads, where it is not 16-bit."""
+"""Bytes per number that a matrix product reads, for precisions other than 16-bit."""
 CAST_BYTES: Mapping[str, float] = {"fp8": 4.0, "mxfp8": 4.0, "nvfp4": 7.0}
-"""Bytes through memory to cast one number: 16 bits read, two copies written (rows and columns).
+"""Bytes moved to cast one number: 16 bits read, two copies written (rows and columns).
 
-To 4 bits it is read once more for the largest number of the tensor, and once more for the columns,
+A cast to 4 bits reads the number twice more: for the maximum of the tensor, and for the columns,
 which go through a Hadamard transform (arXiv 2509.25149, sec. 3)."""
 
 
 @dataclass(frozen=True)
 class System:
-    """What a layer runs on.
+    """Hardware, software and precision of one prediction.
 
     Attributes:
         hardware: GPU and links.
         software: the training stack.
-        precision: of matrix products; attention and logits are 16-bit in any case.
+        precision: of matrix products. Attention and logits are always 16-bit.
     """
 
     hardware: Hardware
@@ -52,29 +52,29 @@ class System:
 
     @property
     def half(self) -> str:
-        """The 16-bit precision of what stays 16-bit."""
+        """The precision of operations that stay 16-bit."""
         return self.precision if self.precision in ("bf16", "fp16", "fp32", "tf32") else "bf16"
 
     @property
     def kept_bytes(self) -> float:
-        """Bytes per number that matrix products read."""
+        """Bytes per number that a matrix product reads."""
         return KEPT_BYTES.get(self.precision, float(HALF))
 
     @property
     def cast_bytes(self) -> float:
-        """Bytes through memory per number that is cast for a matrix product."""
+        """Bytes moved per number that is cast for a matrix product."""
         return CAST_BYTES.get(self.precision, 0.0)
 
     @property
     def storage(self) -> Storage:
-        """Bytes of gradients, of what matrix products keep, and of their weights."""
+        """Bytes per gradient, per stored input of a matrix product, and per weight."""
         weight = self.software.fp8_weight_bytes if self.precision == "fp8" else float(HALF)
         return Storage(self.software.main_gradient_bytes, self.kept_bytes, weight)
 
     @property
     def pipelines_tensor(self) -> bool:
-        """Collectives run in pieces beside the pieces of products.
+        """Whether collectives run in pieces next to the pieces of products.
 
-        With 4-bit products Megatron-Bridge's recipes switch it off.
+        Megatron-Bridge's recipes disable this for 4-bit products.
         """
         return self.software.tensor_overlap == "pipelined" and self.precision != "nvfp4"

@@ -81,7 +81,7 @@ NARROW = ("fp8", "mxfp8", "nvfp4")
 is counted on its own."""
 
 PRIOR = 0.03
-"""Pull towards the start, so that a constant which no row decides stays where it was."""
+"""Pull towards the start, so that a constant that no row determines keeps its value."""
 
 Constants = Mapping[str, float]
 

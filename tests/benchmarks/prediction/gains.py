@@ -168,7 +168,7 @@ def _sizes_of(row: Row, prefix: str, micro_batch: float) -> ParallelSizes:
 
 
 def stand_in(encoder: str, language: str) -> MultimodalModel:
-    """Return a model with modules of about so many parameters."""
+    """Return a model whose modules have about the given numbers of parameters."""
     layers, width, heads, ffn = ENCODERS[encoder]
     net = Transformer(
         layers, width, heads, heads, width // heads, ffn, gated=False, norm="layer", causal=False

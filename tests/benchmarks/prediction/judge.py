@@ -99,7 +99,7 @@ class Judgement:
         return found
 
     def bands(self, share: float = 0.8) -> dict[str, float]:
-        """Return the error that so many rows stay below, for dense models and for mixtures.
+        """Return the error that a share of the rows stays below, for dense models and for mixtures.
 
         Rows of later GPUs alone: those of A100s are many and are missed by less.
         """

@@ -53,8 +53,8 @@ class Measured:
         global_batch: samples per step.
         gpus: as printed.
         seconds: measured step time, None where only TFLOP/s are printed.
-        tflops: printed model TFLOP/s per GPU, None where it is not.
-        memory_gib: measured peak memory, None where it is not.
+        tflops: printed model TFLOP/s per GPU, None if it was not.
+        memory_gib: measured peak memory, None if it was not.
         label: the row in words.
     """
 

@@ -137,7 +137,7 @@ class Order:
 
 
 def orders(rows: Sequence[Measured], apart: Floats, least: int = 4) -> list[Order]:
-    """Return the order within every workload of at least so many different layouts.
+    """Return the order within each workload that has at least `least` different layouts.
 
     Rows that differ in the release of the software alone count as one layout, with the median time.
     """
@@ -175,7 +175,7 @@ def _correlation(measured: Floats, predicted: Floats) -> float:
 
 
 def _tied(measured: Floats) -> NDArray[np.bool_]:
-    """Return which pairs of layouts took the same time, as far as a measurement can tell."""
+    """Return the pairs of layouts whose times differ by less than the measurement error."""
     return np.abs(np.log(measured[:, None] / measured[None, :])) < np.log1p(NOISE)
 
 

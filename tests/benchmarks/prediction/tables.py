@@ -23,7 +23,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def table(path: Path, columns: Sequence[str]) -> list[Row]:
-    """Return the rows of a table; none where there is no such file.
+    """Return the rows of a table; none if the file does not exist.
 
     Raises:
         DataError: a column is missing.

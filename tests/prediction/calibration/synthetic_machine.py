@@ -71,7 +71,7 @@ class Machine:
         )
 
     def round(self, at_work: int, spans: bool = False) -> Round:
-        """Return a round: everything costs more the more ranks are at work beside a rank."""
+        """Return a round. All costs grow with the number of active ranks."""
         sizes = (512, 16_384, 131_072, 524_288)
         dearer = 1 + self.crowding * (at_work - 8)
         collectives = [

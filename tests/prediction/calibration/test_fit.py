@@ -49,7 +49,7 @@ def test_a_planted_outlier_is_reported(start: float, rate: float, row: int, fact
 
 @pytest.mark.parametrize("factor", [0.25, 4.0])
 def test_a_planted_outlier_rarely_moves_the_law(factor: float) -> None:
-    """Where few rows tell a constant, an outlier among them still moves it: nine of ten hold."""
+    """If few rows determine a constant, an outlier among them moves it: nine of ten laws hold."""
     random = np.random.default_rng(0)
     moved = []
     for row in np.tile(np.arange(12), 20):

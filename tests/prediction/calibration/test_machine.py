@@ -46,7 +46,7 @@ def test_planted_constants_of_the_hardware_are_recovered() -> None:
     assert all(fit.mean_error < 1e-6 and not fit.outliers for fit in found.fits)
 
 
-def test_links_between_hosts_are_told_from_links_within() -> None:
+def test_links_between_hosts_differ_from_links_within() -> None:
     hardware = fit_calibration(MACHINE.measurements(("a",) * 4 + ("b",) * 4)).hardware
     assert hardware.domain_ranks == 4
     assert hardware.domain.latency == pytest.approx(MACHINE.latency, rel=1e-6)

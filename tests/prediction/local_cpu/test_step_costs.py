@@ -78,7 +78,7 @@ APART = apart_config((2, 1, 2), (1, 2, 2), 4)
         (APART, planted("load", "batch"), 8 * 4),
         # Between stages 2 messages each way; over the bridge 2 forward, 2 back: both ends pay.
         (APART, planted(collective="send", ranks=2), 2 * 4 * (2 + 2 + 2 + 2)),
-        # The two tensor-parallel ranks of an encoder: what the leader was told, then the rows.
+        # The two tensor-parallel ranks of an encoder: counts of the leader, then the rows.
         (APART, planted(collective="broadcast", ranks=2), 4 * 4 * 2),
         (APART, planted("update", "module"), 8),
     ],
@@ -127,7 +127,7 @@ def test_more_cores_are_never_slower() -> None:
         ((4, 1, 1), 2 * 4),
     ],
 )
-def test_ranks_that_were_told_a_part_gather_counts_before_rows(
+def test_ranks_that_received_a_part_gather_counts_before_rows(
     monkeypatch: pytest.MonkeyPatch, encoder: tuple[int, int, int], gathers: int
 ) -> None:
     monkeypatch.setattr("mimokit.planning.bridges.disjoint.LEAST_SHARD_BYTES", 0)
