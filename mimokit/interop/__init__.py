@@ -1,4 +1,4 @@
-"""Layouts in and out: experiments, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
+"""Import and export of layouts: experiments, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
 
 from mimokit.interop.bridge_read import from_bridge
 from mimokit.interop.bridge_write import to_bridge

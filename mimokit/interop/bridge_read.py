@@ -33,11 +33,11 @@ _MODULE_FIELDS = (*(MEGATRON_FIELDS[axis] for axis in _MODULE_AXES), "rank_offse
 """Fields of Bridge's `ModuleParallelismConfig`, in its order."""
 
 _OVERRIDES = {MEGATRON_FIELDS[one]: one for one in (*TRANSFORMER_CHOICES, *DDP_CHOICES)}
-"""Field of TransformerConfig or DistributedDataParallelConfig -> what it chooses."""
+"""Field of TransformerConfig or DistributedDataParallelConfig -> what it sets."""
 
 _FLAGS = (Choice.SEQUENCE_PARALLEL, Choice.DISTRIBUTED_OPTIMIZER, Choice.FULLY_SHARDED)
 _IMPLIED = ("recompute_method", "recompute_num_layers")
-"""Fields that are what full recomputation is predicted with: layer by layer."""
+"""Fields that predictions imply: full recomputation is layer by layer."""
 
 Names = Mapping[str, ast.expr]
 
@@ -45,13 +45,14 @@ Names = Mapping[str, ast.expr]
 def from_bridge(source: str) -> Imported:
     """Return the layout that a Bridge file describes.
 
-    It is the one dictionary of modules with a `ModuleParallelismConfig` each. Samples come from the
-    names SEQ_LENGTH, GLOBAL_BATCH_SIZE and MICRO_BATCH_SIZE, precision and frozen modules from
+    The file has one dictionary of modules with a `ModuleParallelismConfig` each. Samples come from
+    the names SEQ_LENGTH, GLOBAL_BATCH_SIZE and MICRO_BATCH_SIZE, precision and frozen modules from
     PRECISION and FROZEN_MODULES, recomputation, chunks and optimizer from TRANSFORMER_OVERRIDES and
-    DDP_OVERRIDES, where the file has them, as `to_bridge` writes them.
+    DDP_OVERRIDES, if the file has them, as `to_bridge` writes them.
 
     Raises:
-        ConfigError: it is not Python, holds no such dictionary, or a value that is no plain number.
+        ConfigError: the file is not Python, has no such dictionary, or has a value that is not a
+            plain number.
     """
     try:
         return _layout_of(ast.parse(source))
@@ -62,7 +63,7 @@ def from_bridge(source: str) -> Imported:
     except (ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ConfigError):
             raise
-        sentence = "it is not Python that can be read (zero bytes, or nested too deeply)."
+        sentence = "it cannot be parsed as Python (zero bytes, or nested too deeply)."
         raise refused(WHERE, "source", None, sentence) from None
 
 
@@ -104,7 +105,7 @@ def _modules(tree: ast.Module) -> dict[str, ast.Call]:
                 "module_parallelisms",
                 None,
                 f"line {value.lineno} has a module whose name "
-                "is no text; write its name in quotes.",
+                "is not text; write its name in quotes.",
             )
         assert isinstance(value, ast.Call)
         modules[name] = value
@@ -138,7 +139,7 @@ def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
                 str(keyword.arg),
                 None,
                 f"line {keyword.value.lineno} gives '{name}' the "
-                f"field {keyword.arg}, which ModuleParallelismConfig has not.",
+                f"field {keyword.arg}, which ModuleParallelismConfig does not have.",
             )
         given[keyword.arg] = keyword.value
     values = {field: number_at(node, names, WHERE) for field, node in given.items()}
@@ -167,7 +168,7 @@ def _sizes(name: str, values: Mapping[str, int]) -> ParallelSizes:
 
 
 def _mode(values: Mapping[str, Mapping[str, int]], modules: Mapping[str, ParallelSizes]) -> Any:
-    """Return heterogeneous where ranks are apart, else what shared ranks have in common."""
+    """Return the deployment mode that ranks and sizes imply."""
     offsets = {fields.get("rank_offset", 0) for fields in values.values()}
     if len(modules) > 1 and len(offsets) == len(modules):
         return "heterogeneous"
@@ -179,18 +180,18 @@ def _mode(values: Mapping[str, Mapping[str, int]], modules: Mapping[str, Paralle
 def _with_overrides(
     modules: Mapping[str, ParallelSizes], names: Names
 ) -> tuple[dict[str, ParallelSizes], tuple[str, ...]]:
-    """Return the modules with what two dictionaries say of them, and notes of the rest."""
+    """Return the modules with the overrides of two dictionaries, and notes about the rest."""
     found, notes = dict(modules), []
     for constant in ("TRANSFORMER_OVERRIDES", "DDP_OVERRIDES"):
         for name, fields in _literal(names, constant):
             if name not in found:
-                notes.append(f"{constant} names '{name}', which is no module; it was left aside.")
+                notes.append(f"{constant} names '{name}', which is not a module; it was ignored.")
                 continue
             for field, value in fields.items():
                 choice = _OVERRIDES.get(field) if isinstance(field, str) else None
                 if choice is None:
                     if field not in _IMPLIED:
-                        notes.append(f"{constant} of '{name}': {field} was left aside.")
+                        notes.append(f"{constant} of '{name}': {field} was ignored.")
                     continue
                 chosen = _override(name, field, choice, value)
                 found[name] = replace(found[name], **{SIZE_FIELDS[choice]: chosen})
@@ -225,21 +226,21 @@ def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]
             WHERE,
             constant,
             None,
-            f"line {names[constant].lineno}: {constant} is no dictionary of "
+            f"line {names[constant].lineno}: {constant} is not a dictionary of "
             "modules and plain values; write it out.",
         )
     yield from value.items()
 
 
 def _with_step(workload: Workload, names: Names) -> Workload:
-    """Return a step with the precision and the frozen modules that a file says."""
+    """Return a step with the precision and the frozen modules of a file."""
     precision = _value(names, "PRECISION", workload.precision)
     frozen = _value(names, "FROZEN_MODULES", [])
     if not isinstance(precision, str):
-        raise refused(WHERE, "PRECISION", precision, "PRECISION is no text; write a name.")
+        raise refused(WHERE, "PRECISION", precision, "PRECISION is not text; write a name.")
     if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
         raise refused(
-            WHERE, "FROZEN_MODULES", frozen, "FROZEN_MODULES is no list of names; write one."
+            WHERE, "FROZEN_MODULES", frozen, "FROZEN_MODULES is not a list of names; write one."
         )
     return replace(workload, precision=precision, frozen=frozenset(frozen))
 
@@ -263,7 +264,9 @@ def _with_samples(layout: Layout, names: Names) -> tuple[Layout, Workload | None
     wanted = ("SEQ_LENGTH", "GLOBAL_BATCH_SIZE", "MICRO_BATCH_SIZE")
     missing = [name for name in wanted if name not in names]
     if missing:
-        note = f"The file does not set {', '.join(missing)}, so every replica has micro-batch 1."
+        note = (
+            f"The file does not set {', '.join(missing)}, so the micro-batch of every replica is 1."
+        )
         return layout, None, (note,)
     seq, batch, micro = (number_at(names[name], names, WHERE) for name in wanted)
     for name, sizes in layout.modules.items():

@@ -22,10 +22,10 @@ from mimokit.prediction.layout import LANGUAGE, rank_offsets, sizes_text
 from mimokit.prediction.validity import check_counts
 
 TRANSFORMER_CHOICES = (Axis.VIRTUAL_PIPELINE, Choice.RECOMPUTE, Choice.SEQUENCE_PARALLEL)
-"""What is a field of a module's TransformerConfig."""
+"""The choices that are fields of a module's TransformerConfig."""
 
 DDP_CHOICES = (Choice.OPTIMIZER_INSTANCES, Choice.DISTRIBUTED_OPTIMIZER, Choice.FULLY_SHARDED)
-"""What is a field of a module's DistributedDataParallelConfig."""
+"""The choices that are fields of a module's DistributedDataParallelConfig."""
 
 _HEAD = '''"""{mode} layout on {gpus} GPUs: {layout}."""
 
@@ -39,9 +39,9 @@ SEQ_LENGTH = {seq}
 GLOBAL_BATCH_SIZE = {batch}
 MICRO_BATCH_SIZE = {micro}  # samples of a micro-batch over all replicas, as Bridge counts them
 {step}
-# What MegatronMIMOParallelismConfig has no words for: fields of a module's TransformerConfig ...
+# MegatronMIMOParallelismConfig has no fields for these. Of a module's TransformerConfig:
 TRANSFORMER_OVERRIDES = {transformer}
-# ... and of its DistributedDataParallelConfig.
+# Of its DistributedDataParallelConfig:
 DDP_OVERRIDES = {ddp}
 
 
@@ -59,12 +59,12 @@ _TAIL = """        },
 
 
 def to_bridge(layout: Layout, workload: Workload) -> str:
-    """Return Python that builds the layout in Megatron-Bridge, the language module as `language`.
+    """Return Python that builds the layout in Megatron-Bridge; the language module is `language`.
 
     Raises:
-        ConfigError: Bridge does not take it: modules have to lie on ranks of their own, tensor
-            parallel sizes have to be powers of two, replicas have to divide each other, experts
-            have to divide the ranks of a stage, encoders have none
+        ConfigError: Bridge rejects it: modules need separate ranks, tensor parallel sizes must be
+            powers of two, replicas must divide each other, expert parallel sizes must divide the
+            ranks of a stage, and encoders cannot have experts
             (`MegatronMIMOParallelismConfig.finalize`).
     """
     check_counts(layout)
@@ -93,10 +93,10 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
 
 
 def bridge_problems(layout: Layout) -> Iterator[str]:
-    """Yield why Megatron-Bridge would not take a layout."""
+    """Yield the reasons why Megatron-Bridge rejects a layout."""
     if layout.mode != "heterogeneous":
         yield (
-            "its config takes modules with ranks of their own only, which tile the world, and this "
+            "its config takes only modules on separate ranks that tile the world, and this "
             f"layout is {layout.mode}; choose a heterogeneous one."
         )
     for name, sizes in layout.modules.items():
@@ -106,7 +106,7 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
             )
         if name != layout.language and sizes.expert > 1:
             yield (
-                f"expert_parallel of module '{name}' is {sizes.expert}; encoders stay dense, so "
+                f"expert_parallel of module '{name}' is {sizes.expert}; encoders are dense, so "
                 "set it to 1."
             )
         facts = ModuleFacts(name, is_language=name == layout.language)
@@ -141,7 +141,7 @@ def _transformer_overrides(layout: Layout) -> dict[str, dict[str, object]]:
 
 
 def _overrides(layout: Layout, choices: tuple[Axis | Choice, ...]) -> dict[str, dict[str, object]]:
-    """Return module -> Megatron's field -> value, of the choices that are not at their default."""
+    """Return module -> Megatron's field -> value, for choices that are not at their default."""
     found: dict[str, dict[str, object]] = {}
     for name, sizes in layout.modules.items():
         for one, value in beyond_ranks(sizes).items():
@@ -151,7 +151,7 @@ def _overrides(layout: Layout, choices: tuple[Axis | Choice, ...]) -> dict[str, 
 
 
 def _beyond_layout(layout: Layout, workload: Workload) -> str:
-    """Return the lines that say precision and frozen modules, where they are not plain."""
+    """Return the lines for precision and frozen modules that are not the default."""
     text = ""
     if workload.precision != PRECISION:
         text += f'PRECISION = "{workload.precision}"  # of matrix products\n'

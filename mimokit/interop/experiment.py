@@ -1,4 +1,4 @@
-"""A layout as an experiment, which loses nothing that a prediction depends on."""
+"""Layouts as experiments, without loss of anything that a prediction depends on."""
 
 from __future__ import annotations
 
@@ -35,22 +35,21 @@ def config_of_layout(
     experiment: ExperimentConfig | None = None,
     supposed: Mapping[str, Any] | None = None,
 ) -> ExperimentConfig:
-    """Return an experiment with a layout, of which predictions are the same to the last digit.
+    """Return an experiment with a layout. Its predictions are the same to the last digit.
 
-    Token ids that hold the place of encoder outputs follow the vocabulary where no experiment says
-    them.
+    Without an experiment, the placeholder token ids of encoder outputs follow the vocabulary.
 
     Args:
         layout: the layout.
         workload: what one step computes.
-        model: what is laid out; an experiment knows it.
-        experiment: keeps all its sections, save for what layout and workload say.
-        supposed: gpu, price_per_gpu_hour and software of the `PredictionConfig`; None where it is
-            to say nothing of them, or what the experiment says.
+        model: the model; not needed with an experiment.
+        experiment: all its sections are kept, except for what layout and workload state.
+        supposed: gpu, price_per_gpu_hour and software of the `PredictionConfig`; None keeps what
+            the experiment states.
 
     Raises:
-        ConfigError: mimokit's modes do not allow the layout, an experiment cannot say all of it, or
-            neither model nor experiment is given.
+        ConfigError: mimokit's modes do not allow the layout, an experiment cannot state all of it,
+            or neither model nor experiment is given.
     """
     check_counts(layout)
     if experiment is not None:
@@ -95,13 +94,13 @@ def to_yaml(
 
 def _given(model: Model | None) -> Model:
     if model is None:
-        sentence = "Export: a layout alone is no experiment; give the model or an experiment."
+        sentence = "Export: a layout alone is not an experiment; give the model or an experiment."
         raise ConfigError([Problem("export", "model", None, sentence)])
     return model
 
 
 def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
-    """Return deployment mode and sizes; in homogeneous mode all have the language model's."""
+    """Return deployment mode and sizes; in homogeneous mode those of the language model."""
     modules: tuple[Module, ...] = (language_of(model), *branches_of(model))
     layers = {plain_name(module.name, layout): net_of(module).layers for module in modules}
     own = layout.modules[layout.language]
@@ -120,7 +119,7 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
 
 
 def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any]:
-    """Return the sections of a model that no experiment describes."""
+    """Return the sections of an experiment for a model."""
     own, branches = language_of(model), branches_of(model)
     language = plain_name(layout.language, layout)
     tokens = {branch.name: _tokens(branch, workload) for branch in branches}
@@ -179,7 +178,7 @@ def _set_schedule(content: dict[str, Any], layout: Layout) -> None:
 
 
 def _suppose(content: dict[str, Any], supposed: Mapping[str, Any]) -> None:
-    """Say what predictions suppose, in place."""
+    """Set what predictions assume, in place."""
     said = {name: value for name, value in supposed.items() if value is not None}
     section = {**content.pop("prediction", {}), **said}
     section.pop("inputs", None)
@@ -190,7 +189,7 @@ def _suppose(content: dict[str, Any], supposed: Mapping[str, Any]) -> None:
 def _with_inputs(
     content: dict[str, Any], layout: Layout, workload: Workload, model: Model
 ) -> ExperimentConfig:
-    """Return the config, with the inputs of those encoders of which it says something else."""
+    """Return the config, with the inputs of encoders for which it would state others."""
     config = config_from_mapping(content)
     derived = workload_of_config(config).inputs
     inputs = {}

@@ -1,6 +1,6 @@
-"""What the file of another tool holds, and how its options and numbers are read.
+"""The content of another tool's file, and how its options and numbers are read.
 
-Nothing that is read is run.
+Python is read without running it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mimokit.prediction import Layout, Workload
 from mimokit.units import shown
 
 LARGEST = 2**40
-"""A larger number is a slip: no size, count or number of tokens or samples reaches it."""
+"""The largest number that is accepted; no size and no number of tokens or samples reaches it."""
 
 MEGATRON_LM = "Megatron-LM arguments"
-"""How a sentence names a command line."""
+"""The name of a command line in messages."""
 
 Options = Mapping[str, Sequence[str]]
 """Flag without dashes in front -> its values."""
@@ -59,8 +59,8 @@ def refused(where: str, field: str, value: object, sentence: str) -> ConfigError
 def options_of(arguments: str | Sequence[str]) -> Options:
     """Return the options of a command line; flags are written with - or _.
 
-    Megatron-LM has several hundred flags and launchers add theirs, so a flag takes the words up to
-    the next one, whatever it is.
+    Megatron-LM has several hundred flags and launchers add more, so every flag takes the words up
+    to the next flag.
 
     Raises:
         ConfigError: its quotes do not close.
@@ -81,7 +81,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
     except ValueError as error:
-        sentence = f"they are no command line ({str(error).lower()}); give the words of one."
+        sentence = f"they are not a command line ({str(error).lower()}); give the words of one."
         raise refused(MEGATRON_LM, "arguments", text[:60], sentence) from None
 
 
@@ -108,7 +108,7 @@ def word(given: Options, flag: str, missing: str = "") -> str:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the whole number that a text is, or None: no digits, or above `LARGEST`."""
+    """Return a text as a whole number, or None if it is not one or is above `LARGEST`."""
     if not text.isdecimal() or len(text.lstrip("0")) > len(str(LARGEST)):
         return None
     value = int(text)
@@ -116,7 +116,7 @@ def whole_number(text: str) -> int | None:
 
 
 def constants_of(tree: ast.Module) -> Mapping[str, ast.expr]:
-    """Return the module-level names of a file and what they are set to."""
+    """Return the module-level names of a file and their values."""
     found: dict[str, ast.expr] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -131,7 +131,7 @@ def constants_of(tree: ast.Module) -> Mapping[str, ast.expr]:
 
 
 def number_at(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int = 0) -> int:
-    """Return the whole number that an expression stands for.
+    """Return the value of an expression that is a whole number.
 
     Numbers, module-level names, `+ - * //`, `int(...)` and the default of an environment variable
     are understood.
@@ -178,7 +178,7 @@ def _source_of(node: ast.expr) -> str:
 
 
 def _whole(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int) -> int:
-    """Return what stands in `int(...)`: a number, its text, or a variable's default."""
+    """Return the argument of `int(...)`: a number, its text, or a variable's default."""
     looked_up = isinstance(node, ast.Call) and ast.unparse(node.func) in _ENVIRONMENT
     if looked_up and isinstance(node, ast.Call) and len(node.args) == 2:
         return _whole(node.args[1], names, where, depth + 1)
@@ -190,6 +190,6 @@ def _whole(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int
 
 
 def names_environment(node: ast.AST) -> bool:
-    """Tell whether a value depends on environment variables."""
+    """Return whether a value depends on environment variables."""
     calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
     return any(ast.unparse(call.func) in _ENVIRONMENT for call in calls)

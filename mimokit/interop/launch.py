@@ -44,7 +44,7 @@ def to_torchrun(
 ) -> str:
     """Return one torchrun command per host, each under a comment that names its host.
 
-    Ranks follow the order of the hosts, so that the ranks of a module are neighbours.
+    Ranks follow the order of the hosts, so that the ranks of a module are adjacent.
 
     Raises:
         ConfigError: the hosts have more or fewer GPUs than the layout takes.
@@ -86,7 +86,7 @@ def to_slurm(
     """Return a batch script for Slurm that starts one torchrun per node.
 
     Raises:
-        ConfigError: the GPUs of the layout fill no whole number of nodes.
+        ConfigError: the GPUs of the layout are not a whole number of nodes.
     """
     nodes, each = nodes_of(layout, gpus_per_node)
     given = {"partition": partition, "account": account}
@@ -105,10 +105,10 @@ def to_slurm(
 
 
 def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
-    """Return how many nodes a layout fills, and the GPUs it takes on each.
+    """Return the number of nodes of a layout and the GPUs that it takes on each.
 
     Raises:
-        ConfigError: it leaves a node half empty.
+        ConfigError: its GPUs are not a whole number of nodes.
     """
     _check(
         gpus_per_node < 1,
@@ -124,7 +124,7 @@ def nodes_of(layout: Layout, gpus_per_node: int) -> tuple[int, int]:
         "gpus_per_node",
         gpus_per_node,
         (
-            f"the layout takes {layout.gpus} GPUs, which fill no whole number of nodes with "
+            f"the layout takes {layout.gpus} GPUs, which is not a whole number of nodes with "
             f"{gpus_per_node} each; choose a layout whose GPUs are a multiple of {gpus_per_node}."
         ),
     )

@@ -1,7 +1,7 @@
-"""What an experiment does not say of a layout, a step or a model: each difference a refusal.
+"""Checks that writing an experiment and reading it back loses nothing a prediction depends on.
 
-Whoever adds something to `ParallelSizes`, `Workload` or a model description that predictions depend
-on and gives experiments no word for it sees it here, not in a prediction that has changed.
+A new field of `ParallelSizes`, `Workload` or a model description that experiments cannot state is
+refused here, instead of changing a prediction silently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEP = "step"
 
 
 def lost_of_layout(config: ExperimentConfig, layout: Layout) -> Iterator[Problem]:
-    """Yield the sizes that are others when a layout is read back."""
+    """Yield the sizes that change when a layout is read back."""
     back = layout_of_config(config).modules
     for name, sizes in layout.modules.items():
         plain = plain_name(name, layout)
@@ -34,7 +34,7 @@ def lost_of_layout(config: ExperimentConfig, layout: Layout) -> Iterator[Problem
 def lost_of_workload(
     config: ExperimentConfig, layout: Layout, workload: Workload, model: Model
 ) -> Iterator[Problem]:
-    """Yield what of a step is something else when it is read back."""
+    """Yield what changes in a step when it is read back."""
     back = workload_of_config(config)
     for field in ("seq_length", "global_batch_size", "precision"):
         value, found = getattr(workload, field), getattr(back, field)
@@ -50,7 +50,7 @@ def lost_of_workload(
 
 
 def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
-    """Yield what of the networks is something else when they are read back."""
+    """Yield what changes in the networks when they are read back."""
     back = model_of_config(config.model)
     for field, value, found in _differences(_plain(language_of(model)), _plain(back.language)):
         yield _lost(back.language.name, field, value, found)
@@ -60,7 +60,7 @@ def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
 
 
 def _plain(module: LanguageModel | EncoderBranch) -> LanguageModel | EncoderBranch:
-    """Return a module without its names, its image cut to the whole patches that are seen of it."""
+    """Return a module without its names, its images cropped to whole patches."""
     if isinstance(module, LanguageModel):
         return replace(module, name="")
     encoder = replace(module.encoder, name="")
@@ -71,7 +71,7 @@ def _plain(module: LanguageModel | EncoderBranch) -> LanguageModel | EncoderBran
 
 
 def _differences(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, its values in both) wherever two records differ, however deep."""
+    """Yield (field, its value in each) of every difference of two records, nested ones included."""
     for field in fields(one):
         value, found = getattr(one, field.name), getattr(other, field.name)
         if is_dataclass(value) and type(value) is type(found):
@@ -86,6 +86,6 @@ def _lost(module: str, field: str, value: object, found: object) -> Problem:
         module,
         field,
         value,
-        f"{begin}: {field} is {value}, which an experiment of its layout cannot say (it "
+        f"{begin}: {field} is {value}, which an experiment of its layout cannot state (it "
         f"would be {found}); change it, or export another form.",
     )

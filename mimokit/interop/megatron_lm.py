@@ -1,4 +1,4 @@
-"""Between layouts and Megatron-LM's command-line arguments."""
+"""Conversion between layouts and Megatron-LM's command-line arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MICRO_BATCH = MEGATRON_ARGUMENTS[Choice.MICRO_BATCH]
 _RECOMPUTE = MEGATRON_ARGUMENTS[Choice.RECOMPUTE]
 
 FULLY_SHARDED = "optim_grads_params"
-"""Megatron-FSDP's strategy that cuts weights and gradients as well (ZeRO 3)."""
+"""Megatron-FSDP's strategy that shards weights and gradients as well (ZeRO 3)."""
 
 NOT_PLANNED = (
     MEGATRON_ARGUMENTS[Axis.EXPERT_TENSOR],
@@ -48,7 +48,7 @@ NOT_PLANNED = (
     "cpu-offloading",
     "optimizer-cpu-offload",
 )
-"""Arguments that change what a layout takes, and that are told of when they are left aside."""
+"""Arguments that change memory or time and are not planned; a note reports each one."""
 
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "bf16": (),
@@ -56,7 +56,7 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "mxfp8": ("--fp8-format", "e4m3", "--fp8-recipe", "mxfp8"),
     "nvfp4": ("--fp4-format", "e2m1"),
 }
-"""Precision -> the arguments that say it, beside `--bf16`."""
+"""Precision -> its arguments next to `--bf16`."""
 
 
 def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
@@ -110,13 +110,13 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
     """Return the layout, samples and language model that a Megatron-LM command line describes.
 
     Args:
-        arguments: as typed, a torchrun command in front and line continuations included, or as a
-            list of words.
-        gpus: how many there are; by default nnodes x nproc-per-node of the torchrun command.
+        arguments: as typed, with or without a torchrun command in front and line continuations, or
+            as a list of words.
+        gpus: number of GPUs; by default nnodes x nproc-per-node of the torchrun command.
 
     Raises:
-        ConfigError: no argument at all, a value that is no whole number, no number of GPUs, or
-            sizes that do not divide it.
+        ConfigError: there is no argument, a value is not a whole number, the number of GPUs is
+            unknown, or the sizes do not divide it.
     """
     given = options_of(arguments)
     if not given:
@@ -134,7 +134,7 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
         fully_sharded=_fully_sharded(given),
     )
     model, notes = model_of(given)
-    notes += tuple(_left_aside(given))
+    notes += tuple(_ignored(given))
     workload = None
     if {"seq-length", "global-batch-size"} <= set(given):
         samples = number(given, "global-batch-size")
@@ -145,12 +145,12 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
 
 
 def _chunks(given: Options, stages: int) -> int:
-    """Return the chunks per stage of which each has so many layers."""
+    """Return the chunks per stage, from the layers of a chunk."""
     flag = "num-layers-per-virtual-pipeline-stage"
     each, layers = number(given, flag), number(given, "num-layers", 0)
     if not layers or layers % (stages * each):
         sentence = (
-            f"--{flag} is {each}, and chunks of {each} layers do not deal {layers} layers to "
+            f"--{flag} is {each}, and chunks of {each} layers do not split {layers} layers over "
             f"{stages} stages; correct it or --num-layers."
         )
         raise refused(MEGATRON_LM, flag, each, sentence)
@@ -171,7 +171,7 @@ def _replicas(world: int, sizes: Mapping[str, int]) -> int:
 def _world(given: Options) -> int:
     if "nproc-per-node" not in given:
         sentence = (
-            "they do not say how many GPUs there are; give --gpus (gpus=... in Python), or a "
+            "they do not state how many GPUs there are; give --gpus (gpus=... in Python), or a "
             "torchrun command with --nnodes and --nproc-per-node."
         )
         raise refused(MEGATRON_LM, "gpus", None, sentence)
@@ -197,7 +197,7 @@ def _fully_sharded(given: Options) -> bool:
 
 
 def _precision(given: Options) -> str:
-    """Return the precision of matrix products; fp8 of any recipe but mxfp8 is called fp8."""
+    """Return the precision of matrix products; fp8 of any recipe except mxfp8 is fp8."""
     if "fp4-format" in given:
         return "nvfp4"
     if "fp8-format" in given:
@@ -205,11 +205,11 @@ def _precision(given: Options) -> str:
     return "bf16"
 
 
-def _left_aside(given: Options) -> Iterator[str]:
-    """Yield a sentence for each argument that memory or time depend on, and that has no word."""
+def _ignored(given: Options) -> Iterator[str]:
+    """Yield a sentence for each given argument that affects memory or time and is ignored."""
     for flag in NOT_PLANNED:
         if flag in given and word(given, flag) not in ("1", "0"):
-            yield f"--{flag} was left aside: layouts have no word for it."
+            yield f"--{flag} was ignored: layouts have no field for it."
     layers = word(given, "recompute-num-layers", "1")
     if word(given, _RECOMPUTE) == "full" and (
         layers != "1" or word(given, "recompute-method", "uniform") != "uniform"
@@ -217,4 +217,4 @@ def _left_aside(given: Options) -> Iterator[str]:
         yield "Full recomputation is predicted with --recompute-method uniform, layer by layer."
     strategy = word(given, "data-parallel-sharding-strategy", FULLY_SHARDED)
     if "use-megatron-fsdp" in given and strategy != FULLY_SHARDED:
-        yield f"The sharding strategy {strategy} is taken for the distributed optimizer alone."
+        yield f"The sharding strategy {strategy} is treated as the distributed optimizer alone."

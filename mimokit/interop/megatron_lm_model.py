@@ -19,7 +19,7 @@ _NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 
 
 def model_of(given: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
-    """Return the language model where the options describe all of it, and else what is missing."""
+    """Return the language model, or None and what is missing if the options do not describe it."""
     vocab = next((name for name in ("padded-vocab-size", "vocab-size") if name in given), None)
     missing = [f"--{name}" for name in _NEEDED if name not in given]
     if vocab is None or missing:
@@ -40,7 +40,7 @@ def model_of(given: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
 
 
 def _net(given: Options) -> Transformer:
-    """Return the layers, with Megatron-LM's defaults for what is not said."""
+    """Return the layers, with Megatron-LM's defaults for flags that are not given."""
     layers, hidden, heads = (number(given, name) for name in _NEEDED)
     gated, bias = "swiglu" in given, "disable-bias-linear" not in given
     narrower = 4 * hidden * 2 // 3 // 64 * 64
@@ -97,12 +97,12 @@ def _experts(given: Options, ffn: int, layers: int) -> MixtureOfExperts:
 
 
 def _dense_layers(frequency: str, layers: int) -> int:
-    """Return how many first layers have no experts.
+    """Return the number of first layers without experts.
 
     Megatron writes `1`, or a pattern such as `([0]*3+[1]*58)`.
 
     Raises:
-        ConfigError: it is another pattern than of layers without, then layers with experts.
+        ConfigError: the pattern is not layers without experts, then layers with experts.
     """
     plain = frequency.replace(" ", "").strip("()")
     if plain == "1":
@@ -113,7 +113,7 @@ def _dense_layers(frequency: str, layers: int) -> int:
     total = sum(len(entries) * times for entries, times in runs)
     if not all(kinds) or not deal or total != layers or kinds != sorted(kinds):
         sentence = (
-            f"--moe-layer-freq is {shown(frequency)}; what is planned are layers without experts, "
+            f"--moe-layer-freq is {shown(frequency)}; supported are layers without experts, "
             f"then layers with experts, {layers} together: write ([0]*K+[1]*{layers}-K)."
         )
         raise refused(MEGATRON_LM, "moe-layer-freq", frequency, sentence)

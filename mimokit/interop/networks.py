@@ -1,6 +1,6 @@
-"""The networks of a model as an experiment describes them.
+"""The networks of a model as sections of an experiment.
 
-What is as an experiment has it where it says nothing is left out, so that files stay short.
+Fields at the value that an unset field means are left out, so that files stay short.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def encoder_network(branch: EncoderBranch, language: LanguageModel) -> dict[str,
 
 
 def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
-    """Return the fields of an encoder's `ModuleArchitecture` that are its own."""
+    """Return the fields of an encoder's `ModuleArchitecture`, its projector aside."""
     network = {**_layers(encoder.net), "vocab_size": 0}
     if isinstance(encoder, AudioEncoder):
         return {**network, "seq_length": encoder.positions, "mel_bins": encoder.mel_bins}

@@ -64,8 +64,8 @@ TRANSFORMER_OVERRIDES = {"language": {"fp8": "hybrid", "recompute_granularity": 
 def test_what_is_left_aside_is_told() -> None:
     found = from_bridge(WRITTEN_BY_HAND + ASIDE)
     assert found.layout.modules["language"].recompute == 2
-    assert "TRANSFORMER_OVERRIDES of 'language': fp8 was left aside." in found.notes
-    assert any("'sounds', which is no module" in note for note in found.notes)
+    assert "TRANSFORMER_OVERRIDES of 'language': fp8 was ignored." in found.notes
+    assert any("'sounds', which is not a module" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_what_is_left_aside_is_told() -> None:
             'DDP_OVERRIDES = {"images": {"num_distributed_optimizer_instances": 0}}',
             "a whole number of at least 1",
         ),
-        ("PRECISION = 8", "PRECISION is no text"),
-        ("FROZEN_MODULES = 'images'", "no list of names"),
+        ("PRECISION = 8", "PRECISION is not text"),
+        ("FROZEN_MODULES = 'images'", "not a list of names"),
     ],
 )
 def test_overrides_that_say_nothing(line: str, sentence: str) -> None:
@@ -99,7 +99,7 @@ def test_the_language_module_gets_the_name_that_bridge_wants() -> None:
         ("colocated", ParallelSizes(data=8), ParallelSizes(data=8), "this layout is colocated"),
         ("heterogeneous", ParallelSizes(3), ParallelSizes(), "must be a power of two"),
         ("heterogeneous", ParallelSizes(data=2), ParallelSizes(data=3), "one must divide"),
-        ("heterogeneous", ParallelSizes(2, expert=2), ParallelSizes(), "encoders stay dense"),
+        ("heterogeneous", ParallelSizes(2, expert=2), ParallelSizes(), "encoders are dense"),
         (
             "heterogeneous",
             ParallelSizes(),
@@ -177,7 +177,7 @@ def test_files_that_people_write_are_read_and_not_run() -> None:
         ("rank_offset=HALF", "ranks=HALF", "the field ranks, which"),
         ("data_parallel_size=1, ", "", "'images' has no data_parallel_size"),
         ("MIMO_LANGUAGE_MODULE_KEY:", '"llm":', "calls the language module 'language'"),
-        ('"images":', "NAME:", "a module whose name is no text"),
+        ('"images":', "NAME:", "a module whose name is not text"),
         ("data_parallel_size=1,", "data_parallel_size=0,", "it must be positive"),
         ("ModuleParallelismConfig", "Other", "has no dictionaries"),
         ("def build():", "def build(:", "is not Python"),
@@ -197,9 +197,9 @@ STEP = "SEQ_LENGTH = 9\nGLOBAL_BATCH_SIZE = 8\nMICRO_BATCH_SIZE = 8\n"
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ("TRANSFORMER_OVERRIDES = {[]: 1}", "no dictionary of modules"),
-        ("DDP_OVERRIDES = {'images': {{}: 1}}", "no dictionary of modules"),
-        ("FROZEN_MODULES = {[]: 1}", "no list of names"),
+        ("TRANSFORMER_OVERRIDES = {[]: 1}", "not a dictionary of modules"),
+        ("DDP_OVERRIDES = {'images': {{}: 1}}", "not a dictionary of modules"),
+        ("FROZEN_MODULES = {[]: 1}", "not a list of names"),
         (f"SEQ_LENGTH = int('{NINES}')", "where a whole number is read"),
         (f"SEQ_LENGTH = {NINES}", "is not Python"),
         (f"SEQ_LENGTH = 0x{NINES}", "a number above 1,099,511,627,776"),

@@ -75,7 +75,7 @@ def test_a_layout_smaller_than_a_node() -> None:
     [
         (8, ["one"], "on each of 2 hosts, and 1 host is named; name 2 different ones"),
         (8, ["one", "one"], "name 2 different ones"),
-        (6, ["one", "two"], "fill no whole number of nodes"),
+        (6, ["one", "two"], "not a whole number of nodes"),
         (0, ["one"], "gpus_per_node is 0"),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_loss_would_be_seen() -> None:
     branch = replace(model.branches[0], encoder=replace(model.branches[0].encoder, net=causal))
     (problem,) = lost_of_model(config, replace(model, branches=(branch,)))
     assert problem.field == "causal"
-    assert "an experiment of its layout cannot say" in problem.sentence
+    assert "an experiment of its layout cannot state" in problem.sentence
 
 
 def test_what_no_experiment_can_say_is_refused() -> None:

@@ -102,7 +102,7 @@ def test_latent_attention_and_experts_are_kept() -> None:
 def test_what_is_left_aside_is_told() -> None:
     words = "--expert-tensor-parallel-size 2 --recompute-granularity full --recompute-method block"
     notes = from_megatron_arguments(f"{LLAMA.replace('#', ' ' + words + ' #')}").notes
-    assert any("--expert-tensor-parallel-size was left aside" in note for note in notes)
+    assert any("--expert-tensor-parallel-size was ignored" in note for note in notes)
     assert any("layer by layer" in note for note in notes)
 
 
@@ -155,7 +155,7 @@ LONG = "9" * 5000
         (f"--nnodes {LONG} --nproc-per-node 8", "at most"),
         (DEEPSEEK.replace("[0]*3", f"[0]*{LONG}"), "--moe-layer-freq is"),
         (DEEPSEEK.replace("[0]*3", "[0]*999999999999"), "--moe-layer-freq is"),
-        (f"--num-layers '{LONG[:10]}", "no command line"),
+        (f"--num-layers '{LONG[:10]}", "not a command line"),
     ],
     ids=range(6),
 )
