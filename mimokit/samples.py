@@ -164,6 +164,18 @@ class CalibrationSample:
     part: str
 
 
+class RunFile(StrEnum):
+    """The files of a results folder."""
+
+    CONFIG = "config.yaml"
+    INFO = "experiment_info.json"
+    METRICS = "metrics.csv"
+    METRICS_BY_RANK = "metrics_by_rank.csv"
+    EVALUATIONS = "evaluations.csv"
+    TRACE = "trace.json"
+    ERROR = "error.json"
+
+
 Sample: TypeAlias = StepSample | EvaluationSample | TraceSample | CalibrationSample
 Emit: TypeAlias = Callable[[Sample], None]
 
@@ -248,8 +260,8 @@ def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSampl
     folder.mkdir(parents=True, exist_ok=True)
     ordered = sorted(samples, key=lambda one: (one.iteration, one.rank))
     together = [name for name in STEP_COLUMNS if name != "rank"]
-    write_table(folder / "metrics_by_rank.csv", [one.row() for one in ordered], STEP_COLUMNS)
-    write_table(folder / "metrics.csv", reduce_ranks(ordered), together)
+    write_table(folder / RunFile.METRICS_BY_RANK, [one.row() for one in ordered], STEP_COLUMNS)
+    write_table(folder / RunFile.METRICS, reduce_ranks(ordered), together)
 
 
 def write_evaluations(
@@ -258,7 +270,7 @@ def write_evaluations(
     """Write `evaluations.csv` into an existing folder, a row per evaluation."""
     ordered = sorted(samples, key=lambda one: (one.iteration, one.task))
     rows = [one.row() for one in ordered]
-    write_table(Path(directory) / "evaluations.csv", rows, EVALUATION_COLUMNS)
+    write_table(Path(directory) / RunFile.EVALUATIONS, rows, EVALUATION_COLUMNS)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:

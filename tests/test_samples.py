@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import math
 import os
@@ -32,6 +33,7 @@ from mimokit.samples import (
     EvaluationSample,
     ModuleSample,
     OverRanks,
+    RunFile,
     StepSample,
     TraceSample,
     from_wire,
@@ -306,3 +308,19 @@ def test_run_folders_of_the_first_release_are_read(name: str) -> None:
     trace = traced_iteration(read_trace(OLD_RUNS / name))
     assert set(trace["rank"]) == set(range(8))
     assert {"forward", "backward", "grad-sync", "optimizer", "report"} <= set(trace["name"])
+
+
+def test_the_files_of_a_run_are_named_once() -> None:
+    names = {str(name) for name in RunFile} - {"config.yaml"}
+    for room in ("mimokit", "widgets/mimokit_widgets"):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            if file != ROOT / "mimokit" / "samples.py":
+                assert not texts_named(file.read_text(), names), file
+    assert texts_named('path = folder / "metrics.csv"', names) == {"metrics.csv"}
+
+
+def texts_named(source: str, names: set[str]) -> set[str]:
+    """Return which of some names are whole texts of a source."""
+    parts = ast.walk(ast.parse(source))
+    texts = {part.value for part in parts if isinstance(part, ast.Constant)}
+    return {text for text in texts if isinstance(text, str)} & names

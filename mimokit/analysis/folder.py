@@ -16,6 +16,7 @@ from mimokit.samples import (
     NEEDED_STEP_COLUMNS,
     STEP_COLUMNS,
     TEXT_COLUMNS,
+    RunFile,
 )
 
 
@@ -44,7 +45,7 @@ class RunTables:
     @property
     def config_file(self) -> Path:
         """The finalized config of the run, as YAML."""
-        return self.directory / "config.yaml"
+        return self.directory / RunFile.CONFIG
 
 
 def read_run(directory: str | Path) -> RunTables:
@@ -56,7 +57,7 @@ def read_run(directory: str | Path) -> RunTables:
     folder = Path(directory)
     if not folder.is_dir():
         raise RunFolderError(f"There is no results folder at {folder}.")
-    metrics_file = folder / "metrics.csv"
+    metrics_file = folder / RunFile.METRICS
     if not metrics_file.is_file():
         raise RunFolderError(
             f"The folder {folder} has no metrics.csv, so it is not the folder of a run "
@@ -64,13 +65,13 @@ def read_run(directory: str | Path) -> RunTables:
         )
     return RunTables(
         directory=folder,
-        info=_read_info(folder / "experiment_info.json"),
+        info=_read_info(folder / RunFile.INFO),
         metrics=_read_table(metrics_file, NEEDED_STEP_COLUMNS),
         metrics_by_rank=_read_optional(
-            folder / "metrics_by_rank.csv", ("rank", *NEEDED_STEP_COLUMNS), STEP_COLUMNS
+            folder / RunFile.METRICS_BY_RANK, ("rank", *NEEDED_STEP_COLUMNS), STEP_COLUMNS
         ),
         evaluations=_read_optional(
-            folder / "evaluations.csv", NEEDED_EVALUATION_COLUMNS, EVALUATION_COLUMNS
+            folder / RunFile.EVALUATIONS, NEEDED_EVALUATION_COLUMNS, EVALUATION_COLUMNS
         ),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import Sample, TraceSample, whole_file
+from mimokit.samples import RunFile, Sample, TraceSample, whole_file
 from mimokit.step_kinds import Phase, StepKind
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")
@@ -98,7 +98,7 @@ def read_trace(path: str | Path) -> pd.DataFrame:
     Raises:
         TraceFileError: there is no trace, or mimokit did not write it.
     """
-    file = Path(path) / "trace.json" if Path(path).is_dir() else Path(path)
+    file = Path(path) / RunFile.TRACE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise TraceFileError(f"There is no trace at {file}; train(..., trace=True) writes one.")
     try:

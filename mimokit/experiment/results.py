@@ -25,6 +25,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import (
     EvaluationSample,
+    RunFile,
     Sample,
     StepSample,
     TraceSample,
@@ -63,15 +64,15 @@ def write_results(
         write_metrics(directory, steps)
     write_evaluations(directory, [one for one in samples if isinstance(one, EvaluationSample)])
     if any(isinstance(one, TraceSample) for one in samples):
-        write_trace(directory / "trace.json", samples, plan)
-    with whole_file(directory / "config.yaml") as file:
+        write_trace(directory / RunFile.TRACE, samples, plan)
+    with whole_file(directory / RunFile.CONFIG) as file:
         file.write(config.to_yaml())
-    _write_json(directory / "experiment_info.json", _info(config, plan, seconds))
+    _write_json(directory / RunFile.INFO, _info(config, plan, seconds))
 
 
 def write_error(directory: Path, error: Exception) -> None:
     """Write the error that ended a run, into an existing folder."""
-    _write_json(directory / "error.json", {"type": type(error).__name__, "message": str(error)})
+    _write_json(directory / RunFile.ERROR, {"type": type(error).__name__, "message": str(error)})
 
 
 def _info(config: ExperimentConfig, plan: LayoutPlan, seconds: float) -> dict[str, Any]:
