@@ -12,16 +12,16 @@ import torch
 from mimokit.engine.megatron import CPU_ONLY
 
 CHUNKS = 3
-"""Repetitions are timed in so many parts, of which the median counts."""
+"""Repetitions are timed in this number of parts, of which the median counts."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one call takes.
+    """The time of one call.
 
     Attributes:
         seconds: of the wall clock; on CUDA between two events around the calls.
-        cpu_seconds: of this process; of a lap of a `Stopwatch` see there.
+        cpu_seconds: of this process; for laps see `Stopwatch`.
     """
 
     seconds: float
@@ -62,26 +62,26 @@ def _chunk_on_cuda(function: Callable[[], object], count: int) -> Timing:
 
 
 def own_seconds() -> float:
-    """Return the CPU seconds that this thread has used.
+    """Return the CPU seconds of this thread.
 
-    With CUDA those of the process: autograd then computes in threads of its own.
+    With CUDA those of the process, as autograd then computes in separate threads.
     """
     return time.thread_time() if CPU_ONLY else time.process_time()
 
 
 def others_seconds() -> float:
-    """Return the CPU seconds that the other threads of this process have used: gloo's, above all.
+    """Return the CPU seconds of the other threads of this process, mostly those of gloo.
 
-    With CUDA none, since `own_seconds` holds them.
+    With CUDA 0, as `own_seconds` includes them.
     """
     return time.process_time() - own_seconds()
 
 
 class Stopwatch:
-    """Notes the time between `start` and `stop`, over several rounds.
+    """Records the time between `start` and `stop`, over several rounds.
 
-    The CPU seconds of a lap are those of `own_seconds`: what gloo's threads do meanwhile belongs to
-    the collective before.
+    The CPU seconds of a lap are those of `own_seconds`; concurrent work of gloo's threads belongs
+    to the collective before.
     """
 
     def __init__(self) -> None:
@@ -101,11 +101,11 @@ class Stopwatch:
     def mean(self, uncounted: int = 0) -> Timing:
         """Return the mean lap.
 
-        Of seconds that add up the mean counts. A median would leave out what few laps pay for all,
-        such as finding the caches taken by another rank: a tenth of what collectives cost.
+        Seconds that are added up need the mean. A median would leave out costs that occur in few
+        laps, such as caches that another rank has filled: a tenth of the cost of collectives.
 
         Args:
-            uncounted: laps at the beginning that do not count.
+            uncounted: number of first laps to leave out.
         """
         laps = self.laps[uncounted:]
         return Timing(

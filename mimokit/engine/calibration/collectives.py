@@ -29,15 +29,15 @@ REPEATS = 9
 
 @dataclass
 class Collective:
-    """A collective that has one place in a round, between pieces of a training step.
+    """A collective with one place in a round, between pieces of a training step.
 
     Attributes:
-        kind: what it is.
-        ranks: of the group.
+        kind: the kind of collective.
+        ranks: number of ranks of the group.
         size: bytes of the whole result.
         across: the group spans hosts.
         last_member: highest rank of this rank's group.
-        seconds: of the wall clock, called over and over.
+        seconds: of the wall clock, called repeatedly.
         call: calls it.
         watch: laps of the calling thread, all calls in a row.
         others: CPU seconds of the other threads, from the first call to the next collective.
@@ -54,10 +54,10 @@ class Collective:
     others: list[float] = field(default_factory=list)
 
     def time(self, uncounted: int) -> CollectiveTime:
-        """Return what it takes in training.
+        """Return its time in training.
 
         Args:
-            uncounted: rounds at the beginning that do not count.
+            uncounted: number of first rounds to leave out.
         """
         cpu = self.watch.mean(uncounted).cpu_seconds + fmean(self.others[uncounted:])
         each = cpu / calls_in_a_row(self.kind)
@@ -67,9 +67,9 @@ class Collective:
 class Ledger:
     """Charges the CPU seconds of a process's other threads to the collective that they serve.
 
-    A rank goes on as soon as it has its own result, while gloo's threads still pass on what others
-    wait for; and they take in what others send before it calls. All that happens between two
-    collectives is the first one's.
+    A rank continues as soon as it has its own result, while gloo's threads still send what other
+    ranks wait for. They also receive what other ranks send before this rank calls. All of this
+    between two collectives is charged to the first.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Ledger:
         self._since = 0.0
 
     def call(self, collective: Collective) -> None:
-        """Call a collective, as often as it comes in a row."""
+        """Call a collective as many times as it occurs in a row."""
         self.close()
         self._current, self._since = collective, others_seconds()
         collective.watch.start()
@@ -86,7 +86,7 @@ class Ledger:
         collective.watch.stop()
 
     def close(self) -> None:
-        """End what the last collective is charged."""
+        """End the charge to the last collective."""
         if self._current is not None:
             self._current.others.append(others_seconds() - self._since)
             self._current = None
@@ -101,7 +101,7 @@ def collectives_over(size: int, hosts: Sequence[str]) -> list[Collective]:
     """Return all collectives over a group of `size` neighbouring ranks. Collective over the world.
 
     Args:
-        size: ranks of a group; what is left of the world stays idle.
+        size: ranks of a group; the remaining ranks of the world stay idle.
         hosts: the host of every rank.
     """
     groups = [list(range(i, i + size)) for i in range(0, dist.get_world_size() - size + 1, size)]
@@ -125,7 +125,7 @@ def _calls(
 ) -> dict[CollectiveKind, Callable[[], object]]:
     """Return the collectives whose whole result has `size` bytes, as training calls them.
 
-    A single number is only ever reduced.
+    A single number is only reduced.
     """
     ranks, numbers = len(members), size // 4
     whole = torch.zeros(numbers, device=rank_device())
@@ -150,8 +150,8 @@ def _calls(
 def _message(values: torch.Tensor, members: Sequence[int]) -> Callable[[], object]:
     """Return a call that sends a message from one of two ranks to the other, each way in turn.
 
-    A message is its header, which counts of rows go along with, and what the header describes. One
-    of the ranks hands it over, the other waits for it: as between stages of a pipeline.
+    A message is a header with counts of rows, then its tensors. One rank sends it and the other
+    waits for it, as between stages of a pipeline.
     """
     mailbox, tag, ways = Mailbox(rank_device()), Tag(0, 0, 0), cycle(permutations(members))
 

@@ -1,4 +1,4 @@
-"""Matrix products, attention and memory of one rank, while its neighbours do the same."""
+"""Matrix products, attention and memory of one rank, while the other ranks do the same."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _product_time(precision: str, rows: int, width: int) -> ProductTime:
 def _busy(function: Callable[[], object]) -> float:
     """Return the seconds of a call in which this rank computes.
 
-    On a CPU that ranks share a clock would also count the time slices of the others.
+    On a shared CPU a wall clock would include the time slices of other ranks.
     """
     once = timed(function, 1).cpu_seconds
     timing = timed(function, int(min(max(SECONDS_PER_SIZE / max(once, 1e-7), 3), 300)))

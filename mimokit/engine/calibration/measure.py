@@ -47,18 +47,18 @@ EXECUTED_STEPS = 8
 def measure_round(
     pieces: Sequence[TimedPiece], collectives: Sequence[Collective], ranks: int
 ) -> Round | None:
-    """Go through all pieces while the first ranks are at work. Collective over the world.
+    """Run rounds of all pieces while the first ranks work. Collective over the world.
 
-    Rounds go through all pieces in turn, with a collective after each: as in training, no piece
-    finds the caches as it left them, the ranks never begin one together and never wait for long.
+    A round runs all pieces in turn, with a collective after each. As in training, no piece finds
+    the caches as it left them, and ranks neither begin a piece together nor wait long.
 
     Args:
         pieces: of this rank.
-        collectives: of all groups of this rank; those of more ranks than are at work are left out.
-        ranks: at work. The others sleep.
+        collectives: of all groups of this rank; those with idle ranks are left out.
+        ranks: number of ranks that work; the others sleep.
 
     Returns:
-        What pieces and collectives took, None on a rank that slept.
+        The times of pieces and collectives, None on a rank that slept.
     """
     found = None
     if dist.get_rank() < ranks:
@@ -95,7 +95,7 @@ def _go_round(pieces: Sequence[TimedPiece], collectives: Sequence[Collective], r
 
 
 def step_time(emit: Emit) -> PieceTime:
-    """Measure what a step costs around its work: the monitor, and sending its figures."""
+    """Measure the overhead of a step: the monitor, and sending its figures."""
     monitor = PerformanceMonitor([IMAGES, LANGUAGE], 1)
     wall, cpu = time.perf_counter(), time.process_time()
     for iteration in range(STEPS):
@@ -112,7 +112,7 @@ def measure(emit: Emit) -> RankMeasurements:
     """Measure on this rank. Collective over the world.
 
     Args:
-        emit: takes a `CalibrationSample` per part that is measured next, and other samples.
+        emit: takes a `CalibrationSample` before each part, and other samples.
     """
     if CPU_ONLY:
         torch.set_num_threads(1)
@@ -132,7 +132,7 @@ def measure(emit: Emit) -> RankMeasurements:
         next_part(f"collectives over {size} ranks")
         collectives += collectives_over(size, hosts)
     pieces, stages = pieces_of_step(Alone.create())
-    # Groups of all sizes in turn, so that no size comes after pieces of one kind alone.
+    # Groups of all sizes in turn, so that no size follows only one kind of piece.
     collectives.sort(key=lambda one: (one.size, one.kind, one.ranks))
     rounds = []
     for ranks in at_work(dist.get_world_size()):
@@ -161,9 +161,9 @@ def measure(emit: Emit) -> RankMeasurements:
 
 
 def at_work(world: int) -> list[int]:
-    """Return on how many ranks rounds are measured, all of them last.
+    """Return the numbers of ranks with which rounds are measured, ending with all ranks.
 
-    Ranks with a device of their own are as quick however many others work.
+    The speed of ranks with separate devices does not depend on other ranks.
     """
     return [*group_sizes(world - 1), world] if CPU_ONLY else [world]
 

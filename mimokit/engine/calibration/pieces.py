@@ -1,8 +1,7 @@
 """Pieces of a training step on one rank alone, while the others do the same.
 
-The pieces are mimokit's own stages over groups of one rank: what they cost is what they cost in
-training, without the communication, which `collectives` measures. Their shapes are those of no
-layout in particular.
+The pieces are mimokit's stages over groups of one rank. They cost what they cost in training,
+except communication, which `collectives` measures. Their shapes belong to no particular layout.
 """
 
 from __future__ import annotations
@@ -81,12 +80,12 @@ def vision_architecture(hidden: int, layers: int) -> ModuleArchitecture:
 
 @dataclass
 class TimedPiece:
-    """A piece that is measured once per round, see `rounds`.
+    """A piece that is measured once per round, see `measure_round`.
 
     Attributes:
-        name: of the law that it is fitted to.
-        terms: of that law.
-        run: does the piece, between start and stop of the watch.
+        name: name of the law that is fitted to it.
+        terms: terms of that law.
+        run: runs the piece, between start and stop of the watch.
         watch: its laps.
     """
 
@@ -99,20 +98,20 @@ class TimedPiece:
         """Return the mean over the rounds.
 
         Args:
-            uncounted: rounds at the beginning that do not count.
+            uncounted: number of first rounds to leave out.
         """
         timing = self.watch.mean(uncounted)
         return PieceTime(self.name, self.terms, timing.seconds, timing.cpu_seconds)
 
 
 def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
-    """Return all pieces in the order of small training steps, and the stages to release at last.
+    """Return all pieces in the order of small training steps, and the stages to release at the end.
 
-    What a piece costs depends on what ran before it: none comes right after one like itself, whose
-    code would still be in the caches.
+    The cost of a piece depends on what ran before it. No piece follows one of its kind, whose code
+    would still be in the caches.
 
     Args:
-        alone: groups of one.
+        alone: groups of one rank.
     """
     pieces: list[TimedPiece] = []
     stages: list[ModuleStage] = []
@@ -127,7 +126,7 @@ def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
                 ahead, back = _vision_passes(images, encoder, architecture, samples)
                 inner = _language_passes(language, architecture, samples, alone)
                 pieces += [_load(next(loaded)), ahead, *inner, back]
-            pieces += [_update(held, alone) for held in ((language,), (images, language))]
+            pieces += [_update(stages, alone) for stages in ((language,), (images, language))]
             stages += [language, images]
     return pieces, stages
 
@@ -140,7 +139,7 @@ def _batches(samples: int) -> Iterator[Batch]:
 
 
 def _load(samples: int) -> TimedPiece:
-    """Return reading, checking and slicing a batch of strips of digits."""
+    """Return the piece that reads, checks and slices a batch of strips of digits."""
     batches = _batches(samples)
 
     def run(watch: Stopwatch) -> None:
@@ -189,7 +188,7 @@ def _vision_passes(
 def _passes(
     name: str, forward: Callable[[], torch.Tensor], amounts: Amounts
 ) -> tuple[TimedPiece, TimedPiece]:
-    """Return forward and backward as two pieces, the second of which comes after the first."""
+    """Return forward and backward as two pieces, to run in this order."""
     outputs: list[torch.Tensor] = []
 
     def ahead(watch: Stopwatch) -> None:
@@ -208,7 +207,7 @@ def _passes(
 
 
 def _update(stages: Sequence[ModuleStage], alone: Alone) -> TimedPiece:
-    """Return all that a step does once with every gradient and weight that a rank holds."""
+    """Return the piece with all work of a step per gradient and weight on a rank."""
     modules = tuple((stage.wrapped, cast(HyperCommGrid, alone)) for stage in stages)
     parameters = trainable_parameters(modules)
     optimizer = MainGradAdamW(parameters, lr=1e-3, fused=True)

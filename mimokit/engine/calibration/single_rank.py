@@ -51,7 +51,7 @@ class Alone:
 
     @classmethod
     def create(cls) -> Alone:
-        """Create a group of each rank. Collective over the world."""
+        """Create a separate group for each rank. Collective over the world."""
         ensure_memory_buffer()
         seed_modules(SEED, {LANGUAGE: 0, IMAGES: 0})
         group, _ = dist.new_subgroups_by_enumeration(  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ class Alone:
 
 
 def language_stage(architecture: ModuleArchitecture, alone: Alone) -> LanguageStage:
-    """Build a whole language model that takes rows of images over edge 0."""
+    """Build a whole language model that receives rows of images over edge 0."""
     groups = alone.collection
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
@@ -112,11 +112,11 @@ STRIPS = 4096
 def batches_of(
     samples: int, language: ModuleArchitecture, images: ModuleArchitecture
 ) -> Iterator[Batch]:
-    """Return what a rank reads where it holds all of the model.
+    """Return the batches of a rank with the whole model.
 
     Args:
-        samples: of a batch.
-        language: the language model that they are for.
+        samples: number of samples in a batch.
+        language: the language model.
         images: the vision encoder.
     """
     tokens = tokens_per_item(images)

@@ -1,1 +1,1 @@
-"""What a rank reads: datasets, batches, iterators."""
+"""The data of a rank: data sets, batches and iterators."""

@@ -1,4 +1,4 @@
-"""Batches of several modules, and cutting samples out of them.
+"""Batches of several modules, and slicing their samples.
 
 A batch is a dictionary:
 
@@ -10,23 +10,23 @@ A batch is a dictionary:
             "pixel_values", "grid_thw", …         [items, …]: one row per item
             "input_features"                      [items, mel bands, frames], padded with silence
         "words"                               [items, words], of a text head: one item per sample
-            "tokens_per_item": [items]            embeddings that each item becomes; left out
-                                                  where every item becomes as many
+            "tokens_per_item": [items]            number of embeddings per item; left out
+                                                  where all items have equally many
             "hidden_states"                       [tokens, samples, features], or with grid_thw
                                                   [sum of t*h*w, features], patches in order (see
                                                   `mimokit.engine.models.patches`)
         }}}
-    targets: {module: {                           of modules behind the language model; one that is
-        "labels", "loss_mask"                     left out writes the token after the next
+    targets: {module: {                           of modules behind the language model; without
+        "labels", "loss_mask"                     an entry it is the token after the next
         }}                                        [samples, tokens]
 
-Every tensor is cut along the dimension in which its samples lie. Items lie in the order of their
-samples, and the rows that they become in the order of the items.
+Every tensor is sliced along its sample dimension. Items are in the order of their samples, and
+their rows are in the order of the items.
 
 One entry per encoder that feeds the language model. A sample without inputs of an encoder has 0
-items. Where no sample of the batch has any, the entry may hold tensors of 0 items or be missing;
-both mean that the modality is absent, and its encoder does not run. Whether another replica of the
-same micro-batch has some does not show here: `DataConfig.is_present` says it for all of them.
+items. Where no sample of the batch has any, the entry may contain tensors of 0 items or be missing.
+Both mean that the modality is absent and its encoder does not run. The batch does not show whether
+another replica of the same micro-batch has items; `DataConfig.is_present` says so for all replicas.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def check_tokens(
     Args:
         batch: see the module's docstring.
         special_token_ids: module -> placeholder id.
-        tokens_per_item: module -> embeddings that one item becomes where the batch does not say.
+        tokens_per_item: module -> number of embeddings per item, unless the batch contains it.
 
     Raises:
-        ValueError: naming the first sample and module in which they differ, a module of the
-            batch that has no placeholder, or a placeholder that is to be predicted.
+        ValueError: they differ (the message names the first sample and module), a module of the
+            batch has no placeholder, or a placeholder is a label that counts.
     """
     inputs = batch.get("modality_inputs") or {}
     for module in inputs:
@@ -95,10 +95,10 @@ def check_tokens(
 
 
 def _check_predicted(batch: Batch, module: str, token: int) -> None:
-    """Reject a placeholder as a label that counts: no text has it, so no answer can.
+    """Reject a placeholder as a label that counts, as text never contains it.
 
-    A placeholder may lie within the vocabulary (Qwen2-VL: 151655 of 152064), so that its id alone
-    does not say that it is no label.
+    The check against the vocabulary does not find it where the placeholder is within the vocabulary
+    (Qwen2-VL: 151655 of 152064).
     """
     predicted = (batch["labels"] == token) & (batch["loss_mask"] != 0)
     if bool(predicted.any()):
@@ -112,15 +112,15 @@ def _check_predicted(batch: Batch, module: str, token: int) -> None:
 def rows_per_sample(
     inputs: Mapping[str, Any] | None, samples: int, tokens_per_item: int
 ) -> torch.Tensor:
-    """Return the embeddings that the items of every sample become: [samples], int64.
+    """Return the number of embeddings of every sample: [samples], int64.
 
     Args:
-        inputs: of one module, None where it is absent.
-        samples: of the batch.
-        tokens_per_item: embeddings that one item becomes where the inputs do not say.
+        inputs: inputs of one module, None where it is absent.
+        samples: number of samples in the batch.
+        tokens_per_item: number of embeddings per item, unless the inputs contain it.
 
     Raises:
-        ValueError: if the inputs name the tokens of another number of items.
+        ValueError: if the inputs have tokens for another number of items.
     """
     if inputs is None:
         return torch.zeros(samples, dtype=torch.int64)
@@ -138,7 +138,7 @@ def rows_per_sample(
 
 
 def item_tokens(inputs: Mapping[str, Any]) -> torch.Tensor | None:
-    """Return the tokens of every item [items] where the inputs of a module name them."""
+    """Return the tokens of every item [items] if the inputs of a module contain them."""
     for encoder, tensors in inputs.items():
         if encoder != ITEMS and ITEM_TOKENS in tensors:
             tokens: torch.Tensor = tensors[ITEM_TOKENS]
@@ -147,7 +147,7 @@ def item_tokens(inputs: Mapping[str, Any]) -> torch.Tensor | None:
 
 
 def slice_text(batch: Batch, start: int, stop: int) -> Batch:
-    """Return samples [start, stop) of everything but the modality inputs."""
+    """Return samples [start, stop) of all tensors except the modality inputs."""
     return {
         key: _slice_text_tensor(key, value, start, stop)
         for key, value in batch.items()
@@ -166,7 +166,7 @@ def slice_modality(inputs: Mapping[str, Any], start: int, stop: int) -> dict[str
     """Return samples [start, stop) of the inputs of one modality.
 
     Raises:
-        ValueError: if the rows do not fit the items.
+        ValueError: if the number of rows does not match the items.
     """
     items = inputs[ITEMS]
     first, last = int(items[:start].sum()), int(items[:stop].sum())
@@ -183,7 +183,7 @@ def slice_modality(inputs: Mapping[str, Any], start: int, stop: int) -> dict[str
 
 
 def _patch_rows(tensors: Mapping[str, Any], items: int) -> list[int] | None:
-    """Return where the patches of each item begin, if the patches of all items lie in a row."""
+    """Return the first patch of each item, if the patches of all items are concatenated."""
     grid = tensors.get("grid_thw")
     if grid is None:
         return None
@@ -226,14 +226,14 @@ def to_device(data: Any, device: torch.device) -> Any:
 
 
 def targets_of(batch: Batch, module: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the targets of a module: what the batch names, else the token after the next.
+    """Return the targets of a module: those in the batch, else the token after the next.
 
     Returns:
-        Labels and loss mask, both [samples, tokens]; at every place of the language model's
-        sequence the token that the module is to write there, and whether it counts.
+        Labels and loss mask, both [samples, tokens]: for every token of the language model's
+        sequence, the token that the module predicts there, and whether it counts.
 
     Raises:
-        ValueError: the batch names targets of another shape than its tokens.
+        ValueError: the shape of the targets in the batch differs from that of its tokens.
     """
     named = (batch.get("targets") or {}).get(module)
     if named is None:
@@ -250,5 +250,5 @@ def targets_of(batch: Batch, module: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _one_further(values: torch.Tensor) -> torch.Tensor:
-    """Move values one place forward in every sample; nothing comes after the last."""
+    """Shift values forward by one token in every sample and pad with 0."""
     return torch.nn.functional.pad(values[:, 1:], (0, 1))

@@ -1,7 +1,7 @@
-"""Refuses what a data set or collate function gives wrong, before a model is run on it.
+"""Rejects wrong batches of a data set or collate function before a model runs on them.
 
-Much of it would not fail on its own: a label beyond the vocabulary has some loss, a pixel that is
-no number makes every weight none.
+Many such errors would not raise later: a label beyond the vocabulary still has a loss, and one
+pixel that is NaN makes every weight NaN.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def checked(batches: Iterator[Any], samples: int, vocab_size: int) -> Iterator[B
 
 
 def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
-    """Refuse a batch that has not the form which `mimokit.engine.data.batch` describes.
+    """Reject a batch that does not have the form described in `mimokit.engine.data.batch`.
 
     Args:
-        batch: what the collate function gave.
-        samples: how many samples it was given.
-        vocab_size: labels are less, where they count.
+        batch: the result of the collate function.
+        samples: number of samples passed to it.
+        vocab_size: labels that count must be smaller.
 
     Raises:
-        ValueError: saying what of it is wrong.
+        ValueError: with the part that is wrong.
     """
     if not isinstance(batch, dict):
         raise ValueError(
@@ -53,7 +53,7 @@ def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
 
 
 def check_words(input_ids: torch.Tensor, special: Sequence[int], vocab_size: int) -> None:
-    """Refuse token ids that the language model has no embedding for.
+    """Reject token ids for which the language model has no embedding.
 
     Args:
         input_ids: [samples, tokens].
@@ -61,7 +61,7 @@ def check_words(input_ids: torch.Tensor, special: Sequence[int], vocab_size: int
         vocab_size: rows of the embedding.
 
     Raises:
-        ValueError: naming the first of them and its sample.
+        ValueError: with the first such id and its sample.
     """
     strange = (input_ids < 0) | (input_ids >= vocab_size)
     for token in special:

@@ -58,14 +58,14 @@ def load_scans(split: Split) -> tuple[torch.Tensor, np.ndarray]:
 
 
 class DigitStrips(Dataset[DigitSample]):
-    """Strips of 1 to 8 scans, drawn anew for every index and always the same for one index.
+    """Strips of 1 to 8 scans, drawn at random but always the same for one index.
 
     Args:
         split: "train" or "test"; their scans are disjoint.
         task: "read" (write the digits of the strip), "sum" (write their sum) or None for both,
             alternating.
         size: strips in the data set.
-        seed: which strips.
+        seed: seed of the strips.
         max_digits: longest strip.
     """
 
@@ -123,7 +123,7 @@ def chance_of_exact_match(task: Task, max_digits: int = MAX_DIGITS) -> float:
 
 
 class DigitCollate:
-    """Lays strips out as token sequences: image tokens, question, answer, padding.
+    """Makes token sequences of strips: image tokens, question, answer, padding.
 
     Args:
         seq_length: tokens per sequence.
@@ -137,7 +137,7 @@ class DigitCollate:
         self.tokens_per_image = tokens_per_image
 
     def __call__(self, samples: list[DigitSample]) -> dict[str, object]:
-        """Return a batch in the form that `mimokit.engine.data.batch` describes."""
+        """Return a batch in the form described in `mimokit.engine.data.batch`."""
         tokens = torch.full((len(samples), self.seq_length + 1), PADDING_TOKEN)
         answered = torch.zeros(len(samples), self.seq_length + 1)
         for row, sample in enumerate(samples):

@@ -1,4 +1,4 @@
-"""Which samples a rank reads, micro-batch by micro-batch: what the batch plan says."""
+"""The samples that a rank reads in every micro-batch, according to the batch plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Collate = Callable[[list[Any]], Batch]
 
 
 class PlannedIndex(int):
-    """The index of a sample that knows its place in a step, for data sets that depend on it.
+    """The index of a sample with its place in a step, for data sets that depend on it.
 
     Attributes:
         microbatch: within the optimizer step.
@@ -40,23 +40,23 @@ class PlannedIndex(int):
 def place_of(index: int) -> tuple[int, int]:
     """Return (micro-batch of a step, sample of the global micro-batch) of an index.
 
-    A plain number has the first place.
+    A plain integer has the first place.
     """
     return (index.microbatch, index.sample) if isinstance(index, PlannedIndex) else (0, 0)
 
 
 class PlannedBatches(Sampler[list[int]]):
-    """The sample indices of one rank, endlessly, in an order that no layout changes.
+    """An endless iterator over the sample indices of one rank, in an order independent of layout.
 
     Every epoch is a permutation that depends on seed and epoch alone; global micro-batch k takes
-    the next `samples_per_microbatch` indices of it, and the rank the range that its plan names.
+    the next `samples_per_microbatch` indices of it, and the rank takes its planned range.
 
     Args:
         dataset_size: samples per epoch.
         samples_per_microbatch: samples per micro-batch over all replicas.
         taken: the range within the micro-batch that this rank reads.
-        seed: which permutations.
-        first: global micro-batches to pass over, for a run that goes on.
+        seed: seed of the permutations.
+        first: number of global micro-batches to skip, for a run that is continued.
         num_microbatches: micro-batches of an optimizer step, for the places of the samples.
 
     Raises:
@@ -115,7 +115,7 @@ def iterate_module_batches(
     collate_fn: Collate,
     seed: int,
 ) -> Iterator[Batch]:
-    """Iterate over the batches that a rank reads for one module: the samples it computes.
+    """Iterate over the batches that a rank reads for one module, with the samples it computes.
 
     Raises:
         ValueError: if the rank does not read for the module, or the data set is too small.
@@ -134,9 +134,10 @@ def iterate_shared_batches(
     collate_fn: Collate,
     seed: int,
 ) -> Iterator[Batch]:
-    """Iterate over the batches that a rank reads once for all modules it holds.
+    """Iterate over the batches that a rank reads once for all its modules.
 
-    That is the range of the module with the fewest replicas; the schedule cuts it for the others.
+    They contain the samples of the module with the fewest replicas; the schedule slices them for
+    the others.
 
     Raises:
         ValueError: if the rank's modules read different ranges, or the data set is too small.

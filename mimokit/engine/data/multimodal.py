@@ -1,4 +1,4 @@
-"""Samples with inputs of several encoders, and how they are laid out as a batch."""
+"""Samples with inputs of several encoders, and their collation to a batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MultimodalSample(TypedDict):
     """One sample.
 
     Attributes:
-        items: module -> [items, …], pixels or log-mel frames; images of different sizes lie in the
+        items: module -> [items, …], pixels or log-mel frames; images of different sizes are in the
             top left corner of the largest.
         tokens: module -> [items], placeholders of every item.
         grids: module -> [items, 3], frames, rows and columns in patches, of images of different
@@ -48,14 +48,14 @@ class MultimodalSample(TypedDict):
 
 @dataclass(frozen=True)
 class EncoderInputs:
-    """What one encoder reads.
+    """The inputs of one encoder.
 
     Attributes:
         module: its module.
         encoder: the name of the encoder in a batch.
-        token: its placeholder.
+        token: its placeholder token id.
         geometry: of an image, a recording or a text.
-        max_items: most items of a sample.
+        max_items: largest number of items in a sample.
     """
 
     module: str
@@ -85,7 +85,7 @@ class EncoderInputs:
 
 
 def encoder_inputs(config: ExperimentConfig) -> tuple[EncoderInputs, ...]:
-    """Return what the encoders of a config read, in its order.
+    """Return the inputs of the encoders of a config, in its order.
 
     Raises:
         ValueError: if sizes do not divide each other, or not even one item of an encoder fits.
@@ -125,12 +125,12 @@ def drawn_grids(
 
 
 class MultimodalCollate:
-    """Lays samples out as the placeholders of every encoder in turn, words, padding.
+    """Makes sequences of samples: the placeholders of each encoder, words, padding.
 
-    Where there is a text head it gets the words, and its placeholders are in their place.
+    A text head receives the words, and its placeholders take their places.
 
     Args:
-        encoders: what each encoder reads.
+        encoders: the inputs of each encoder.
         seq_length: tokens per sequence.
         padding: token id.
         three_axes: give every token a position on three axes, rather than its place.
@@ -150,7 +150,7 @@ class MultimodalCollate:
         self.three_axes = three_axes
 
     def __call__(self, samples: list[MultimodalSample]) -> dict[str, object]:
-        """Return a batch in the form that `mimokit.engine.data.batch` describes.
+        """Return a batch in the form described in `mimokit.engine.data.batch`.
 
         Raises:
             ValueError: if a sample is longer than the sequence.
@@ -178,10 +178,10 @@ class MultimodalCollate:
     def _take_words(
         self, head: EncoderInputs, samples: Sequence[MultimodalSample], ids: torch.Tensor
     ) -> dict[str, object]:
-        """Put placeholders where words are in the ids, in place; return what the text head reads.
+        """Replace words in the ids by placeholders, in place; return the inputs of the text head.
 
         Raises:
-            ValueError: a sample has more words than the head takes.
+            ValueError: a sample has more words than the head accepts.
         """
         most = head.geometry.tokens
         texts = torch.full((len(samples), most), self.padding)
@@ -248,7 +248,7 @@ def _grids(encoder: EncoderInputs, samples: Sequence[MultimodalSample]) -> torch
 
 
 def _patches(images: torch.Tensor, grids: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
-    """Return the patches of all images in a row: [patches, channels x patch size^2]."""
+    """Return the concatenated patches of all images: [patches, channels x patch size^2]."""
     parts = [images.new_zeros(0, geometry.num_channels * geometry.patch_size**2)]
     for image, (_, rows, columns) in zip(images, grids.tolist(), strict=True):
         own = image[:, : rows * geometry.patch_size, : columns * geometry.patch_size]

@@ -1,10 +1,10 @@
 """Digits that are seen, heard and read: one task for encoders of several kinds.
 
-A sample has scans of digits (see `mimokit.engine.data.digits`), which every vision encoder gets in
-its own image size (or, where it takes any, each in a size of its own), spoken digits (see
-`mimokit.engine.data.speech`), which every audio encoder gets, and one or two digits as text. The
-answer is all of them in this order. What a sample lacks by the presence pattern of the data config,
-its answer lacks as well.
+A sample has scans of digits (see `mimokit.engine.data.digits`), spoken digits (see
+`mimokit.engine.data.speech`), and one or two digits as text. Every vision encoder receives the
+scans in its image size (or, if it accepts any size, each in a different size), and every audio
+encoder the spoken digits. The answer is all digits in this order. Digits that are absent according
+to the presence pattern of the data config are absent in the answer as well.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MAX_WRITTEN = 2
 
 
 class MultimodalDigits(Dataset[MultimodalSample]):
-    """Digits for every encoder, drawn anew for every index and always the same for one index.
+    """Digits for every encoder, drawn at random but always the same for one index.
 
     Args:
-        encoders: what each encoder reads.
+        encoders: the inputs of each encoder.
         presence: where a sample may have inputs of an encoder.
         split: "train" or "test"; their scans are disjoint, and so are the distortions of speech.
         size: samples in the data set.
-        seed: which samples.
+        seed: seed of the samples.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Positions of three axes, for words and for images of different sizes in one sequence.
+"""Positions of three axes, for words and images of different sizes in one sequence.
 
-The rule is Qwen2-VL's (Wang et al. 2024, arXiv 2409.12191, section 2.1): a word is one further
-along all axes. The tokens of an image that begins at position p have the positions p + frame,
-p + row and p + column; what follows goes on behind the largest of them.
+The rule is that of Qwen2-VL (Wang et al. 2024, arXiv 2409.12191, section 2.1). A word advances all
+axes by one. The tokens of an image that begins at position p have the positions p + frame, p + row
+and p + column; the next token follows the largest of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def three_axis_positions(
             sample after sample. A placeholder that is left out counts like a word.
 
     Raises:
-        ValueError: placeholders and grids do not fit each other.
+        ValueError: placeholders and grids do not match.
     """
     coming = {token: iter(grid.tolist()) for token, grid in grids.items()}
     samples = [_positions_of(row, coming, number) for number, row in enumerate(input_ids.tolist())]
@@ -63,7 +63,7 @@ def _positions_of(
 
 
 def _next_grid(left: Iterator[Grid], row: list[int], sample: int) -> Grid:
-    """Return the grid of the image that a row begins with."""
+    """Return the grid of the first image in a run of placeholders."""
     token, grid = row[0], next(left, None)
     if grid is None:
         raise ValueError(f"Sample {sample} has placeholders {token}, but no grid is left for them.")

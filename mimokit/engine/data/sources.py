@@ -1,7 +1,7 @@
-"""What a run trains and is tested on: the door through which a user's own data goes, too.
+"""The training and test data of a run, including data of the user.
 
 A source is a callable that takes the config and returns `TrainingData`. It is called on every
-rank, so the data itself never travels.
+rank, so that the data itself is not sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TrainingData:
     Attributes:
         name: shown with the results.
         train: any map-style data set.
-        collate_fn: makes a batch (see `mimokit.engine.data.batch`) of a list of its items.
+        collate_fn: list of its items -> batch (see `mimokit.engine.data.batch`).
         test: held-out data of the same form, or None.
         chance: exact-match rate of guessing on the test data, or None if unknown.
     """
@@ -58,8 +58,8 @@ def data_of(source: DataSource, config: ExperimentConfig) -> TrainingData:
     """Call a source.
 
     Raises:
-        TypeError: it gave something else than `TrainingData`.
-        ValueError: its test set is smaller than one micro-batch, which would only show at the end.
+        TypeError: it did not return `TrainingData`.
+        ValueError: its test set is smaller than one micro-batch.
     """
     data = source(config)
     if not isinstance(data, TrainingData):
@@ -110,7 +110,7 @@ class DigitData:
 
 
 def why_no_digits(config: ExperimentConfig) -> str | None:
-    """Say why a config's model cannot train on strips of digits, None if it can."""
+    """Return why a config's model cannot train on strips of digits, or None if it can."""
     names = config.model.encoder_module_names
     if len(names) != 1:
         return f"it has {len(names)} encoders, not one"
@@ -183,7 +183,7 @@ def _counted(kinds: dict[str, int]) -> list[str]:
 
 
 def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
-    """Say why a config's model cannot train on digits seen and heard, None if it can."""
+    """Return why a config's model cannot train on digits seen and heard, or None if it can."""
     encoders, data = _without_text_heads(config), config.data
     for encoder in encoders:
         shape, name = encoder.geometry, encoder.module
@@ -212,10 +212,10 @@ def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
 
 
 def synthetic_data(config: ExperimentConfig) -> TrainingData:
-    """Return noise of the sizes that a config names.
+    """Return noise of the sizes in a config.
 
     Raises:
-        ValueError: if not even one item of an encoder fits, or no text beside them.
+        ValueError: if not even one item of an encoder fits, or no text next to them.
     """
     encoders, data = _without_text_heads(config), config.data
     placeholders = set(config.model.special_token_ids.values())
@@ -258,7 +258,7 @@ def default_data(config: ExperimentConfig) -> TrainingData:
 
 
 def _one_vision_encoder(config: ExperimentConfig) -> bool:
-    """Tell whether the model is of the kind that strips of digits are made for."""
+    """Return whether the model is of the kind for which strips of digits are made."""
     networks = [config.model.get_architecture(name) for name in config.model.encoder_module_names]
     return (
         len(networks) == 1

@@ -1,7 +1,7 @@
-"""Images and sounds of noise and random words, for layouts whose sizes fit no real data.
+"""Noise as images and sounds, and random words, for models whose sizes fit no real data.
 
-Good for timing and for proving arithmetic: samples have different numbers of items and of unmasked
-tokens. Nothing can be learned from them.
+The samples have different numbers of items and of unmasked tokens. They are for timing and for
+checking arithmetic; a model cannot learn from them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from mimokit.engine.models.patches import tokens_of_grid
 
 
 class SyntheticSamples(Dataset[MultimodalSample]):
-    """Samples of 1 to the most items of every encoder and 1 to as many words as fit.
+    """Samples of 1 to `max_items` items of every encoder and 1 to as many words as fit.
 
     Args:
         size: samples.
-        encoders: what each encoder reads.
+        encoders: the inputs of each encoder.
         presence: where a sample may have items of an encoder.
         seq_length: tokens of a sample.
         vocab_size: words are ids in [0, vocab_size).
-        placeholders: ids that are no words.
-        seed: which samples.
-        max_words: most of a sample; by default as many as fit.
+        placeholders: ids that are not drawn as words.
+        seed: seed of the samples.
+        max_words: largest number of words in a sample; by default as many as fit.
 
     Raises:
         ValueError: if the encoders leave no room for words.
@@ -88,7 +88,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         most = min(room, self.max_words)
         number = int(generator.integers(2, most + 1))
         words = generator.integers(0, self.vocab_size - len(self.placeholders), size=number)
-        for placeholder in self.placeholders:  # ascending, so that none is reached again
+        for placeholder in self.placeholders:  # ascending, so that no word becomes an earlier one
             words += words >= placeholder
         learned = torch.ones(len(words))
         learned[0] = 0.0

@@ -13,15 +13,15 @@ from mimokit.config import RuntimeConfig
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
-    """Return the scheduler of a run: a rise, constant, a fall, all linear.
+    """Return the scheduler of a run: linear warm-up, constant, linear decay.
 
-    Its `step` is called after every optimizer step.
+    Call its `step` after every optimizer step.
     """
     return LambdaLR(optimizer, partial(_share_of_rate, runtime))
 
 
 def _share_of_rate(runtime: RuntimeConfig, iteration: int) -> float:
-    """Return the share of the learning rate in an iteration (0-based)."""
+    """Return the factor of the learning rate in an iteration (0-based)."""
     share = 1.0
     if runtime.learning_rate_warmup:
         share = min(share, (iteration + 1) / runtime.learning_rate_warmup)
@@ -35,8 +35,8 @@ class MainGradAdamW(torch.optim.AdamW):
     """AdamW that steps on `main_grad`.
 
     Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
-    ordinary optimizer then skips every parameter without a word. A rank that holds nothing but
-    frozen modules has no parameters here, which torch's own refuses.
+    ordinary optimizer then skips every parameter silently. A rank with only frozen modules has no
+    parameters here, which torch's AdamW rejects.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:

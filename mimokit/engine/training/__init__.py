@@ -1,1 +1,1 @@
-"""Training on a rank: the loop, evaluation, and what is measured on the way."""
+"""Training on a rank: the loop, evaluation and measurements."""

@@ -1,4 +1,4 @@
-"""How often the model is exactly right on held-out samples."""
+"""Evaluates the model on held-out samples."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Evaluation:
     """Result over all ranks.
 
     Attributes:
-        exact_match: share of samples whose every answer token is the most likely one, given the
-            right tokens before it; greedy decoding writes exactly these answers.
-        token_accuracy: share of answer tokens.
+        exact_match: share of samples in which every answer token is the most likely one, given the
+            correct tokens before it; greedy decoding returns exactly these answers.
+        token_accuracy: share of answer tokens that are the most likely ones.
         loss: mean over answer tokens.
-        samples: samples tested.
+        samples: number of samples.
     """
 
     exact_match: float
@@ -36,10 +36,10 @@ class Evaluation:
 def evaluate(
     model: RankModel, data: TrainingData, data_config: DataConfig, samples: int
 ) -> Evaluation:
-    """Test the model where it lies, in its layout. Collective.
+    """Test the model in its layout. Collective.
 
     Args:
-        layout: the model.
+        model: the model on this rank.
         data: its `test` set is read from the start.
         data_config: as in training.
         samples: rounded up to whole micro-batches, down to the size of the test set.
@@ -80,17 +80,17 @@ def count_right(
     loss_mask: torch.Tensor,
     tensor_group: dist.ProcessGroup,
 ) -> torch.Tensor:
-    """Count what is right.
+    """Count correct tokens and samples.
 
     Args:
         logits: [samples, tokens, vocabulary / TP].
         labels: [samples, tokens].
         loss_mask: [samples, tokens], 1 where an answer is expected.
-        tensor_group: the ranks that hold the other parts of the vocabulary.
+        tensor_group: the ranks with the other parts of the vocabulary.
 
     Returns:
-        [samples exactly right, samples, tokens right, tokens, summed loss]; samples without an
-        answer do not count.
+        [correct samples, samples, correct tokens, tokens, summed loss]; samples without an answer
+        are not counted.
     """
     losses = vocab_parallel_cross_entropy(logits, labels, tensor_group)
     parts = [torch.empty_like(logits) for _ in range(tensor_group.size())]

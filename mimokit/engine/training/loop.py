@@ -1,4 +1,4 @@
-"""What a rank does in a training run."""
+"""The training loop of a rank."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ ShouldStop = Callable[[], bool]
 
 
 class DivergedError(ArithmeticError):
-    """Training came to gradients that are not finite."""
+    """The gradients are not finite."""
 
 
 @dataclass
 class TrainingState:
-    """All that one rank trains with."""
+    """The state of training on one rank."""
 
     model: RankModel
     modules: ModuleToGridTuple
@@ -60,14 +60,14 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one optimizer step gave, over all ranks.
+    """The result of one optimizer step, over all ranks.
 
     Attributes:
-        loss: mean over the unmasked tokens of the step, those of modules behind the language model
-            among them.
-        num_tokens: unmasked tokens.
-        grad_norm: over all modules, before clipping.
-        module_tokens: module -> tokens it computed.
+        loss: mean over the unmasked tokens of the step, including those of modules behind the
+            language model.
+        num_tokens: number of unmasked tokens.
+        grad_norm: norm over all modules, before clipping.
+        module_tokens: module -> number of tokens it computed.
         stop: some rank was asked to stop.
     """
 
@@ -86,7 +86,7 @@ def build_model(plan: LayoutPlan, config: ExperimentConfig) -> RankModel:
 
 def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> TrainingState:
     """Build model, optimizer and data of this rank. Collective."""
-    # More threads than one fight over the cores that the other ranks of this machine need.
+    # More threads would compete for cores with the other ranks of this machine.
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
     model = build_model(plan, config)
@@ -111,9 +111,10 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
 def prepared(
     plan: LayoutPlan, config: ExperimentConfig, source: DataSource
 ) -> Iterator[TrainingState]:
-    """Prepare, and release the model at the end, however it ends. Collective.
+    """Prepare a training state, and release its model at the end. Collective.
 
-    Its process groups are closed if it ends well; else whoever fails leaves the world anyway.
+    Its process groups are closed if the block raises no error; after an error every rank leaves the
+    world anyway.
     """
     before = open_groups()
     state = prepare(plan, config, source)
@@ -148,7 +149,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
 
 
 def _check_finite(norm: float, state: TrainingState) -> None:
-    """Refuse to step on gradients that would make every weight none; the same on all ranks.
+    """Reject gradients that would make weights NaN, on all ranks alike.
 
     Raises:
         DivergedError: the gradient norm is not finite.
@@ -163,9 +164,9 @@ def _check_finite(norm: float, state: TrainingState) -> None:
 
 
 def _reduce(model: RankModel, losses: list[MicrobatchLoss], norm: float, stop: bool) -> StepResult:
-    """Add up what the ranks saw, each sample once: one all-reduce over the world.
+    """Sum the results of all ranks in one all-reduce over the world, each sample once.
 
-    The tensor-parallel ranks of a module see the same samples, so each counts for its share.
+    The tensor-parallel ranks of a module have the same samples, so each counts its share.
     """
     names = list(model.plan.modules)
     groups = model.pg_collections
@@ -205,8 +206,8 @@ def train_on_rank(
         plan: the layout.
         config: model, data, runtime.
         emit: takes a `StepSample` per iteration on every rank, an `EvaluationSample` on rank 0.
-        should_stop: asked once per iteration; all ranks stop after the same one.
-        source: gives the data.
+        should_stop: called once per iteration; all ranks stop after the same one.
+        source: returns the data.
         evaluations: when to test; by default once at the end.
         trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
     """

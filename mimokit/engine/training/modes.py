@@ -1,4 +1,4 @@
-"""What differs between the deployment modes: how a model is built, read for, run and looked at."""
+"""The functions that differ between deployment modes: build, read, run and observe."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Mode:
     """The functions of one deployment mode.
 
     Attributes:
-        build: (config, plan, seed) -> what this rank holds. Collective.
+        build: (config, plan, seed) -> the model on this rank. Collective.
         read: (model, data config, data set, collate function, seed) -> the batches this rank
-            reads, None where it reads nothing.
+            reads, None if it reads no data.
         run: (model, iterator) -> the steps of forward and backward over all micro-batches of the
-            plan; its result is what this rank's share of the loss gave.
+            plan; the result is the loss and tokens of this rank.
         observe_logits: (model, iterator, micro-batches, function) -> runs forward only; the
             function is given logits [samples, tokens, vocabulary / TP] and batch where they are.
     """
@@ -86,7 +86,7 @@ def _observe_stage(
     batches: int,
     observe: LogitsObserver,
 ) -> None:
-    """Run whole steps of the plan; those that exceed the wanted batches are not looked at."""
+    """Run whole steps of the plan; micro-batches beyond `batches` are not observed."""
     seen = 0
 
     def counted(logits: torch.Tensor, batch: Batch) -> None:

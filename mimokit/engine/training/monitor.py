@@ -34,15 +34,15 @@ Span = tuple[str | None, str]
 class PerformanceMonitor:
     """Collects one row per iteration on this rank.
 
-    Times are seconds. communication_time holds the bridges between modules, the messages between
+    Times are seconds. communication_time includes the bridges between modules, the messages between
     pipeline stages (and the wait for them: the bubble) and the reduction of gradients; the
     collectives inside a module (tensor parallel) are part of its forward and backward. Memory is
     bytes: of the CUDA allocator, on a CPU the resident memory of the process.
 
     Args:
         module_names: the modules on this rank, in order.
-        world_size: ranks over which the rates per rank are counted.
-        rank: that measures.
+        world_size: number of ranks, for the rates per rank.
+        rank: this rank.
     """
 
     def __init__(self, module_names: Sequence[str], world_size: int, rank: int = 0) -> None:
@@ -72,7 +72,7 @@ class PerformanceMonitor:
         """End a phase.
 
         Raises:
-            KeyError: if it was not begun.
+            KeyError: if it has not begun.
         """
         self._end((None, name))
 
@@ -83,7 +83,7 @@ class PerformanceMonitor:
         self._times[span] += _now() - self._open.pop(span)
 
     def observe(self, step: Step) -> None:
-        """Follow a schedule: every step ends the phase before and begins its own."""
+        """Observe a step of a schedule: it ends the phase before and begins a new one."""
         self._end_current()
         self._current = (step.module, step.name)
         self._begin(self._current)
@@ -104,7 +104,7 @@ class PerformanceMonitor:
         grad_norm: float | None = None,
         **further: float,
     ) -> StepSample:
-        """End an iteration and return what was measured.
+        """End an iteration and return its measurements.
 
         Args:
             iteration: 0-based.
@@ -164,10 +164,10 @@ class PerformanceMonitor:
         return int(torch.cuda.memory_allocated()), int(torch.cuda.memory_reserved())
 
     def log_metrics(self, iteration: int) -> Row:
-        """Return what was measured of an iteration: column -> value.
+        """Return the measurements of an iteration: column -> value.
 
         Raises:
-            KeyError: if there is none.
+            KeyError: if the iteration has no metrics.
         """
         for sample in reversed(self.rows):
             if sample.iteration == iteration:
@@ -177,8 +177,8 @@ class PerformanceMonitor:
     def save_metrics(self, directory: str | Path) -> None:
         """Write `metrics.csv` and `metrics_by_rank.csv` on rank 0. Collective.
 
-        The first has one row per iteration: of times and memory the largest over the ranks, which
-        is what the others waited for. The second has one row per iteration and rank.
+        The first has one row per iteration, with the largest times and memory over the ranks, for
+        which the others waited. The second has one row per iteration and rank.
         """
         by_rank: list[list[StepSample]] = [[] for _ in range(dist.get_world_size())]
         dist.all_gather_object(by_rank, self.rows)
@@ -191,7 +191,7 @@ def create_performance_monitor(
     runtime_config: RuntimeConfig,
     module_to_grid_map: Mapping[str, HyperCommGrid],
 ) -> PerformanceMonitor | None:
-    """Return a monitor of the modules on this rank, None where the config wants none."""
+    """Return a monitor of the modules on this rank, or None if the config disables it."""
     if not runtime_config.enable_performance_monitoring:
         return None
     return PerformanceMonitor(list(module_to_grid_map), dist.get_world_size(), dist.get_rank())

@@ -1,4 +1,4 @@
-"""torch's profiler and TensorBoard around the steps that the runtime config names."""
+"""torch's profiler and TensorBoard for the steps in the runtime config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mimokit.engine.megatron import CPU_ONLY
 
 
 class Profile:
-    """Told of the end of every iteration."""
+    """Called at the end of every iteration."""
 
     def __init__(self, runtime: RuntimeConfig, profile: Any | None, writer: Any | None) -> None:
         self._runtime = runtime
@@ -22,7 +22,7 @@ class Profile:
         self._writer = writer
 
     def step(self, iteration: int, loss: float) -> None:
-        """Go on to the next iteration."""
+        """End an iteration."""
         if self._writer is not None:
             self._writer.add_scalar("loss", loss, iteration)
         if self._profile is not None:

@@ -1,4 +1,4 @@
-"""Notes when every step of an iteration begins and ends, on clocks that all ranks share."""
+"""Records begin and end of every step of an iteration, on clocks aligned over the ranks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ REFERENCE = 0
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """How this rank's clock stands to that of rank 0, in seconds.
+    """The offset of this rank's clock from that of rank 0, in seconds.
 
     Attributes:
-        offset: to be added to a time of this rank.
+        offset: to add to a time of this rank.
         error: the true offset is within `offset - error` and `offset + error`.
     """
 
@@ -36,14 +36,14 @@ def now() -> float:
 
 
 def align_clocks(rounds: int = ROUNDS) -> ClockOffset:
-    """Ask rank 0 for the time, over and over. Collective over the world.
+    """Estimate the offset to the clock of rank 0 in repeated rounds. Collective over the world.
 
-    Of all rounds the one that was answered soonest counts: rank 0 read its clock at some time
-    between question and answer, so the middle is off by at most half of the round
+    The shortest round counts: rank 0 read its clock at some time between question and answer, so
+    the middle is off by at most half of the round
     (Cristian, "Probabilistic clock synchronization", 1989).
 
     Args:
-        rounds: questions of every rank.
+        rounds: number of rounds per rank.
     """
     rank = dist.get_rank()
     best = ClockOffset(0.0, 0.0)
@@ -79,14 +79,14 @@ def _ask(rounds: int) -> ClockOffset:
 
 
 class Tracer:
-    """Follows the schedule; a step lasts until the next one begins.
+    """Records the steps of a schedule; a step ends when the next one begins.
 
-    A step on CUDA is waited for, so that its time is that of the work and not of its launch: a
-    traced run overlaps less than an untraced one.
+    On CUDA the tracer synchronizes at every step, so that times are those of the work and not of
+    its launch; a traced run therefore overlaps less than an untraced one.
 
     Args:
         emit: takes a `TraceSample` per iteration.
-        clock: how this rank's clock stands to that of rank 0.
+        clock: offset to the clock of rank 0.
     """
 
     def __init__(self, emit: Emit, clock: ClockOffset) -> None:
@@ -101,11 +101,11 @@ class Tracer:
         return cls(emit, align_clocks())
 
     def observe(self, step: Step) -> None:
-        """Note that a step begins, and the one before it ends."""
+        """Record that a step begins and the one before it ends."""
         self._begun.append((step, now()))
 
     def end_iteration(self, iteration: int) -> None:
-        """Note that the last step ends, and send the iteration."""
+        """Record that the last step ends, and emit the iteration."""
         times = [begun + self._clock.offset for _, begun in self._begun]
         times.append(now() + self._clock.offset)
         events = tuple(

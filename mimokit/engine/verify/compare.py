@@ -19,8 +19,8 @@ from mimokit.engine.verify.oracle import OracleStep, Tensors
 from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured
-# against that share: relative to itself, rounding noise (a key bias has no gradient but noise)
-# would look like an error of 100 %.
+# against that share. Relative to itself, rounding noise (the gradient of a key bias is only noise)
+# would be an error of 100 %.
 FLOOR = 1e-3
 
 EMBEDDING = "embedding.word_embeddings.weight"
@@ -28,10 +28,10 @@ EMBEDDING = "embedding.word_embeddings.weight"
 
 @dataclass(frozen=True)
 class StepDifference:
-    """One optimizer step against the oracle's.
+    """The differences of one optimizer step from that of the oracle.
 
     Attributes:
-        loss: of the layout.
+        loss: loss of the layout.
         gradients: module -> largest difference of a gradient entry on this rank, relative to the
             largest entry of its tensor.
         weights: module -> the same for weights after the step.
@@ -51,7 +51,7 @@ def compare_on_rank(
     """Train the layout for as many steps as the oracle and compare after each. Collective.
 
     Raises:
-        ValueError: if the ranks together do not hold the oracle's parameters.
+        ValueError: if the ranks together do not have the parameters of the oracle.
     """
     with prepared(plan, config, source) as state:
         _check_parameters(state, oracle[0])
@@ -59,12 +59,12 @@ def compare_on_rank(
 
 
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
-    """Refuse to compare a part and call it the whole."""
+    """Reject a layout whose ranks do not have all parameters of the oracle."""
     mine = {name: list(named_parameters(m)) for name, m in state.model.modules().items()}
-    held: list[dict[str, list[str]]] = [{} for _ in range(dist.get_world_size())]
-    dist.all_gather_object(held, mine)
+    by_rank: list[dict[str, list[str]]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(by_rank, mine)
     for module, whole in expected.weights.items():
-        together = {name for rank in held for name in rank.get(module, [])}
+        together = {name for rank in by_rank for name in rank.get(module, [])}
         if together != set(whole):
             raise ValueError(
                 f"The ranks hold the parameters {sorted(together)} of module {module!r}, the "
@@ -87,10 +87,10 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
 
 
 def named_parameters(module: ModuleDataParallel) -> dict[str, torch.nn.Parameter]:
-    """Return a module's parameters by the names that they have where it is whole.
+    """Return the parameters of a module by their names in the whole module.
 
-    A pipeline stage counts its layers from 0; here they have their numbers in the whole module.
-    The last stage's copy of a tied embedding is the embedding.
+    A pipeline stage numbers its layers from 0; here they have their numbers in the whole module.
+    The copy of a tied embedding on the last stage has the name of the embedding.
     """
     parameters = {
         EMBEDDING if getattr(value, "shared", False) else name: value
@@ -133,13 +133,13 @@ def largest_difference(
     module: ModuleDataParallel,
     tensor_group: dist.ProcessGroup,
 ) -> float:
-    """Return the largest relative difference of any entry that this rank holds.
+    """Return the largest relative difference of any entry on this rank.
 
     Args:
         mine: this rank's shard of every tensor.
         whole: the oracle's tensors.
-        module: its parameters say how they are cut.
-        tensor_group: the ranks over which they are cut.
+        module: its parameters contain how they are sharded.
+        tensor_group: the ranks over which they are sharded.
 
     Returns:
         The difference, infinite where only one side has a tensor or an entry is not finite.
@@ -163,7 +163,7 @@ def largest_difference(
 def _shard(
     whole: np.ndarray, parameter: torch.nn.Parameter, group: dist.ProcessGroup
 ) -> np.ndarray:
-    """Cut this rank's shard out of a whole tensor (stride 1, as no gated layer is used)."""
+    """Return this rank's shard of a whole tensor (stride 1, as no gated layer is used)."""
     if not getattr(parameter, "tensor_model_parallel", False) or group.size() == 1:
         return whole
     parts = np.split(whole, group.size(), axis=parameter.partition_dim)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""The same model on the same global batches in ONE process: what every layout must compute.
+"""The same model on the same global batches in ONE process, whose results every layout must match.
 
-It uses as little of mimokit as can be: Megatron's `MimoModel.forward` on the whole micro-batch,
+It uses as little of mimokit as possible: Megatron's `MimoModel.forward` on the whole micro-batch,
 torch's own cross entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no
 bridge, no batch slicing, no schedule, no gradient buffers.
 """
@@ -40,8 +40,8 @@ class OracleStep:
     """One optimizer step of the oracle.
 
     Attributes:
-        loss: mean over the unmasked tokens of the step, those of modules behind the language model
-            among them.
+        loss: mean over the unmasked tokens of the step, including those of modules behind the
+            language model.
         gradients: module -> parameter -> gradient of that mean, after clipping; a frozen module
             has none.
         weights: module -> parameter -> weight after the step.
@@ -85,10 +85,10 @@ def run_oracle(
     """Train in a world of one rank.
 
     Args:
-        plan: of the single-rank layout with the global batch of the layout to be proven.
-        config: of the same: encoders and language model.
-        source: gives the data.
-        steps: optimizer steps.
+        plan: plan of the single-rank layout with the global batch of the layout to verify.
+        config: config of the same: encoders and language model.
+        source: returns the data.
+        steps: number of optimizer steps.
         decoders: the modules behind the language model.
     """
     model = _build(plan, config, decoders or {})
@@ -152,12 +152,12 @@ def _step(
     for _ in range(plan.batch.num_microbatches):
         batch = to_device(next(iterator), rank_device())
         loss, counted = _loss_sum(model, batch)
-        if loss.requires_grad:  # not so where all that this micro-batch reaches is frozen
+        if loss.requires_grad:  # False where all modules of this micro-batch are frozen
             loss.backward()  # type: ignore[no-untyped-call]
         loss_sum += float(loss.detach())
         tokens += counted
     for parameter in model.trained():
-        if parameter.grad is None:  # an encoder of which no sample had inputs: its weights decay
+        if parameter.grad is None:  # an encoder without inputs in any sample: its weights decay
             parameter.grad = torch.zeros_like(parameter)
         parameter.grad /= max(tokens, 1.0)
     if runtime.clip_grad > 0:
@@ -171,7 +171,7 @@ def _step(
 
 
 def _loss_sum(model: _Whole, batch: Batch) -> tuple[torch.Tensor, float]:
-    """Return the sum of all losses, and how many tokens they are of."""
+    """Return the sum of all losses and their number of tokens."""
     tokens = batch["input_ids"].shape[1]
     mask = torch.ones(tokens, tokens, dtype=torch.bool, device=rank_device()).triu(1)[None, None]
     with hidden_states_of(model.mimo.language_model) as hidden:
