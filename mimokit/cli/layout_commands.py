@@ -93,7 +93,7 @@ def search(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Find the best layout of a model among all that there are, and say why.
+    """Find the best layout of a model among all valid ones, and say why.
 
     An experiment says the samples of a step; for a model by name give --seq-length and
     --global-batch.
@@ -172,7 +172,7 @@ def predict(
 def import_layout(
     file: File, model: ModelName = None, gpus: WorldSize = None, as_json: Json = False
 ) -> None:
-    """Show the layout that somebody else's file describes."""
+    """Show the layout that another tool's file describes."""
     from mimokit.cli.layout_files import read_layout_file
 
     with refusals():
@@ -198,7 +198,7 @@ def export(
     gpus_per_node: Annotated[int, typer.Option(help="GPUs of a host.")] = 8,
     output: Output = None,
 ) -> None:
-    """Write a layout for somebody else: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
+    """Write a layout for another tool: YAML, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
     from mimokit.cli.layout_files import read_layout_file, with_samples, written
 
     with refusals():

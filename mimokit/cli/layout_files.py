@@ -40,9 +40,9 @@ class LayoutFile:
     """What a file says about a layout.
 
     Attributes:
-        found: the layout, and what the file says beside it.
+        found: the layout, and what else the file says.
         model: what is laid out, or None where neither the file nor anybody else says.
-        experiment: the file itself, where it is an experiment and nobody gave another model.
+        experiment: the file itself, if it is an experiment and no other model was given.
         supposed: what the file says that predictions are to suppose.
     """
 
@@ -243,7 +243,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
         sentence = (
             f"Layout file '{path}': it cannot be read ({why}); give an experiment (.yaml), "
             "Megatron-Bridge Python (.py) or a text with Megatron-LM arguments."

@@ -25,7 +25,7 @@ def plan(
     file: Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")],
     world_size: Annotated[
         int | None,
-        typer.Option(help="Ranks of the world; by default as many as the modules need."),
+        typer.Option(help="Ranks of the world; by default the number that the modules need."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
 ) -> None:

@@ -59,7 +59,8 @@ def run(
         str | None, typer.Option(help="Train on strips of digits: 'read' or 'sum'.")
     ] = None,
     trace: Annotated[
-        bool, typer.Option(help="Time every step of every rank, into trace.json beside them.")
+        bool,
+        typer.Option(help="Time every step of every rank, into trace.json in the same folder."),
     ] = False,
     cluster: Cluster = None,
 ) -> None:
@@ -134,7 +135,7 @@ def _cluster_for(
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Print a refused config or a failed rank in its own words, without a traceback of ours."""
+    """Print why a config was rejected or a rank failed, without mimokit's traceback."""
     from mimokit.cluster import ClusterError
     from mimokit.experiment.prepare import refusals
 

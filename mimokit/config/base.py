@@ -1,4 +1,4 @@
-"""The base of every config class: strict values, unknown keys refused, sentences for errors."""
+"""The base of every config class: strict values, unknown keys rejected, sentences for errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def world_check(world_size: object) -> str:
 
 
 class ConfigModel(BaseModel):
-    """A mutable record whose constructor and attributes refuse wrong values.
+    """A mutable record whose constructor and attributes reject wrong values.
 
     Raises:
         ConfigError: one problem per wrong, missing or unknown field, all at once.

@@ -17,12 +17,12 @@ class Fix(TypedDict):
 
 @dataclass(frozen=True)
 class Problem:
-    """One refusal.
+    """One reason to reject a config.
 
     Attributes:
         module: the module, or the section ("model", "data", "runtime", "file") it is about.
-        field: the field that holds the refused value.
-        value: the refused value itself.
+        field: the field with the rejected value.
+        value: the rejected value.
         sentence: one sentence that names all three and what would be right.
         fix: a change that rights it, or None where no single one does.
     """
@@ -35,7 +35,7 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """A config was refused; `problems` holds every reason, `str()` one sentence per line."""
+    """A config was rejected; `problems` has every reason, `str()` one sentence per line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -46,14 +46,14 @@ class ConfigError(ValueError):
 
 
 def refuse_if_any(problems: Iterable[Problem]) -> None:
-    """Raise `ConfigError` with all problems, or return where there is none."""
+    """Raise `ConfigError` with all problems, if there are any."""
     by_sentence = {problem.sentence: problem for problem in problems}
     if by_sentence:
         raise ConfigError(by_sentence.values())
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
-    """Return the refusal of a name that is none of the known ones.
+    """Return the error for a name that is not one of the known ones.
 
     Args:
         kind: what is named, "GPU" say: begins the sentence.

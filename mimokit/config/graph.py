@@ -43,7 +43,7 @@ def find_cycle(topology: Topology) -> tuple[str, ...]:
         left -= free
     if not left:
         return ()
-    # Whoever is left waits for somebody who is left: walking on must come round.
+    # Every module that is left waits for another one that is left: following them closes a cycle.
     path = [next(name for name in waits_for if name in left)]
     while path[-1] not in path[:-1]:
         path.append(next(name for name in waits_for if name in waits_for[path[-1]] & left))

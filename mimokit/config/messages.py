@@ -23,7 +23,7 @@ _A_NAME = "letters, digits, underscores and hyphens only"
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
-    """Return one problem per thing that pydantic refused about `model`."""
+    """Return one problem per value of `model` that pydantic rejected."""
     return tuple(_problem(detail, model) for detail in error.errors(include_url=False))
 
 

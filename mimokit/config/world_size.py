@@ -33,7 +33,8 @@ class ResolvedWorld:
 def needed_world_size(model: MimoParallelismConfig) -> int | None:
     """Return the ranks that the modules need together, None where a missing size leaves it open.
 
-    On shared ranks one complete module tells the world: the language module first.
+    On shared ranks any complete module determines the world size; the language module is tried
+    first.
     """
     names = dict.fromkeys((model.llm_module_name, *model.module_parallelisms))
     modules = [model.module_parallelisms[n] for n in names if n in model.module_parallelisms]
@@ -65,13 +66,13 @@ def resolve(model: MimoParallelismConfig, world_size: int | None) -> ResolvedWor
     given = frozenset(
         name for name, module in model.module_parallelisms.items() if module.data_parallel
     )
-    refused = _world_problems(world_size)
-    world = needed_world_size(model) if world_size is None or refused else world_size
+    rejected = _world_problems(world_size)
+    world = needed_world_size(model) if world_size is None or rejected else world_size
     if world is None:
-        problems = refused or unknown_world_size(model)
+        problems = rejected or unknown_world_size(model)
         return ResolvedWorld(None, dict(model.module_parallelisms), problems, given)
     sizes: dict[str, ModuleParallelismConfig] = {}
-    problems = refused
+    problems = rejected
     for name, module in model.module_parallelisms.items():
         if module.data_parallel is not None:
             sizes[name] = module

@@ -1,7 +1,7 @@
-"""A file inherits from another: the other's mapping lies beneath its own.
+"""A file inherits from another: its mapping is merged over the other's.
 
 A file has at most one parent: the one that it names with a top-level `extends: other.yaml`
-(relative to itself; `preset:NAME` is a shipped one), or else a `baseline.yaml` beside it.
+(relative to itself; `preset:NAME` is a shipped one), or else a `baseline.yaml` next to it.
 `extends: null` means none. Parents may have parents. A baseline inherits only from what it names.
 """
 
@@ -31,7 +31,7 @@ def resolve_path(named: str, folder: Path) -> Path:
 
 
 def read_with_parents(path: Path) -> dict[str, Any]:
-    """Return the mapping of a file laid over those of its parents, without `extends`.
+    """Return the mapping of a file merged over those of its parents, without `extends`.
 
     Raises:
         ConfigError: a file cannot be read, or the files inherit in a circle.
@@ -40,7 +40,7 @@ def read_with_parents(path: Path) -> dict[str, Any]:
 
 
 def merge(beneath: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `above` laid over `beneath`: mappings key by key, anything else replaced whole."""
+    """Return `above` merged over `beneath`: mappings key by key, other values replaced."""
     merged = dict(beneath)
     for key, value in above.items():
         under = merged.get(key)

@@ -27,7 +27,7 @@ def load_experiment_config(
 
     Args:
         config_path: the file, or `preset:NAME` for one that is shipped. It inherits from a
-            `baseline.yaml` beside it or from the file that its `extends` names.
+            `baseline.yaml` next to it or from the file that its `extends` names.
         experiment_dir: the run's folder, in place of `runtime.metrics_output_dir`; TensorBoard
             files, where the config asks for some, go to its folder `tensorboard`.
         world_size: ranks of the world, to check against; missing data_parallel sizes are left
@@ -53,7 +53,7 @@ def load_preset(name: str) -> ExperimentConfig:
     """Return a config that is shipped with mimokit.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no preset of that name.
     """
     return load_experiment_config(PRESET_PREFIX + name)
 
@@ -71,7 +71,7 @@ def config_from_mapping(
         content: the sections model, data and runtime; it is left as it is.
         name: what to call the config where the mapping does not say.
         world_size: ranks of the world, or None for as many as the modules need.
-        world_may_be_open: a data_parallel that only a world size can tell is no problem yet.
+        world_may_be_open: accept a data_parallel that depends on the world size.
 
     Raises:
         ConfigError: everything that is wrong with it.
@@ -135,7 +135,7 @@ def _move_rank_offset(model: dict[str, Any]) -> tuple[Problem, ...]:
     name, modules = model.get("llm_module_name"), model.get("module_parallelisms")
     module = modules.get(name) if isinstance(modules, dict) and isinstance(name, str) else None
     if not isinstance(module, dict):
-        return ()  # refused for another reason
+        return ()  # rejected for another reason
     if "rank_offset" not in module:
         module["rank_offset"] = offset
     elif module["rank_offset"] != offset:

@@ -1,6 +1,6 @@
 """Read sections of which some values are wrong, so that the rest can be checked too.
 
-A refused value is replaced by a stand-in (its default, or 1), and its path is remembered: checks
+A rejected value is replaced by a stand-in (its default, or 1), and its path is kept: checks
 that depend on it stay silent.
 """
 
@@ -24,7 +24,7 @@ class Reading:
 
     Attributes:
         config: the config with stand-ins, or None where too much is missing.
-        problems: one per refused value.
+        problems: one per rejected value.
         invalid_paths: the paths of the stand-ins.
     """
 
