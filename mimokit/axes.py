@@ -1,7 +1,7 @@
 """The parallel axes, and every spelling of each.
 
-A module is cut along axes. One axis has a name in configs, in layouts, in Megatron-Core and in the
-shorthand of the field. All of them are listed here, once, and read everywhere.
+A module is sharded along axes. An axis has different names in configs, in layouts and in
+Megatron-Core, and a short label. All of them are listed here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Axis(StrEnum):
 
     @property
     def label(self) -> str:
-        """The shorthand of the field, such as TP."""
+        """The short label, such as TP."""
         return SPELLINGS[self].label
 
 
 class Choice(StrEnum):
-    """What a layout chooses per module next to its axes. Its value is the `ParallelSizes` field."""
+    """What a layout sets per module next to its axes. Its value is the `ParallelSizes` field."""
 
     MICRO_BATCH = "micro_batch"
     RECOMPUTE = "recompute"
@@ -45,7 +45,7 @@ class Choice(StrEnum):
 
 @dataclass(frozen=True)
 class Spelling:
-    """How one axis or choice is written; None where a place has no word for it.
+    """The names of one axis or choice; None where it has none.
 
     Attributes:
         words: in a sentence.

@@ -156,8 +156,12 @@ LONG = "9" * 5000
         (DEEPSEEK.replace("[0]*3", f"[0]*{LONG}"), "--moe-layer-freq is"),
         (DEEPSEEK.replace("[0]*3", "[0]*999999999999"), "--moe-layer-freq is"),
         (f"--num-layers '{LONG[:10]}", "not a command line"),
+        (
+            "--num-layers 9 --vocab-size 9 --hidden-size 1099511627776 --num-attention-heads 2",
+            "more than the 9.0e.15 that can be planned",
+        ),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_numbers_that_no_layout_has(arguments: str, sentence: str) -> None:
     gpus = None if "--nnodes" in arguments else 8

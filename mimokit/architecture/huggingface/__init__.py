@@ -22,6 +22,7 @@ from mimokit.architecture.huggingface.language import (
     language_model,
 )
 from mimokit.architecture.modules import (
+    MOST_PARAMETERS,
     EncoderBranch,
     Model,
     MultimodalModel,
@@ -35,9 +36,6 @@ __all__ = ["from_hf"]
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 _QWEN_VISION = {"qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe"}
 _KNOWN = (*LANGUAGE_TYPES, *_TOWERS, *_TOWERS.values(), *_QWEN_VISION, "llava", "whisper")
-
-MOST_PARAMETERS = 2**53
-"""Larger numbers of parameters are not exact as floats."""
 
 IMAGES = "images"
 """The name of a model's vision module, as in the shipped configs."""
