@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.rules.facts import ModuleSizes
 from mimokit.config.world_size import ResolvedWorld, resolve
 
 if TYPE_CHECKING:
@@ -49,6 +50,43 @@ class ValidationContext:
     def sizes(self) -> Mapping[str, ModuleParallelismConfig]:
         """Module -> its sizes, data_parallel filled in where that could be done."""
         return self.world.sizes
+
+    @cached_property
+    def samples_per_microbatch(self) -> int:
+        """Samples of a micro-batch over all replicas, 0 if unknown."""
+        language = self.model.llm_module_name
+        if self.data is None or language not in self.sizes or not self.has_valid_sizes(language):
+            return 0
+        if not self.is_valid("data.base_batch_size", "model.llm_module_name"):
+            return 0
+        return self.data.base_batch_size * (self.sizes[language].data_parallel or 0)
+
+    @cached_property
+    def global_batch_size(self) -> int:
+        """Samples per optimizer step, 0 if unknown."""
+        if self.data is None or not self.is_valid("data.num_microbatches"):
+            return 0
+        return self.samples_per_microbatch * self.data.num_microbatches
+
+    @cached_property
+    def cuts(self) -> Mapping[str, ModuleSizes]:
+        """Module -> its sizes as the rules of layouts read them; what is unknown is 0."""
+        return {name: self._cut(module) for name, module in self.sizes.items()}
+
+    def _cut(self, module: ModuleParallelismConfig) -> ModuleSizes:
+        replicas, samples = module.data_parallel or 0, self.samples_per_microbatch
+        return ModuleSizes(
+            tensor=module.tensor_parallel,
+            pipeline=module.pipeline_parallel,
+            virtual=module.virtual_pipeline_model_parallel_size or 1,
+            context=module.context_parallel,
+            expert=module.expert_parallel,
+            data=replicas,
+            # Where it would be below 1, the samples are too few.
+            micro_batch=max(1, samples // replicas) if replicas and samples else 0,
+            instances=module.num_distributed_optimizer_instances or 1,
+            sequence_parallel=bool(module.sequence_parallel),
+        )
 
     def is_valid(self, *paths: str) -> bool:
         """Return whether nothing at, above or below any of the paths was rejected before."""

@@ -15,7 +15,6 @@ from mimokit.config.rules.pair_rules import (
     pipeline_problem,
     shared_ranks_problem,
 )
-from mimokit.config.rules.sharding import sizes_of
 from mimokit.config.runtime import THREE_PHASE
 
 
@@ -96,7 +95,7 @@ def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
         if context.world_size is not None
         else f"'{context.model.llm_module_name}' takes {world} and all modules share their ranks"
     )
-    yield shared_ranks_problem(name, sizes_of(context, name), world, why)
+    yield shared_ranks_problem(name, context.cuts[name], world, why)
 
 
 def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -118,7 +117,7 @@ def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
         if context.has_valid_sizes(name, other):
             facts = PairFacts(context.model.deployment_mode, name, other)
             yield from broken_pair_rules(
-                sizes_of(context, name), sizes_of(context, other), facts, (REPLICAS,)
+                context.cuts[name], context.cuts[other], facts, (REPLICAS,)
             )
 
 

@@ -10,7 +10,7 @@ from mimokit.config.errors import Problem
 from mimokit.config.messages import written
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, PairFacts, size_path
+from mimokit.config.rules.facts import ModuleFacts, PairFacts, size_path
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.config.rules.pair_rules import (
     PAIR_RULES,
@@ -44,7 +44,7 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
     for name, module in context.sizes.items():
         if not context.has_valid_sizes(name):
             continue
-        sizes = sizes_of(context, name)
+        sizes = context.cuts[name]
         if _lies_in_first_stage(context, name):
             sizes = replace(sizes, pipeline=1, virtual=1, expert=1)
         yield from broken_rules(sizes, _facts_of(context, name, module))
@@ -52,35 +52,6 @@ def sharding_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _sharded(name, module)
     yield from pair_problems(context)
     yield from _homogeneous(context)
-
-
-def sizes_of(context: ValidationContext, name: str) -> ModuleSizes:
-    """Return the sizes of a module as the rules read them; 0 if unknown."""
-    module, language = context.sizes[name], context.sizes.get(context.model.llm_module_name)
-    replicas = module.data_parallel or 0
-    micro_batch = 0
-    if language is not None and replicas and language.data_parallel and _has_batch(context):
-        samples = context.data.base_batch_size * language.data_parallel  # type: ignore[union-attr]
-        micro_batch = max(1, samples // replicas)  # below 1 the samples are too few
-    return ModuleSizes(
-        tensor=module.tensor_parallel,
-        pipeline=module.pipeline_parallel,
-        virtual=module.virtual_pipeline_model_parallel_size or 1,
-        context=module.context_parallel,
-        expert=module.expert_parallel,
-        data=replicas,
-        micro_batch=micro_batch,
-        instances=module.num_distributed_optimizer_instances or 1,
-        sequence_parallel=bool(module.sequence_parallel),
-    )
-
-
-def _has_batch(context: ValidationContext) -> bool:
-    return (
-        context.data is not None
-        and context.is_valid("data.base_batch_size", "model.llm_module_name")
-        and context.has_valid_sizes(context.model.llm_module_name)
-    )
 
 
 def _lies_in_first_stage(context: ValidationContext, name: str) -> bool:
@@ -102,21 +73,11 @@ def _facts_of(
         is_language=is_language,
         plans_experts=True,  # ranks can be planned before there is a network
         seq=seq,
-        global_batch_size=_global_batch(context),
+        global_batch_size=context.global_batch_size,
     )
     if network is None or not context.is_valid(f"model.module_architectures.{name}"):
         return facts
     return _with_network(facts, network, module)
-
-
-def _global_batch(context: ValidationContext) -> int:
-    language = context.sizes.get(context.model.llm_module_name)
-    if language is None or not _has_batch(context):
-        return 0
-    if context.data is None or not context.is_valid("data.num_microbatches"):
-        return 0
-    batch = context.data.base_batch_size * context.data.num_microbatches
-    return batch * (language.data_parallel or 0)
 
 
 def _with_network(
@@ -162,11 +123,11 @@ def pair_problems(
             name,
             language,
             in_first_stage=False,
-            global_batch_size=_global_batch(context),
+            global_batch_size=context.global_batch_size,
         )
         yield from broken_pair_rules(
-            sizes_of(context, name),
-            sizes_of(context, language),
+            context.cuts[name],
+            context.cuts[language],
             facts,
             [rule for rule in rules if not (follows and rule.name == "same data")],
         )
