@@ -12,6 +12,8 @@ from mimokit.architecture.parallel_sizes import (
     ParallelSizes,
 )
 from mimokit.axes import SIZE_FIELDS, Axis
+from mimokit.config.rules.facts import PairFacts
+from mimokit.config.rules.pair_rules import SAMPLES
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
 from mimokit.layout_search.words import PART_WORDS, differences_text
@@ -131,7 +133,7 @@ def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout | None:
             modules[name] = sizes
         elif layout.mode == "homogeneous":
             modules[name] = in_first_stage(sizes)
-        elif samples % encoder.data:
+        elif not SAMPLES.holds(encoder, sizes, PairFacts(layout.mode, name, layout.language)):
             return None
         else:
             modules[name] = replace(encoder, micro_batch=samples // encoder.data)
