@@ -26,6 +26,8 @@ from mimokit.samples import (
 from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, StepKind
 
 _COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
+_MODULE_COLUMNS = tuple(phase.column for phase in MODULE_PHASES)
+_RANK_COLUMNS = (*_MODULE_COLUMNS, *(phase.column for phase in RANK_PHASES))
 
 Span = tuple[str | None, str]
 """(module, name of a phase)."""
@@ -143,10 +145,10 @@ class PerformanceMonitor:
 
     def _phase_times(self) -> tuple[Row, dict[str, Row], Row]:
         """Return seconds by column: of the rank, of each module, and of phases timed by hand."""
-        own = {phase.column: 0.0 for phase in (*MODULE_PHASES, *RANK_PHASES)}
+        own = dict.fromkeys(_RANK_COLUMNS, 0.0)
         modules: dict[str, Row] = defaultdict(dict)
         for module in self._modules:
-            modules[module] = {phase.column: 0.0 for phase in MODULE_PHASES}
+            modules[module] = dict.fromkeys(_MODULE_COLUMNS, 0.0)
         others: Row = {}
         for (owner, name), seconds in self._times.items():
             column = _COLUMNS.get(name, f"{name}_time")
