@@ -440,7 +440,9 @@ def _communicate(plan, config):
 
 
 def test_a_communicator_rejects_the_modules_of_another_rank(cluster):
-    with pytest.raises(RankError, match=r"holds \['audio'\], but the plan has 'images' there"):
+    # Both ranks raise; which of them is reported first differs from run to run.
+    told = r"holds \['audio'\], but the plan has '(images|language_module)' there"
+    with pytest.raises(RankError, match=told):
         cluster.run(_communicate, mimokit.plan(APART), APART, world_size=2)
 
 
