@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from mimokit.charts._palette import forward_color, module_colors
+from mimokit.charts._palette import PHASE_COLORS, forward_color, module_colors
 from mimokit.experiment import Stepper
 from mimokit.planning.stepper import PlannedStep
-from mimokit.step_kinds import BRIDGES, RECEIVES, SENDS
+from mimokit.step_kinds import BRIDGES, RECEIVES, SENDS, Phase
 
 LEFT, WIDTH, ROW = 150.0, 900.0, 15.0
 CELL = 18.0
@@ -67,4 +67,6 @@ def _fill(step: PlannedStep | None, colors: dict[str, str]) -> str:
     if step.name == "backward" and step.module is not None:
         return f' style="fill:{colors[step.module]}"'
     crosses = step.name in (*BRIDGES, *SENDS, *RECEIVES)
-    return ' style="fill:#CC79A7"' if crosses else ' style="fill:var(--muted);opacity:.45"'
+    if crosses:
+        return f' style="fill:{PHASE_COLORS[Phase.COMMUNICATION]}"'
+    return ' style="fill:var(--muted);opacity:.45"'
