@@ -22,7 +22,7 @@ LLAMA = {
     "vocab_size": 100,
 }
 DIGITS = [10**5000]
-"""In a list, as pytest cannot name a case after a number of so many digits."""
+"""In a list, as pytest cannot name a case after a number with thousands of digits."""
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import Any
 
 import pytest
@@ -223,3 +225,21 @@ def test_values_that_no_layout_has(more: str, sentence: str) -> None:
 def test_zero_bytes_are_refused() -> None:
     with pytest.raises(ConfigError, match="Python"):
         from_bridge("A = 1\0")
+
+
+PARTS = re.findall(r"\w+|\W", f"{WRITTEN_BY_HAND}{ASIDE}{STEP}")
+TOKENS = st.sampled_from(
+    ["", "None", "True", "[]", "{[]: 1}", "{1: {2: 3}}", "-1", "0", "1.5", "'x'", "(", "\0", "\n",
+     f"0x{NINES}", f"int('{NINES}')", "*a", "**b", "lambda: 0", "...", "os.environ.get('A', '3')"]
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, len(PARTS) - 1), TOKENS), min_size=1, max_size=4))
+def test_any_file_is_read_or_refused(changes: list[tuple[int, str]]) -> None:
+    parts = list(PARTS)
+    for place, token in changes:
+        parts[place] = token
+    with contextlib.suppress(ConfigError):
+        assert from_bridge("".join(parts)).layout.gpus > 0
