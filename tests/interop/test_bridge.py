@@ -63,7 +63,7 @@ TRANSFORMER_OVERRIDES = {"language": {"fp8": "hybrid", "recompute_granularity": 
 """
 
 
-def test_what_is_left_aside_is_told() -> None:
+def test_what_is_ignored_is_reported() -> None:
     found = from_bridge(WRITTEN_BY_HAND + ASIDE)
     assert found.layout.modules["language"].recompute == 2
     assert "TRANSFORMER_OVERRIDES of 'language': fp8 was ignored." in found.notes

@@ -99,7 +99,7 @@ def test_latent_attention_and_experts_are_kept() -> None:
     assert model_of_config(config.model).language == found.model
 
 
-def test_what_is_left_aside_is_told() -> None:
+def test_what_is_ignored_is_reported() -> None:
     words = "--expert-tensor-parallel-size 2 --recompute-granularity full --recompute-method block"
     notes = from_megatron_arguments(f"{LLAMA.replace('#', ' ' + words + ' #')}").notes
     assert any("--expert-tensor-parallel-size was ignored" in note for note in notes)
@@ -112,7 +112,7 @@ def test_a_precision_without_arguments() -> None:
         to_megatron_arguments(layout, Workload(4096, 8, "fp32"))
 
 
-def test_what_is_not_said_is_told() -> None:
+def test_missing_flags_are_reported() -> None:
     found = from_megatron_arguments("--tensor-model-parallel-size 2", gpus=8)
     assert (found.model, found.workload) == (None, None)
     assert any("--num-layers" in note for note in found.notes)
