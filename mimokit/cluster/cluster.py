@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -12,14 +11,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from mimokit.cluster.calls import (
+    cell_sources,
+    check_arguments,
+    checked_ranks,
+    join_only,
+    may_fork,
+    packed,
+)
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.local.pool import LocalPool
-from mimokit.cluster.pool import DeathListener, Engine, EnginePool
-from mimokit.cluster.progress import Progress
+from mimokit.cluster.pool import DeathListener, Engine, EnginePool, Progress, close_quietly
 from mimokit.cluster.remote import ConnectedPool
-from mimokit.cluster.run import ClusterRun
+from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.sample_log import Sample
-from mimokit.cluster.sources import cell_sources
 from mimokit.cluster.worker.task import Describe, LeaveWorld, OpenStore, RankTask
 from mimokit.cluster.world import EngineFacts, World, lay_out
 
@@ -57,7 +62,7 @@ class EngineCluster:
         timeout: float = 30.0,
         progress: bool = True,
     ) -> None:
-        _check_arguments(n, launch, timeout)
+        check_arguments(n, launch, timeout)
         self._timeout = timeout
         self._lock = threading.RLock()
         self._facts: dict[int, EngineFacts] = {}
@@ -74,11 +79,11 @@ class EngineCluster:
             self._pool: EnginePool = (
                 ConnectedPool(n, profile, cluster_file, on_death, bar)
                 if remote
-                else LocalPool(n or DEFAULT_ENGINES, _may_fork(launch), preload, on_death, bar)
+                else LocalPool(n or DEFAULT_ENGINES, may_fork(launch), preload, on_death, bar)
             )
         finally:
             bar.close()
-        atexit.register(_close_quietly, weakref.ref(self))
+        atexit.register(close_quietly, weakref.ref(self))
 
     # What there is.
 
@@ -97,12 +102,12 @@ class EngineCluster:
 
     @property
     def world_size(self) -> int | None:
-        """The size of the world that is formed, None if there is none."""
+        """Ranks of the current world, None without a world."""
         return self._world.size if self._world is not None else None
 
     @property
     def current_run(self) -> ClusterRun | None:
-        """The run in progress, None if there is none."""
+        """The run in progress, or None."""
         return None if self._run is None or self._run.done else self._run
 
     @property
@@ -199,7 +204,7 @@ class EngineCluster:
             self._await_idle()
             self._world = None
             self._form(slots)
-            self._launch(_nothing, (), {}, None, None).result()
+            self._launch(join_only, (), {}, None, None).result()
             assert self._world is not None
             return self._world
 
@@ -215,7 +220,7 @@ class EngineCluster:
 
     def __del__(self) -> None:
         if "_pool" in self.__dict__:
-            _close_quietly(lambda: self)
+            close_quietly(lambda: self)
 
     def __enter__(self) -> Self:
         return self
@@ -238,15 +243,15 @@ class EngineCluster:
         ranks: Sequence[int] | None,
         world_size: int | None,
     ) -> ClusterRun:
-        call = _packed(function, args, kwargs)
+        call = packed(function, args, kwargs)
         name = getattr(function, "__qualname__", type(function).__qualname__)
         with self._lock:
             self._await_idle()
             world = self._ensure_world(world_size)
-            chosen = _checked_ranks(ranks, world.size)
+            chosen = checked_ranks(ranks, world.size)
             if len(chosen) < world.size and self._joined != world.generation:
                 # Joining takes every rank, also those that stay idle afterwards.
-                self._launch(_nothing, (), {}, None, None).result()
+                self._launch(join_only, (), {}, None, None).result()
                 self._await_idle()
             engines = self._pool.engines
             run = ClusterRun(self, name, {rank: engines[world.slots[rank]] for rank in chosen})
@@ -265,7 +270,7 @@ class EngineCluster:
         for rank in run.ranks:
             task = RankTask(run.run_id, world.specs[rank], call, sources)
             try:
-                self._pool.link.start(run.engine_id(rank), task, _RankEvents(run, rank))
+                self._pool.link.start(run.engine_id(rank), task, RankEvents(run, rank))
             except ClusterError:
                 run.died(rank, None)
 
@@ -375,67 +380,10 @@ class EngineCluster:
         self._pool.kill(engine.slot)
 
     def ended(self, run: ClusterRun) -> None:
-        """Every rank of the run is back or gone: replace the dead while nobody waits."""
+        """Replace dead engines once every rank of the run has returned or died."""
         with self._lock, contextlib.suppress(ClusterError):
             if not self._closed:
                 self._replace_dead()
-
-
-class _RankEvents:
-    """Passes on what one rank sends during a run."""
-
-    def __init__(self, run: ClusterRun, rank: int) -> None:
-        self._run = run
-        self._rank = rank
-
-    def samples(self, batch: list[bytes]) -> None:
-        self._run.received(self._rank, batch)
-
-    def output(self, text: str) -> None:
-        self._run.printed(self._rank, text)
-
-    def finished(self, result: Any) -> None:
-        self._run.returned(self._rank, result)
-
-
-def _nothing() -> None:
-    """What `form_world` runs: joining the world is all it is for."""
-
-
-def _packed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    import cloudpickle
-
-    try:
-        return bytes(cloudpickle.dumps((function, args, kwargs)))
-    except Exception as error:
-        raise ClusterError(
-            f"the function or its arguments cannot be sent to the engines: {error}"
-        ) from error
-
-
-def _check_arguments(n: int | None, launch: str | None, timeout: float) -> None:
-    if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
-        raise ClusterError(f"n must be at least 1 engine, got {n!r}")
-    if launch not in (None, "fork", "plain"):
-        raise ClusterError(f'launch must be "fork", "plain" or None, got {launch!r}')
-    if timeout <= 0:
-        raise ClusterError(f"timeout must be more than 0 seconds, got {timeout!r}")
-
-
-def _may_fork(launch: str | None) -> bool:
-    if launch == "fork" and not hasattr(os, "fork"):
-        raise ClusterError('launch="fork" is not to be had on this system: use launch="plain"')
-    # Elsewhere than on Linux system libraries may refuse to work after a fork.
-    return launch == "fork" or (launch is None and os.uname().sysname == "Linux")
-
-
-def _checked_ranks(ranks: Sequence[int] | None, size: int) -> tuple[int, ...]:
-    chosen = tuple(range(size)) if ranks is None else tuple(ranks)
-    if not chosen or len(set(chosen)) != len(chosen) or not set(chosen) <= set(range(size)):
-        raise ClusterError(
-            f"ranks {list(chosen)} are not different ranks of a world of {size} (0 to {size - 1})"
-        )
-    return chosen
 
 
 def _weak_listener(cluster: EngineCluster) -> DeathListener:
@@ -448,10 +396,3 @@ def _weak_listener(cluster: EngineCluster) -> DeathListener:
             owner.hear_of_death(engine_id, signal)
 
     return listen
-
-
-def _close_quietly(reference: Callable[[], EngineCluster | None]) -> None:
-    cluster = reference()
-    if cluster is not None:
-        with contextlib.suppress(Exception):
-            cluster.close()

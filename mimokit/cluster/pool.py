@@ -1,9 +1,12 @@
-"""What the cluster asks of its engines, whoever started them."""
+"""What a cluster asks of its engines, whether it started them or not."""
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from mimokit.cluster.link import EngineLink
 
@@ -52,3 +55,41 @@ class EnginePool(Protocol):
 
     def close(self) -> None:
         """End what this pool has started."""
+
+
+class Progress:
+    """Shows how many of `total` engines are there; silent where `total` is 0."""
+
+    def __init__(self, total: int) -> None:
+        self._bar: Any = None
+        if total:
+            with warnings.catch_warnings():
+                # Without ipywidgets tqdm falls back to text, and says so.
+                warnings.simplefilter("ignore")
+                from tqdm.auto import tqdm
+
+                self._bar = tqdm(total=total, desc="Starting engines", unit="engine", leave=False)
+
+    @classmethod
+    def none(cls) -> Progress:
+        """A progress that shows nothing."""
+        return cls(0)
+
+    def show(self, count: int) -> None:
+        """Show that `count` engines are there."""
+        if self._bar is not None and count != self._bar.n:
+            self._bar.n = count
+            self._bar.refresh()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def close_quietly(reference: Callable[[], Any]) -> None:
+    """Close what a weak reference leads to, if it still exists, ignoring every error."""
+    owner = reference()
+    if owner is not None:
+        with contextlib.suppress(Exception):
+            owner.close()

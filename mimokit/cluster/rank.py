@@ -1,4 +1,4 @@
-"""What a function may call while it runs on a rank; harmless where there is no cluster.
+"""What a function may call while it runs on a rank; without effect outside a cluster.
 
 Imports nothing heavy, so that training code can use it under plain `torchrun` too.
 """

@@ -11,8 +11,7 @@ import ipyparallel
 
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import EngineLink
-from mimokit.cluster.pool import DeathListener, Engine
-from mimokit.cluster.progress import Progress
+from mimokit.cluster.pool import DeathListener, Engine, Progress
 
 CONNECT_SECONDS = 30.0
 

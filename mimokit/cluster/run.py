@@ -8,15 +8,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
-from mimokit.cluster.errors import ClusterError, RunAborted
+from mimokit.cluster.errors import ClusterError, RankDied, RankError, RunAborted
 from mimokit.cluster.link import describe_remote
 from mimokit.cluster.pool import Engine
-from mimokit.cluster.root_cause import Death, RankReport, verdict
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
-from mimokit.cluster.worker.task import Outcome
+from mimokit.cluster.worker.task import Failure, Outcome
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
@@ -26,6 +26,41 @@ REPEAT_SECONDS = 0.5
 """How often an abort is repeated to ranks that are not back."""
 LAST_SAMPLES_SECONDS = 10.0
 """How long to wait for samples that are still under way when a rank has returned."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """The process of a rank is gone."""
+
+    pid: int | None
+    signal: str | None
+
+
+RankReport: TypeAlias = Outcome | Death | ClusterError
+"""What is known of one rank at the end of a run."""
+
+
+def verdict(reports: dict[int, RankReport]) -> ClusterError | None:
+    """The error to raise, None if no rank failed by itself.
+
+    A death comes first, then a rank's own exception, and only then the broken connections, which
+    are mostly the echo of one of the former. `reports` are in order of arrival.
+    """
+    for rank, report in reports.items():
+        if isinstance(report, Death):
+            return RankDied(rank, report.pid, report.signal)
+    own = [
+        (rank, report.failure)
+        for rank, report in reports.items()
+        if isinstance(report, Outcome) and report.failure and not report.failure.interrupted
+    ]
+    for rank, failure in sorted(own, key=lambda item: item[1].communication):
+        return _rank_error(rank, failure)
+    return next((report for report in reports.values() if isinstance(report, ClusterError)), None)
+
+
+def _rank_error(rank: int, failure: Failure) -> RankError:
+    return RankError(rank, failure.type_name, failure.message, failure.traceback_text)
 
 
 class RunOwner(Protocol):
@@ -94,7 +129,7 @@ class ClusterRun:
         return self._log.snapshot()
 
     def on_sample(self, callback: Callable[[Sample], object]) -> None:
-        """Call `callback` with every sample, from a thread of its own.
+        """Call `callback` with every sample, from a separate thread.
 
         Samples that have come before are given first, so none is missed.
         """
@@ -106,7 +141,7 @@ class ClusterRun:
         Interrupting this wait leaves the run going; `abort` ends it.
 
         Raises:
-            TimeoutError: if there is no result after `timeout` seconds.
+            TimeoutError: no result after `timeout` seconds.
             RankError: if a rank raised.
             RankDied: if the process of a rank died.
             RunAborted: if the run was aborted.
@@ -289,3 +324,23 @@ class ClusterRun:
     def _value(self, report: RankReport) -> Any:
         assert isinstance(report, Outcome)
         return pickle.loads(report.value) if report.value is not None else None
+
+
+class RankEvents:
+    """Passes on what one rank sends during a run."""
+
+    def __init__(self, run: ClusterRun, rank: int) -> None:
+        self._run = run
+        self._rank = rank
+
+    def samples(self, batch: list[bytes]) -> None:
+        """Take samples as they arrive."""
+        self._run.received(self._rank, batch)
+
+    def output(self, text: str) -> None:
+        """Take what the rank printed."""
+        self._run.printed(self._rank, text)
+
+    def finished(self, result: Any) -> None:
+        """Take the rank's result."""
+        self._run.returned(self._rank, result)

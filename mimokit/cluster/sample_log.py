@@ -1,4 +1,4 @@
-"""The samples of a run: every one kept in order, and handed to whoever listens."""
+"""The samples of a run, kept in order and passed to every listener."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sample(dict[str, Any]):
 
 
 class SampleLog:
-    """Samples in order of arrival, with a thread of its own for each listener.
+    """Samples in order of arrival, with a separate thread for each listener.
 
     A slow listener delays neither the run nor the other listeners.
     """

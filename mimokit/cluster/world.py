@@ -48,7 +48,7 @@ class World:
 
 
 def choose_backend(facts: tuple[EngineFacts, ...]) -> str:
-    """`nccl` (with gloo for CPU tensors) where every rank has a GPU of its own, else `gloo`."""
+    """`nccl` (with gloo for CPU tensors) if every rank has a separate GPU, else `gloo`."""
     hosts = [fact.host for fact in facts]
     own_gpu = all(fact.gpus >= hosts.count(fact.host) for fact in facts)
     return "cpu:gloo,cuda:nccl" if own_gpu else "gloo"

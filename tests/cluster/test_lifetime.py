@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -114,9 +115,16 @@ def test_connect_to_a_running_cluster(tmp_path: Path) -> None:
         n=2, profile_dir=str(tmp_path / "profile"), cluster_id="theirs", log_level=40
     )
     theirs.start_cluster_sync()
+    nannies: list[psutil.Process] = []
     try:
         client = theirs.connect_client_sync()
         client.wait_for_engines(2, interactive=False)
+        nannies = [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if "ipyparallel.engine.nanny" in child.cmdline()
+        ]
+        assert nannies
         security = tmp_path / "profile" / "security"
         for name in ("cluster-theirs.json", "ipcontroller-theirs-client.json"):
             with EngineCluster(cluster_file=security / name, progress=False) as ours:
@@ -126,6 +134,9 @@ def test_connect_to_a_running_cluster(tmp_path: Path) -> None:
         client.close()
     finally:
         theirs.stop_cluster_sync()
+        for nanny in nannies:  # ipyparallel's own; that of an engine that was killed never ends
+            with contextlib.suppress(psutil.NoSuchProcess):
+                nanny.kill()
 
 
 def check_connected(cluster: EngineCluster) -> None:

@@ -63,7 +63,7 @@ def test_tied_embeddings_on_two_stages(cluster, stages):
 def test_check_catches_tied_embeddings_that_drift_apart(cluster):
     config = _tied_apart(2)
     oracle = oracle_of(cluster, config)
-    total = "mimokit.engine.models.language.TiedGPTModel.sum_tied_gradients"
+    total = "mimokit.engine.models.language.TiedGPTModel.sync_tied_embeddings"
     with planted(cluster, total, lambda original: lambda self: None, 3):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.loss_differences[0] <= 1e-5, "the forward pass is right"

@@ -19,8 +19,7 @@ from typing import Any
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
-from mimokit.cluster.pool import DeathListener, Engine
-from mimokit.cluster.progress import Progress
+from mimokit.cluster.pool import DeathListener, Engine, Progress
 
 START_SECONDS = 120.0
 CLOSE_SECONDS = 1.2

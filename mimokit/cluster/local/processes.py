@@ -1,4 +1,4 @@
-"""Child processes of the server: forked or executed, in groups of their own, dying with it."""
+"""Child processes of the server, in separate process groups; they end with it."""
 
 from __future__ import annotations
 

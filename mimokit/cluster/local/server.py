@@ -45,7 +45,7 @@ class EngineServer:
         self._buffer = b""
 
     def serve(self) -> None:
-        """Work until told to close, or until the client is gone."""
+        """Work until the client closes it or is gone."""
         try:
             self._start_controller()
             self._import_preload()
@@ -199,7 +199,7 @@ class EngineServer:
         try:
             os.write(self._event_pipe, line)
         except OSError:
-            # The client is gone: nobody is left to be told.
+            # The client is gone, so there is nothing to report to.
             self._ended = True
 
     _event_pipe = 1

@@ -2,7 +2,7 @@
 
 gloo offers no abort: destroying a process group frees its sockets only when the last Python
 reference to any of its subgroups is gone, and a model holds many. Shutting the sockets down needs
-nobody's consent: both ends of every connection fail within milliseconds.
+no consent of another rank: both ends of every connection fail within milliseconds.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def _shut_down(descriptor: int) -> None:
 
 
 def silence_broken_connections() -> int:
-    """Let connections that are dead, and that nobody closes, wake nobody; returns how many.
+    """Stop dead connections that no rank closes from waking threads; return their number.
 
     A gloo thread that was interrupted while it connected never closes its socket, whichever end
     shut it down, and polls it as fast as a core allows, for as long as the process lives. To be
-    called when nobody waits for the world any more. They stay registered, since gloo ends the
+    called when no rank waits for the world any more. They stay registered, since gloo ends the
     process where it cannot take back a registration when it lets go of a group later.
     """
     if not (found := set(_dead_connections())):

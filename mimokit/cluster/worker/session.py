@@ -1,6 +1,6 @@
 """The engine's standing side: hears the client while a function runs, and interrupts that function.
 
-Two messages come over ipyparallel's control channel, which has a thread of its own and works
+Two messages come over ipyparallel's control channel, which has a separate thread and works
 wherever the engine is reachable: `stop` raises a flag, `abort` breaks the world's connections and
 raises `RankInterrupted` in the main thread.
 """
