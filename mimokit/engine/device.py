@@ -8,6 +8,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.megatron import forget_rotary_embeddings
+
 
 def rank_device() -> torch.device:
     """Return the CUDA device of this rank (ranks share devices round robin), else the CPU."""
@@ -39,9 +41,10 @@ def close_groups_since(before: frozenset[dist.ProcessGroup]) -> None:
     """Destroy the groups created since `before`, once every rank has called this. Collective.
 
     torch.distributed keeps every group until the world ends, and gloo keeps three threads for each;
-    a layout on 8 ranks creates about 30 groups. The threads end when the last reference is gone.
+    a module creates up to 6 groups. The threads end when the last reference is gone.
     """
     dist.barrier()
+    forget_rotary_embeddings()
     made = [group for group in dist.distributed_c10d._world.pg_map if group not in before]
     for group in made:
         dist.destroy_process_group(group)

@@ -68,6 +68,7 @@ with _quick_import():
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.hyper_comm_grid import HyperCommGrid
+    from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.mimo.config import MimoModelConfig
@@ -126,8 +127,17 @@ def use_tracker(tracker: object) -> None:
     _random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
 
 
+def forget_rotary_embeddings() -> None:
+    """Empty Megatron's cache of rotary embeddings, which keeps 32 modules and their groups alive.
+
+    `RotaryEmbedding.forward` is an `lru_cache` with the module among its keys.
+    """
+    RotaryEmbedding.forward.cache_clear()
+
+
 def _forget_world() -> None:
     """Reset Megatron's globals, so that the next world of this process finds none."""
+    forget_rotary_embeddings()
     had_buffer = parallel_state._GLOBAL_MEMORY_BUFFER is not None
     parallel_state.destroy_model_parallel()
     if had_buffer:
@@ -162,6 +172,7 @@ __all__ = [
     "VocabParallelCrossEntropy",
     "VocabUtility",
     "ensure_memory_buffer",
+    "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",
     "get_transformer_layer_offset",
     "parallel_state",

@@ -14,14 +14,14 @@ from tests.cluster.functions import all_reduce_forever, describe_rank, process_i
 from tests.cluster.test_streaming import wait_for_samples
 
 TROUBLE_AT = 0.3
+PATIENCE = 60.0
+"""Seconds to wait for what must come, also on a busy machine; `tests.benchmarks` times it."""
 
 
 def test_an_exception_on_one_rank(cluster: EngineCluster) -> None:
     before = cluster.run(process_id, world_size=8)
-    began = time.monotonic()
     with pytest.raises(RankError) as caught:
         cluster.run(all_reduce_forever, "raise", 3, TROUBLE_AT)
-    assert time.monotonic() - began < TROUBLE_AT + 3
     assert caught.value.rank == 3
     assert caught.value.type_name == "ValueError"
     assert str(caught.value).startswith("rank 3 raised ValueError: the third wheel came off\n")
@@ -32,15 +32,11 @@ def test_an_exception_on_one_rank(cluster: EngineCluster) -> None:
 
 def test_a_rank_killed_in_an_all_reduce(cluster: EngineCluster) -> None:
     before = cluster.run(process_id, world_size=8)
-    began = time.monotonic()
     with pytest.raises(RankDied) as caught:
         cluster.run(all_reduce_forever, "kill", 5, TROUBLE_AT)
-    died = time.monotonic()
-    assert died - began < TROUBLE_AT + 3
     assert (caught.value.rank, caught.value.pid, caught.value.signal) == (5, before[5], "SIGKILL")
     assert str(caught.value).startswith(f"rank 5 (process {before[5]}) was killed by SIGKILL")
     assert works(cluster)
-    assert time.monotonic() - died < 20
     after = cluster.run(process_id)
     assert [rank for rank in range(8) if after[rank] != before[rank]] == [5]
 
@@ -65,12 +61,10 @@ def test_abort_frees_ranks_that_wait_or_sleep(cluster: EngineCluster) -> None:
     run = cluster.submit(all_reduce_forever, "sleep", 1, TROUBLE_AT)
     wait_for_samples(run, 100)
     time.sleep(TROUBLE_AT + 0.5)
-    began = time.monotonic()
     run.abort()
     with pytest.raises(RunAborted, match="the run was aborted after"):
-        run.result(timeout=10)
-    assert run.wait_ended(10)
-    assert time.monotonic() - began < 3
+        run.result(PATIENCE)
+    assert run.wait_ended(PATIENCE)
     assert works(cluster)
     assert cluster.run(process_id) == before
 
@@ -81,7 +75,7 @@ def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> N
     time.sleep(0.5)
     run.abort()
     with pytest.raises(RunAborted):
-        run.result(timeout=10)
+        run.result(PATIENCE)
     assert works(cluster)
     after = cluster.run(process_id)
     assert [rank for rank in range(4) if after[rank] != before[rank]] == [1]
@@ -89,12 +83,10 @@ def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> N
 
 def test_an_interrupted_run(cluster: EngineCluster) -> None:
     cluster.form_world(8)
-    began = time.monotonic()
     interrupt = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
         cluster.run(all_reduce_forever, "none", 0)
-    assert time.monotonic() - began < 1 + 3
     assert works(cluster)
 
 
@@ -109,7 +101,7 @@ def test_a_run_whose_cluster_is_closed() -> None:
     with EngineCluster(n=1, preload=(), progress=False) as small:
         run = small.submit(all_reduce_forever, "none", 0)
     with pytest.raises(ClusterError, match="the cluster was closed during the run"):
-        run.result(timeout=5)
+        run.result(PATIENCE)
     with pytest.raises(ClusterError, match="this cluster is closed"):
         small.run(process_id)
 

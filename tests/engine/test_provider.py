@@ -30,6 +30,54 @@ def _groups(plan):
     }
 
 
+def _groups_by_dimensions(plan):
+    import torch.distributed as dist
+
+    from mimokit.engine.device import open_groups
+    from mimokit.engine.parallel.grids import create_grids
+
+    before = open_groups()
+    _, collections = create_grids(plan)
+    groups = collections["images"]
+    assert groups.tp is groups.tp_cp is groups.mp
+    assert groups.dp is groups.dp_cp
+    assert groups.expt_dp is groups.tp_dp_cp
+    assert groups.cp is groups.pp is groups.ep
+    sizes = sorted(dist.get_world_size(group) for group in open_groups() - before)
+    return sizes
+
+
+def test_dimensions_over_the_same_ranks_share_a_group(cluster):
+    plan = mimokit.plan(digits_config((2, 2), (2, 2)))
+    # tensor parallel, data parallel, this rank alone, all ranks
+    assert cluster.run(_groups_by_dimensions, plan, world_size=4) == [[1, 2, 2, 4]] * 4
+
+
+def _threads_after_steps(plan, config, steps):
+    """Return how many threads a rank has after each of some models."""
+    import gc
+    import os
+
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    counts = []
+    for _ in range(steps):
+        with prepared(plan, config, default_data) as state:
+            exhaust(training_step(state))
+        del state
+        gc.collect()
+        counts.append(len(os.listdir("/proc/self/task")))
+    return counts
+
+
+def test_a_model_that_is_gone_leaves_no_threads(cluster):
+    config = digits_config((1, 2), (2, 1))
+    for counts in cluster.run(_threads_after_steps, mimokit.plan(config), config, 3, world_size=2):
+        assert counts[0] == counts[1] == counts[2]
+
+
 def test_ranks_are_in_the_groups_of_the_plan(cluster):
     plan = mimokit.plan(digits_config((1, 4), (2, 2)))
     results = cluster.run(_groups, plan, world_size=4)

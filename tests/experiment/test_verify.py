@@ -60,7 +60,7 @@ def _command(*arguments):
         [sys.executable, "-m", "mimokit.cli.main", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 

@@ -7,6 +7,7 @@ the same order, including groups without it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import torch.distributed as dist
 
@@ -31,24 +32,63 @@ _EXPERT_GROUPS: Mapping[str, tuple[Axis, ...]] = {
 """Field of Megatron's `ProcessGroupCollection` -> the axes that its groups span."""
 
 
-def _grid_of(ranks: RankGrid) -> HyperCommGrid:
-    return HyperCommGrid(list(ranks.shape), list(ranks.dimensions), rank_offset=ranks.rank_offset)
+Enumeration: TypeAlias = tuple[tuple[int, ...], ...]
+"""The ranks of every group of a kind."""
 
 
-def create_grid(rank_map: RankMap) -> HyperCommGrid:
-    """Create the grid of a module with the groups of all its dimensions. Collective."""
-    grid = _grid_of(rank_map)
+class GroupSharingGrid(HyperCommGrid):  # type: ignore[misc]
+    """A grid in which dimensions whose groups have the same ranks share one process group.
+
+    A module without context and pipeline parallelism has 13 kinds of groups but at most 4 different
+    sets of ranks. Every gloo group costs three threads, of which one polls, and a connection
+    between any two of its ranks.
+
+    Args:
+        ranks: shape, dimensions and first rank of the grid.
+        groups: the groups that exist already, by their ranks; takes those that are made.
+    """
+
+    def __init__(
+        self, ranks: RankGrid, groups: dict[Enumeration, dist.ProcessGroup | None]
+    ) -> None:
+        super().__init__(list(ranks.shape), list(ranks.dimensions), rank_offset=ranks.rank_offset)
+        self._groups = groups
+        self._group_of: dict[frozenset[str], dist.ProcessGroup | None] = {}
+
+    def create_pg(self, dims: str | list[str], **kwargs: Any) -> dist.ProcessGroup | None:
+        """Create the groups of some dimensions where no others have the same ranks. Collective."""
+        ranks = tuple(tuple(group) for group in self.get_rank_enum(dims))
+        if ranks not in self._groups:
+            self._groups[ranks] = super().create_pg(dims, **kwargs)
+        self._group_of[_key(dims)] = self._groups[ranks]
+        return self._groups[ranks]
+
+    def get_pg(self, dims: str | list[str]) -> dist.ProcessGroup | None:
+        """Return the group of this rank over some dimensions, None on a rank outside the grid.
+
+        Raises:
+            KeyError: if it was not created.
+        """
+        return self._group_of[_key(dims)]
+
+
+def _key(dims: str | list[str]) -> frozenset[str]:
+    return frozenset([dims] if isinstance(dims, str) else dims)
+
+
+def create_module_grids(rank_map: RankMap) -> tuple[HyperCommGrid, HyperCommGrid]:
+    """Create the grid of a module and its expert view, with all their groups. Collective.
+
+    The expert view is over the same ranks: expert TP 1, EP, what is left is expert DP.
+    """
+    groups: dict[Enumeration, dist.ProcessGroup | None] = {}
+    grid = GroupSharingGrid(rank_map, groups)
     for dimensions in _GROUPS.values():
         grid.create_pg(list(dimensions), timeout=group_timeout())
-    return grid
-
-
-def create_expert_grid(rank_map: RankMap) -> HyperCommGrid:
-    """Create the expert view over the same ranks: expert TP 1, EP, what is left is expert DP."""
-    grid = _grid_of(rank_map.expert_view())
+    experts = GroupSharingGrid(rank_map.expert_view(), groups)
     for dimensions in _EXPERT_GROUPS.values():
-        grid.create_pg(list(dimensions), timeout=group_timeout())
-    return grid
+        experts.create_pg(list(dimensions), timeout=group_timeout())
+    return grid, experts
 
 
 def create_embedding_group(rank_map: RankMap) -> dist.ProcessGroup | None:
@@ -109,8 +149,7 @@ def create_grids(
                 collections[name] = collections[shared[key]]
             continue
         shared[key] = name
-        grids[name] = create_grid(rank_map)
-        expert_grid = create_expert_grid(rank_map)
+        grids[name], expert_grid = create_module_grids(rank_map)
         embeds = name == plan.llm_module_name and rank_map.pipeline_parallel > 1
         embedding = create_embedding_group(rank_map) if embeds else None
         if is_current_rank_in_grid(dist.get_rank(), grids[name]):
