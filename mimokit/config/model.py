@@ -42,7 +42,8 @@ class MimoParallelismConfig(ConfigModel):
     graphs need heterogeneous mode."""
 
     allow_rank_gaps: bool = False
-    """In heterogeneous mode, warn about ranks without a module instead of rejecting them."""
+    """In heterogeneous mode, warn about ranks without a module instead of rejecting them. Such a
+    layout can be planned, but not run yet."""
 
     def finalize(self, world_size: int | None = None) -> Self:
         """Compute missing data_parallel sizes and check everything.
