@@ -53,7 +53,7 @@ def test_dimensions_over_the_same_ranks_share_a_group(cluster):
     assert cluster.run(_groups_by_dimensions, plan, world_size=4) == [[1, 2, 2, 4]] * 4
 
 
-def _threads_after_steps(plan, config, steps):
+def _threads_after_models(plan, config, models):
     """Return how many threads a rank has after each of some models."""
     import gc
     import os
@@ -63,7 +63,7 @@ def _threads_after_steps(plan, config, steps):
     from mimokit.engine.training.loop import prepared, training_step
 
     counts = []
-    for _ in range(steps):
+    for _ in range(models):
         with prepared(plan, config, default_data) as state:
             exhaust(training_step(state))
         del state
@@ -74,9 +74,10 @@ def _threads_after_steps(plan, config, steps):
 
 def test_a_model_that_is_gone_leaves_no_threads(cluster):
     config = digits_config((1, 2), (2, 1))
-    for counts in cluster.run(_threads_after_steps, mimokit.plan(config), config, 4, world_size=2):
-        # The first model's end also ends threads that earlier tests left to the collector.
-        assert counts[1] == counts[2] == counts[3]
+    for counts in cluster.run(_threads_after_models, mimokit.plan(config), config, 6, world_size=2):
+        # A leak of one group is 3 threads per model. Threads of earlier tests may end meanwhile, most
+        # of them with the first model.
+        assert counts[-1] <= counts[1]
 
 
 def test_ranks_are_in_the_groups_of_the_plan(cluster):

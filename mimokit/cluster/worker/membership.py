@@ -99,7 +99,7 @@ class Membership:
         return 0 if dist is None else int(dist.distributed_c10d._world.group_count)
 
     def break_off(self) -> None:
-        """Free everybody who waits for this rank, from any thread."""
+        """Free every rank that waits for this one; any thread may call it."""
         self._broken = True
         break_connections(self._kept_ports, self._spec.port if self._spec else None)
 

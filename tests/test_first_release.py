@@ -1,0 +1,81 @@
+"""What mimokit wrote before its rooms were rebuilt is still read, and its JSON has its names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mimokit
+from mimokit.analysis import phase_times, read_run, read_trace, simulate_as_measured
+from mimokit.experiment import VerificationReport
+from mimokit.prediction.calibration import load_calibration
+
+FOLDER = Path(__file__).parent / "fixtures" / "first_release"
+CALIBRATION = FOLDER / "calibration" / "this-machine.json"
+NAMES = ("colocated", "heterogeneous")
+RANKS, ITERATIONS = 8, 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_folder_is_read(name: str) -> None:
+    run = read_run(FOLDER / "runs" / name)
+    assert len(run.metrics) == ITERATIONS
+    assert len(run.metrics_by_rank) == RANKS * ITERATIONS
+    assert run.metrics["loss"].between(0.1, 10).all()
+    assert len(run.evaluations) == 1
+    assert run.info["deployment_mode"] == name
+    phases = phase_times(run.metrics_by_rank)
+    assert set(phases["rank"]) == set(range(RANKS))
+    assert mimokit.plan(run.config_file).world_size == run.info["world_size"] == RANKS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trace_is_read_and_fits_the_plan(name: str) -> None:
+    trace = read_trace(FOLDER / "runs" / name)
+    assert set(trace["rank"]) == set(range(RANKS))
+    assert set(trace["iteration"]) == set(range(ITERATIONS))
+    assert (trace["stop"] >= trace["start"]).all()
+    if name == "heterogeneous":
+        plan = mimokit.plan(FOLDER / f"digits_{name}.yaml")
+        assert simulate_as_measured(trace, plan).makespan > 0
+
+
+def test_a_calibration_is_read_and_predicts() -> None:
+    found = load_calibration(CALIBRATION)
+    assert found.hardware == mimokit.load_hardware(CALIBRATION)
+    assert found.hardware.domain_ranks == RANKS
+    prediction = mimokit.predict(FOLDER / "digits_heterogeneous.yaml", gpu=CALIBRATION)
+    assert 0 < prediction.low <= prediction.seconds <= prediction.high
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_json_of_a_plan_is_the_same_except_for_the_batch(name: str) -> None:
+    before = _json(f"plan_{name}")
+    now = json.loads(json.dumps(mimokit.plan(FOLDER / f"digits_{name}.yaml").to_json()))
+    config = mimokit.load_experiment_config(FOLDER / f"digits_{name}.yaml")
+    microbatch = now["batch"].pop("samples_per_microbatch")
+    assert microbatch == before["batch"]["global_batch_size"], "what the name meant before"
+    before["batch"]["global_batch_size"] = microbatch * config.data.num_microbatches
+    assert now == before
+
+
+def test_the_json_of_a_verification_is_the_same() -> None:
+    before = _json("verify_heterogeneous")
+    report = VerificationReport(
+        name=before["name"],
+        data=before["data"],
+        layout=before["layout"],
+        tolerance=before["tolerance"],
+        losses=tuple(before["losses"]),
+        oracle_losses=tuple(before["oracle_losses"]),
+        gradient_differences=tuple(before["gradient_differences"]),
+        weight_differences=tuple(before["weight_differences"]),
+    )
+    assert report.to_json() == before
+
+
+def _json(name: str) -> Any:
+    return json.loads((FOLDER / "json" / f"{name}.json").read_text())
