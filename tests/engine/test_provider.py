@@ -75,8 +75,8 @@ def _threads_after_models(plan, config, models):
 def test_a_model_that_is_gone_leaves_no_threads(cluster):
     config = digits_config((1, 2), (2, 1))
     for counts in cluster.run(_threads_after_models, mimokit.plan(config), config, 6, world_size=2):
-        # A leak of one group is 3 threads per model. Threads of earlier tests may end meanwhile, most
-        # of them with the first model.
+        # A leak of one group is 3 threads per model. Threads of earlier tests may end meanwhile,
+        # most of them with the first model.
         assert counts[-1] <= counts[1]
 
 
