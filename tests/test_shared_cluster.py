@@ -69,7 +69,7 @@ def test_a_cluster_beyond_use_is_replaced() -> None:
         shared.close()
 
 
-def rank_of_nobody() -> int:
+def rank_without_function() -> int:
     return -1
 
 
@@ -87,7 +87,7 @@ def test_a_fault_is_mended_though_the_block_leaves_a_run(cluster: EngineCluster)
     told = re.escape(f"the block with a planted {target} left a run of all_reduce_forever")
     with (
         pytest.raises(AssertionError, match=told),
-        planted(cluster, target, lambda original: rank_of_nobody, world_size=2),
+        planted(cluster, target, lambda original: rank_without_function, world_size=2),
     ):
         cluster.submit(all_reduce_forever, "none", 0, world_size=2)
     assert cluster.run(called, target, world_size=2) == right

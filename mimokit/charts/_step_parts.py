@@ -9,22 +9,7 @@ import altair as alt
 
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, layered
-from mimokit.prediction import Prediction
-
-PART_TITLES = {
-    "matrix": "matrix products",
-    "attention": "attention",
-    "memory": "elementwise",
-    "encoder": "encoders",
-    "tensor": "tensor parallel",
-    "context": "context parallel",
-    "expert": "expert dispatch",
-    "pipeline": "sends of stages",
-    "bridge": "bridges",
-    "host": "host",
-    "update": "update",
-    "bubble": "bubble",
-}
+from mimokit.prediction import PART_WORDS, Prediction
 
 
 def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart:
@@ -41,9 +26,9 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
     names = [str(one.layout) for one in shown]
     rows = [row for one in shown for row in _rows(one)]
     keys = [
-        PART_TITLES[part] for part in _palette.STEP_COLORS if any(r["name"] == part for r in rows)
+        PART_WORDS[part] for part in _palette.STEP_COLORS if any(r["name"] == part for r in rows)
     ]
-    hues = {PART_TITLES[part]: hue for part, hue in _palette.STEP_COLORS.items()}
+    hues = {PART_WORDS[part]: hue for part, hue in _palette.STEP_COLORS.items()}
     bars = (
         alt.Chart(inline(rows))
         .mark_bar()
@@ -69,7 +54,7 @@ def _rows(prediction: Prediction) -> list[dict[str, Any]]:
         {
             "layout": str(prediction.layout),
             "name": name,
-            "part": PART_TITLES[name],
+            "part": PART_WORDS[name],
             "order": order.index(name),
             "ms": 1000 * seconds,
         }

@@ -6,8 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.layout_search import PART_WORDS
-from mimokit.prediction import Prediction
+from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.tables import rich_table
 from mimokit.units import GIB, gib_text, seconds_text
 

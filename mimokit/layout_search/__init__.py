@@ -7,12 +7,10 @@ from mimokit.layout_search.search import SearchProgress, search
 from mimokit.layout_search.source import ModelSource, resolve_source
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import WhyNot
-from mimokit.layout_search.words import PART_WORDS
 
 __all__ = [
     "DIMENSIONS",
     "MODES",
-    "PART_WORDS",
     "Constraints",
     "ModelSource",
     "Objective",

@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from mimokit.prediction import Prediction
+from mimokit.prediction import PART_WORDS, Prediction
 from mimokit.units import gib_text, seconds_text
-
-PART_WORDS: Mapping[str, str] = {
-    "matrix": "matrix products",
-    "attention": "attention",
-    "memory": "elementwise kernels",
-    "tensor": "tensor-parallel communication",
-    "context": "context-parallel communication",
-    "expert": "dispatch to experts",
-    "host": "host",
-    "pipeline": "sends between stages",
-    "encoder": "encoders",
-    "bridge": "bridge",
-    "update": "gradients and optimizer",
-    "bubble": "pipeline bubble",
-}
 
 COLUMNS = (
     "mode",

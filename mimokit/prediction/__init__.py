@@ -5,10 +5,12 @@ from mimokit.prediction.layout import Layout
 from mimokit.prediction.local_cpu.prediction import predict_shared
 from mimokit.prediction.prediction import costs_of, layout_cost, predict
 from mimokit.prediction.result import Prediction
+from mimokit.prediction.step_time.breakdown import PART_WORDS
 from mimokit.prediction.timeline import Block, PredictedTimeline, predict_timeline
 from mimokit.prediction.workload import EncoderInput, Workload, step_flops
 
 __all__ = [
+    "PART_WORDS",
     "Block",
     "EncoderInput",
     "Layout",

@@ -82,7 +82,7 @@ NOTE_PICTURES = """() => {
 
 @contextlib.contextmanager
 def opened(*cells: str) -> Iterator[NotebookPage]:
-    """Open a notebook with these cells in a JupyterLab of its own."""
+    """Open a notebook with these cells in a separate JupyterLab."""
     with (
         tempfile.TemporaryDirectory() as folder,
         running_lab(Path(folder)) as lab,
@@ -125,7 +125,7 @@ def watch_paced(seconds: float) -> tuple[list[float], int]:
 
 
 def slowdowns(pairs: int) -> list[float]:
-    """Return by which share each watched training was slower than the unwatched one beside it."""
+    """Return by which share watched trainings were slower than unwatched ones, per pair."""
     train = TRAIN.format(config=str(CONFIG), iterations=ITERATIONS, pairs=pairs)
     with opened(CLUSTER, train) as notebook:
         notebook.run_all()

@@ -14,7 +14,7 @@ Fixtures:
 - `network` lists requests that wanted to leave the machine. A test during which there was one
   fails; nothing is to be asked for.
 
-One JupyterLab and one Chromium serve all tests here; each test has a page of its own. They end
+One JupyterLab and one Chromium serve all tests here; each test has a separate page. They end
 with the last test of this folder, since Playwright's event loop would be in the way of others.
 """
 

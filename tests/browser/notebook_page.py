@@ -109,7 +109,7 @@ class NotebookPage:
         return nbformat.read(self.file, 4)
 
     def execute(self, code: str) -> None:
-        """Run code in the notebook's kernel, beside its cells.
+        """Run code in the notebook's kernel, outside its cells.
 
         Raises:
             playwright.sync_api.Error: if the code raises.

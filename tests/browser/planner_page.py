@@ -68,7 +68,7 @@ class PlannerPage:
         self.notebook.page.evaluate(DROP, [".mimokit-planner .modules", name, text])
 
     def paste(self, text: str) -> None:
-        """Paste a text onto the planner, beside its fields."""
+        """Paste a text onto the planner, outside its fields."""
         self.notebook.page.evaluate(PASTE, [".mimokit-planner .modules", text])
 
     def screenshot(self, name: str) -> None:

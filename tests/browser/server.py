@@ -1,4 +1,4 @@
-"""One JupyterLab for the browser tests: in folders of its own, asking the network for nothing."""
+"""One JupyterLab for the browser tests: in separate folders, without network access."""
 
 from __future__ import annotations
 

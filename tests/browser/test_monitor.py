@@ -153,7 +153,7 @@ def test_the_theme_is_followed(notebook: NotebookPage) -> None:
 
 def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPage) -> None:
     notebook.execute("monitor._remember()")
-    expect(notebook.page.locator(".mimokit-remembered")).to_be_hidden()  # beside the live one
+    expect(notebook.page.locator(".mimokit-remembered")).to_be_hidden()  # next to the live one
     notebook.page.wait_for_timeout(300)
     notebook.save()
     notebook.end_kernel()
@@ -163,7 +163,7 @@ def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPag
     expect(view.get_by_role("heading")).to_have_text("Training, when this page was saved")
     expect(view.get_by_role("button", name="Stop")).to_be_hidden()
     missing = notebook.page.get_by_text("Error displaying widget: model not found")
-    expect(missing).to_be_attached()  # so JupyterLab has looked for it, and says so to nobody
+    expect(missing).to_be_attached()  # so JupyterLab has looked for it, and shows no message
     expect(missing).to_be_hidden()
     notebook.screenshot("monitor saved in the middle")
 

@@ -309,10 +309,10 @@ def test_numbers_of_ranks_are_whole_however_far_one_zooms(notebook: NotebookPage
         drawn = page.evaluate("() => window.drawnNumbers")
         places = {rank: (left, top) for rank, left, top, _ in drawn}
         for rank, left, top, width in drawn:
-            beside, level = places.get(rank + 1, (left + 1000, top))
-            if level == top and beside > left:
+            neighbour, level = places.get(rank + 1, (left + 1000, top))
+            if level == top and neighbour > left:
                 seen += 1
-                assert left + width < beside - 6, f"{rank} reaches into its neighbour"
+                assert left + width < neighbour - 6, f"{rank} reaches into its neighbour"
     assert seen > 100
     planner.field("Find ranks").fill("12345")
     planner.screenshot("16384 ranks zoomed")
@@ -391,7 +391,7 @@ def test_reopened_without_its_kernel_the_last_layout_stands_there(
     expect(page.locator(".mimokit-saved")).to_be_visible()
     expect(page.locator(".mimokit-saved")).to_contain_text("heterogeneous on 40 ranks")
     missing = page.get_by_text("Error displaying widget: model not found")
-    expect(missing).to_be_attached()  # so JupyterLab has looked for it, and says so to nobody
+    expect(missing).to_be_attached()  # so JupyterLab has looked for it, and shows no message
     expect(missing).to_be_hidden()
     planner.notebook.screenshot("planner without kernel")
 

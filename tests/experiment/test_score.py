@@ -1,4 +1,4 @@
-"""How a result on held-out samples reads, also where nobody knows what guessing gives."""
+"""The text of a result on held-out samples, with and without a known chance level."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_models_in_turn_leave_no_groups_in_their_world(cluster, tmp_path):
     assert cluster.run(open_group_count, world_size=8) == before
 
 
-def test_what_a_closed_stepper_left_under_way_reaches_nobody(cluster, tmp_path):
+def test_messages_of_a_closed_stepper_are_dropped(cluster, tmp_path):
     config = LAYOUTS["apart_fan_in"]
     losses = []
     for number in range(2):
@@ -81,7 +81,7 @@ def test_what_a_closed_stepper_left_under_way_reaches_nobody(cluster, tmp_path):
 
 
 def send_noise_ahead() -> None:
-    """Send what nobody takes, by the tag that the first message of the next model has."""
+    """Send a message that no rank receives, with the tag of the next model's first message."""
     import torch
 
     from mimokit.engine.stepper.session import current

@@ -1,4 +1,4 @@
-"""Megatron-Bridge's two classes with the checks of its `finalize`, written anew from its rules."""
+"""Megatron-Bridge's two classes with the checks of its `finalize`, written from its rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Execute a notebook of this project in a folder of its own, as the command line does."""
+"""Execute a notebook of this project in a separate folder, as the command line does."""
 
 from __future__ import annotations
 

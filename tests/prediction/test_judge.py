@@ -109,7 +109,7 @@ def test_one_swapped_pair_of_five_layouts_reaches_the_target() -> None:
 
 
 def test_fitted_models_are_scored_without_themselves() -> None:
-    everything = constants_for("a model of its own")
+    everything = constants_for("a separate model")
     for models in FOLDS.values():
         for model in models:
             assert constants_for(model) != everything

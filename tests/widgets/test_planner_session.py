@@ -154,7 +154,7 @@ def test_what_is_saved_loads_again(tmp_path: Path) -> None:
     assert other.plan == driver.plan
 
 
-def test_a_file_of_somebody_else_is_replaced_only_when_asked(tmp_path: Path) -> None:
+def test_a_foreign_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
     driver = Driver()
     path = tmp_path / "mine.yaml"
     path.write_text("precious")

@@ -117,7 +117,7 @@ def test_a_file_of_hardware_is_one_of_the_choices(tmp_path: Path) -> None:
     assert shown(driver)[0] == file
 
 
-def test_a_gpu_that_nobody_knows_is_said_where_it_is_asked_for() -> None:
+def test_an_unknown_gpu_is_reported_at_its_field() -> None:
     driver = Driver(priced(gpu="h1000"))
     driver.send("tab", name="prediction")
     assert "there is no such GPU" in driver.screen.state["prediction"]["sentence"]

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers
+
+PART_WORDS: Mapping[str, str] = {
+    "matrix": "matrix products",
+    "attention": "attention",
+    "memory": "elementwise kernels",
+    "tensor": "tensor parallel",
+    "context": "context parallel",
+    "expert": "expert dispatch",
+    "host": "host",
+    "pipeline": "sends between stages",
+    "encoder": "encoders",
+    "bridge": "bridges",
+    "update": "gradients and optimizer",
+    "bubble": "pipeline bubble",
+}
+"""Names of the parts of a predicted step in texts and legends."""
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,8 @@ def test_predict_takes_the_file(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, change: dict, sentence: str) -> None:
     path = tmp_path / "here.json"
     save_calibration(fit_calibration(MACHINE.measurements()), path)
-    beside = tmp_path / "here.calibration.json"
-    beside.write_text(json.dumps({**json.loads(beside.read_text()), **change}))
+    neighbour = tmp_path / "here.calibration.json"
+    neighbour.write_text(json.dumps({**json.loads(neighbour.read_text()), **change}))
     with pytest.raises(ConfigError, match=sentence) as refused:
         load_calibration(path)
     assert len(str(refused.value).splitlines()) == 1
@@ -161,12 +161,12 @@ def test_a_changed_value_is_named(
 ) -> None:
     file = tmp_path / "here.json"
     save_calibration(fit_calibration(MACHINE.measurements()), file)
-    beside = tmp_path / "here.calibration.json"
-    content = place = json.loads(beside.read_text())
+    neighbour = tmp_path / "here.calibration.json"
+    content = place = json.loads(neighbour.read_text())
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    beside.write_text(json.dumps(content))
+    neighbour.write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=rf"has been changed \(.*{re.escape(field)}") as refused:
         load_calibration(file)
     assert len(str(refused.value).splitlines()) == 1
@@ -189,7 +189,7 @@ def test_a_calibration_of_the_first_release_is_read_and_written_the_same(tmp_pat
     assert 0 < slow.seconds < float("inf")
 
 
-def test_a_missing_file_beside_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_neighbour_is_named(tmp_path: Path) -> None:
     path = tmp_path / "here.json"
     save_calibration(fit_calibration(MACHINE.measurements()), path)
     (tmp_path / "here.calibration.json").write_text("{")

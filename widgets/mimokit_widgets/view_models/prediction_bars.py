@@ -69,7 +69,7 @@ def _cost(found: Any) -> str:
 
 
 def _step(found: Any) -> list[dict[str, Any]]:
-    from mimokit.layout_search.words import PART_WORDS
+    from mimokit.prediction import PART_WORDS
 
     parts = sorted(found.parts.items(), key=lambda item: list(STEP_COLORS).index(item[0]))
     return [

@@ -107,7 +107,7 @@ def test_adam_steps_on_what_was_reduced():
     assert parameter.grad is None, "left in place it would be added to twice"
 
 
-def test_adam_refuses_a_parameter_that_nobody_reduces():
+def test_adam_refuses_a_parameter_that_no_rank_reduces():
     """torch's own would skip it without a word and never train."""
     optimizer = MainGradAdamW([torch.nn.Parameter(torch.ones(3))], lr=0.1)
     with pytest.raises(RuntimeError, match=r"shape \(3,\) has no main_grad"):

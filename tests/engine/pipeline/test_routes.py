@@ -32,7 +32,7 @@ def _carry(source, destination, form, rows_per_sample):
     from mimokit.engine.pipeline.messages import Mailbox, StageMessage
     from mimokit.engine.pipeline.routes import RouteCommunicator
     from mimokit.planning.bridges.routes import row_range
-    from tests.engine.test_routes import SAMPLES, grids, plan_disjoint_bridge, samples_of
+    from tests.engine.pipeline.test_routes import SAMPLES, grids, plan_disjoint_bridge, samples_of
 
     rank, (first, second) = dist.get_rank(), grids(source, destination)
     plan = plan_disjoint_bridge(("a", first), ("b", second), SAMPLES, 64, form=form)

@@ -56,7 +56,7 @@ WRONG = {
         lambda b: b.update(labels=b["labels"][:, 1:]),
         r"labels of shape \(4, 41\), but input_ids of \(4, 42\); both must be",
     ),
-    "a label that nobody can write": (
+    "a label outside the vocabulary": (
         lambda b: b["labels"].masked_fill_(b["loss_mask"] > 0, 99),
         r"Sample 0 of the batch has the label 99, but data.vocab_size is 16; set loss_mask to 0",
     ),

@@ -1,4 +1,4 @@
-"""A text head on ranks of its own: words are embedded there; packing puts them in their places."""
+"""A text head on separate ranks: it embeds words, and packing puts them in their places."""
 
 from __future__ import annotations
 

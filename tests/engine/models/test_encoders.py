@@ -50,7 +50,7 @@ def test_a_recording_becomes_its_own_tokens_whatever_is_beside_it(cluster):
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
 
 
-def test_nobody_listens_to_the_padding(cluster):
+def test_padding_has_no_effect(cluster):
     features, tokens = _recordings(16), torch.tensor([2])
     heard = _on_one_rank(cluster, _hear, features, tokens)
     loud = features.clone()

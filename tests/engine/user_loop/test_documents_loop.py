@@ -353,7 +353,7 @@ def test_the_forward_alone_leaves_no_gradients(cluster, name):
 
 
 def test_the_loop_on_the_page_of_names_trains(cluster, monkeypatch):
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     monkeypatch.chdir(root)
     first, second = re.findall(
         r"```python\n(.*?)```", (root / "docs/names.md").read_text(), re.DOTALL

@@ -6,7 +6,7 @@ import pytest
 
 import mimokit
 from mimokit.cluster import RankError
-from tests.engine.test_documents_loop import PREPARE, forward_step, loss_func
+from tests.engine.user_loop.test_documents_loop import PREPARE, forward_step, loss_func
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 

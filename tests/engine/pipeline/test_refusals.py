@@ -32,7 +32,7 @@ def test_replicas_that_do_not_divide_each_other_are_refused():
         ),
         ({"clip": [LANGUAGE], "dino": [], LANGUAGE: []}, "no module feeds it"),
     ],
-    ids=["a cycle", "nobody is fed"],
+    ids=["a cycle", "a module that feeds no other"],
 )
 def test_a_graph_that_is_none_is_refused(topology, told):
     config = apart_multimodal_config({"clip": (1, 1, 1), "dino": (1, 1, 1), LANGUAGE: (1, 1, 1)})
