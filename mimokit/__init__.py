@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mimokit.config import RuntimeConfig as RuntimeConfig
     from mimokit.config import check_runnable as check_runnable
     from mimokit.config import load_experiment_config as load_experiment_config
+    from mimokit.config import load_experiments as load_experiments
     from mimokit.config import load_preset as load_preset
     from mimokit.config import preset_names as preset_names
     from mimokit.experiment.calibration import calibrate as calibrate

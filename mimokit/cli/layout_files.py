@@ -16,6 +16,7 @@ from mimokit.config import (
     load_experiment_config,
 )
 from mimokit.config.files.inheritance import PRESET_PREFIX
+from mimokit.config.files.text_file import read_text_file, reason_of
 from mimokit.interop import (
     Imported,
     from_bridge,
@@ -241,9 +242,9 @@ def step_of(
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text_file(path)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        why = reason_of(error)
         sentence = (
             f"Layout file '{path}': it cannot be read ({why}); give an experiment (.yaml), "
             "Megatron-Bridge Python (.py) or a text with Megatron-LM arguments."

@@ -1,4 +1,4 @@
-"""The command line: `mimokit plan`, `predict`, `search`, `import`, `export`, `run`, `verify`."""
+"""The command line: `mimokit plan`, `config`, `predict`, `search`, `run`, `verify` and others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mimokit.cli.config_command import config
 from mimokit.cli.layout_commands import export, import_layout, predict, search
 from mimokit.cli.run_commands import run, verify
 from mimokit.experiment.prepare import refusals
@@ -42,6 +43,7 @@ def plan(
     Console(soft_wrap=not sys.stdout.isatty()).print(layout)
 
 
+app.command()(config)
 app.command()(predict)
 app.command()(search)
 app.command("import")(import_layout)

@@ -5,6 +5,7 @@ from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.errors import ConfigError, Fix, Problem
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.files.loading import config_from_mapping, load_experiment_config, load_preset
+from mimokit.config.files.sweep import LoadedExperiment, load_experiments
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import ProjectorArchitecture
@@ -20,6 +21,7 @@ __all__ = [
     "DeploymentMode",
     "ExperimentConfig",
     "Fix",
+    "LoadedExperiment",
     "MimoParallelismConfig",
     "ModalityPresence",
     "ModuleArchitecture",
@@ -35,6 +37,7 @@ __all__ = [
     "check_runnable",
     "config_from_mapping",
     "load_experiment_config",
+    "load_experiments",
     "load_preset",
     "preset_names",
 ]

@@ -6,11 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mimokit.config.base import ConfigModel
+from mimokit.config.base import ConfigModel, NotNegative, Positive
 from mimokit.config.planned_architecture import PlannedArchitecture
-
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
 
 
 class TrainedArchitecture(ConfigModel):
@@ -29,7 +26,7 @@ class TrainedArchitecture(ConfigModel):
     """Longest sequence, in tokens. For a vision encoder: in patches. For an audio encoder: in
     positions after its convolutions, each of which spans two frames."""
 
-    vocab_size: Annotated[int, Field(ge=0)]
+    vocab_size: NotNegative
     """Rows of the token embedding; 0 for a module that embeds no tokens."""
 
     modal_type: Literal["text"] | None = None

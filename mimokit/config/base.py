@@ -12,6 +12,12 @@ from mimokit.config.messages import problems_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 
+LARGEST_NUMBER = 2**53
+"""Of a config. Up to it floats hold whole numbers exactly, so that no prediction overflows."""
+
+Positive = Annotated[int, Field(ge=1, le=LARGEST_NUMBER)]
+NotNegative = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
+
 
 class PassedChecks:
     """The checks that a config has passed, each with the content that it had.

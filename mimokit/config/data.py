@@ -6,10 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mimokit.config.base import ConfigModel, Name
+from mimokit.config.base import ConfigModel, Name, NotNegative, Positive
 
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
 Pattern = Annotated[list[bool], Field(min_length=1)]
 
 

@@ -21,10 +21,20 @@ _MAPPINGS_OF_MODULES = (
 )
 _A_NAME = "letters, digits, underscores and hyphens only"
 
+MOST = 100
+"""Problems that are told one by one; who has more of them has given another kind of file."""
+
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
-    """Return one problem per value of `model` that pydantic rejected."""
-    return tuple(_problem(detail, model) for detail in error.errors(include_url=False))
+    """Return one problem per value of `model` that pydantic rejected, for the first `MOST`."""
+    details = error.errors(include_url=False)
+    problems = tuple(_problem(detail, model) for detail in details[:MOST])
+    if len(details) <= MOST:
+        return problems
+    further = (
+        f"Config: {len(details) - MOST:,} further values are wrong; these are the first {MOST}."
+    )
+    return (*problems, Problem("config", "problems", len(details), further))
 
 
 def owner_of(path: tuple[str, ...], model: type[BaseModel]) -> tuple[str, str]:
@@ -64,6 +74,8 @@ def describe(value: object) -> str:
             return "a list" if value else "an empty list"
         case BaseModel():
             return f"a {type(value).__name__}"
+        case int() if abs(value) > 10**60:
+            return "a number of more than 60 digits"
         case _:
             return _shorten(str(value))
 
@@ -100,10 +112,12 @@ def _unknown_key(path: tuple[str, ...], value: object, model: type[BaseModel]) -
     module, begin = owner_of(path, model)
     owner = model_at(path[:-1], model)
     known = [] if owner is None else list(owner.model_fields)
-    nearest = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.6)
+    nearest = difflib.get_close_matches(_shorten(path[-1]), known, n=1, cutoff=0.6)
     right = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}."
     given = f" (its value is {describe(value)})"
-    return Problem(module, path[-1], value, f"{begin}: unknown key {path[-1]}{given}; {right}")
+    return Problem(
+        module, path[-1], value, f"{begin}: unknown key {_shorten(path[-1])}{given}; {right}"
+    )
 
 
 def model_at(path: Iterable[str], model: type[BaseModel]) -> type[BaseModel] | None:
@@ -167,6 +181,8 @@ def _right(detail: Any, path: tuple[str, ...], model: type[BaseModel]) -> str:
             return f"write {_A_NAME}"
         case "too_short":
             return "give at least one entry"
+        case "too_long":
+            return f"it may have at most {context['max_length']:,} entries"
         case "list_type":
             return "write a list of names"
         case "dict_type" | "model_type" | "model_attributes_type":

@@ -8,11 +8,14 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.base import ConfigModel, Name
+from mimokit.config.base import ConfigModel, Name, NotNegative
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.graph import downstream, upstream
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.runtime import DeploymentMode
+
+MOST_MODULES = 128
+"""Of a model. Rules compare modules in pairs."""
 
 
 class MimoParallelismConfig(ConfigModel):
@@ -25,10 +28,12 @@ class MimoParallelismConfig(ConfigModel):
     """homogeneous (same sizes, same ranks), colocated (separate sizes, same ranks) or
     heterogeneous (separate sizes, separate ranks)."""
 
-    module_parallelisms: Annotated[dict[Name, ModuleParallelismConfig], Field(min_length=1)]
+    module_parallelisms: Annotated[
+        dict[Name, ModuleParallelismConfig], Field(min_length=1, max_length=MOST_MODULES)
+    ]
     """Module -> its parallel sizes; the language module is one of them."""
 
-    special_token_ids: dict[Name, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    special_token_ids: dict[Name, NotNegative] = Field(default_factory=dict)
     """Encoder -> the placeholder token id that its output replaces."""
 
     module_architectures: dict[Name, ModuleArchitecture] = Field(default_factory=dict)

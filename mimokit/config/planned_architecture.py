@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
+from mimokit.config.base import ConfigModel, NotNegative, Positive
 
-from mimokit.config.base import ConfigModel
-
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
 Normalization = Literal["LayerNorm", "RMSNorm"]
 
 

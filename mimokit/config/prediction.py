@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mimokit.config.base import ConfigModel, Name
+from mimokit.config.base import ConfigModel, Name, Positive
 
 PositiveFloat = Annotated[float, Field(gt=0)]
 
@@ -14,7 +14,7 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 class PredictedInput(ConfigModel):
     """What an encoder sees of a sample, on average."""
 
-    length: Annotated[int, Field(ge=1)]
+    length: Positive
     """Patches of one image, or positions of one window of audio."""
 
     count: PositiveFloat | None = None

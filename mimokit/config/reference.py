@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.base import ConfigModel
+from mimokit.config.base import LARGEST_NUMBER, ConfigModel
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.files import sweep
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import ProjectorArchitecture
@@ -38,10 +40,12 @@ def reference() -> str:
     parts = [
         "# Config fields",
         "Generated from the config classes. Values that the rest of a file implies may be left "
-        "out; `mimokit/config/files/implied.py` lists them. Unknown keys are rejected.",
+        "out; `mimokit/config/files/implied.py` lists them. Unknown keys are rejected. "
+        "Whole numbers are at most 2**53.",
     ]
     for place, section in SECTIONS.items():
         parts += [f"## {place}", "\n".join(_table(section))]
+    parts += ["## `sweep`", inspect.cleandoc(sweep.__doc__ or "")]
     return "\n\n".join(parts) + "\n"
 
 
@@ -86,7 +90,10 @@ def _type(schema: Mapping[str, Any]) -> str:
         "maximum": "≤",
         "exclusiveMaximum": "<",
     }
-    limits = ", ".join(f"{sign} {schema[key]}" for key, sign in bounds.items() if key in schema)
+    given = {
+        key: schema[key] for key in bounds if schema.get(key, LARGEST_NUMBER) != LARGEST_NUMBER
+    }
+    limits = ", ".join(f"{bounds[key]} {limit}" for key, limit in given.items())
     return f"{schema.get('type', 'value')} {limits}".strip()
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mimokit.config.base import ConfigModel, Name
+from mimokit.config.base import ConfigModel, Name, NotNegative, Positive
 
 PipelineSchedule = Literal["homogeneous", "colocated", "three_phase", "1f1b"]
 DeploymentMode = Literal["homogeneous", "colocated", "heterogeneous"]
@@ -27,9 +27,6 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
     "heterogeneous": "1f1b",
 }
 """Default schedule of each deployment mode."""
-
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
 
 
 class RuntimeConfig(ConfigModel):

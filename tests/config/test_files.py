@@ -13,7 +13,9 @@ from tests.config.sections import sections
 
 def text_of(content: dict[str, Any]) -> str:
     target = io.StringIO()
-    YAML(typ="safe", pure=True).dump(content, target)
+    writer = YAML(typ="safe", pure=True)
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(content, target)
     return target.getvalue()
 
 
@@ -44,7 +46,7 @@ def test_a_file_gives_the_config_its_name(tmp_path: Path) -> None:
         ("model:\n\tdata: 1\n", "line 2: it has a tab"),
         ("model: 1\ndata: 2\nmodel: 3\n", "line 3: the key model is written twice"),
         ("model: {a: 1\n", "correct the YAML"),
-        ("model: !!python/object:os.system {}\n", "correct the YAML"),
+        ("model: !!python/object:os.system {}\n", "no tag is read"),
         ("model: &a\n  x: *a\n  y: *b\n", "correct the YAML"),
         ("a: 1\n---\nb: 2\n", "correct the YAML"),
     ],

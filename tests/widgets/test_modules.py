@@ -18,6 +18,7 @@ ENTRIES = (
     "batch_split.js",
     "traffic_map.js",
     "stepper.js",
+    "sweep_monitor.js",
 )
 DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
 

@@ -85,8 +85,9 @@ HIDE = suppress_missing_widget(saved=f".{CLASS}", live=f".mimokit:not(.{CLASS} *
 class SavedPicture:
     """An output below the widget that follows it at a distance."""
 
-    def __init__(self, draw: Callable[[], str]) -> None:
+    def __init__(self, draw: Callable[[], str], words: str) -> None:
         self._draw = draw
+        self._words = words
         self._handles: list[DisplayHandle] = []
         self._timer: threading.Timer | None = None
 
@@ -104,25 +105,29 @@ class SavedPicture:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = threading.Timer(SECONDS_AFTER_THE_LAST_EDIT, self._draw_again)
+        self._timer = threading.Timer(SECONDS_AFTER_THE_LAST_EDIT, self.draw_now)
         self._timer.daemon = True
         self._timer.start()
 
-    def _draw_again(self) -> None:
+    def draw_now(self) -> None:
+        """Draw again at once."""
         for handle in self._handles:
             handle.update(self._bundle(), raw=True)
 
     def _bundle(self) -> dict[str, Any]:
         picture = self._draw()
         html = f'<div class="{CLASS}">{picture}</div><style>{HIDE}</style>'
-        return {"text/html": html, "text/plain": "a layout"}
+        return {"text/html": html, "text/plain": self._words}
 
 
 class PersistentWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A widget that leaves a picture of itself in a saved notebook."""
 
+    _in_words = "a layout"
+    """Of the picture, where no HTML is shown."""
+
     def __init__(self, **options: Any) -> None:
-        self._saved = SavedPicture(self._in_html)
+        self._saved = SavedPicture(self._in_html, self._in_words)
         super().__init__(**options)
 
     def open(self) -> None:

@@ -29,6 +29,7 @@ from mimokit.architecture.modules import (
     Projector,
 )
 from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.config.files.text_file import read_text_file, reason_of
 from mimokit.units import shown
 
 __all__ = ["from_hf"]
@@ -82,9 +83,9 @@ def _read(source: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
     path = Path(source)
     file = path / "config.json" if path.is_dir() else path
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _unreadable(file, f"it cannot be read ({error.strerror})") from None
+        content = json.loads(read_text_file(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, f"it cannot be read ({reason_of(error)})") from None
     except RecursionError:
         raise _unreadable(file, "it is nested too deeply") from None
     except ValueError:

@@ -7,16 +7,37 @@ A file has at most one parent: the one that it names with a top-level `extends: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.files.yaml_file import read_yaml
+from mimokit.config.messages import describe
 from mimokit.config.presets import preset_path
 
 BASELINE = "baseline.yaml"
 PRESET_PREFIX = "preset:"
+
+MOST_FILES = 20
+"""Files that inherit from each other in one chain."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One file of a chain.
+
+    Attributes:
+        name: of the file, as a user writes it: a path, or `preset:NAME`.
+        path: of the file.
+        content: its mapping, without `extends`.
+    """
+
+    name: str
+    path: Path
+    content: Mapping[str, Any]
 
 
 def resolve_path(named: str, folder: Path) -> Path:
@@ -34,51 +55,126 @@ def read_with_parents(path: Path) -> dict[str, Any]:
     """Return the mapping of a file merged over those of its parents, without `extends`.
 
     Raises:
-        ConfigError: a file cannot be read, or the files inherit in a circle.
+        ConfigError: as `read_layers` does.
     """
-    return _read(path, ())
+    return merged(read_layers(str(path), path))
+
+
+def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
+    """Return a file, its parent, the parent of that, and so on.
+
+    Args:
+        name: what to call the file.
+        path: of the file.
+
+    Raises:
+        ConfigError: a file cannot be read, the files inherit in a circle, or there are more than
+            `MOST_FILES`; the sentence shows the chain.
+    """
+    layers: list[Layer] = []
+    parent: tuple[str, Path] | None = (name, path)
+    while parent is not None:
+        content = _read(*parent, layers)
+        layers.append(Layer(*parent, _inherited(content, own=not layers)))
+        parent = _parent(layers, content)
+    return tuple(layers)
+
+
+def merged(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the mappings of a chain as one."""
+    content: dict[str, Any] = {}
+    for layer in reversed(layers):
+        content = merge(content, layer.content)
+    return content
 
 
 def merge(beneath: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return `above` merged over `beneath`: mappings key by key, other values replaced."""
-    merged = dict(beneath)
+    result = dict(beneath)
     for key, value in above.items():
-        under = merged.get(key)
+        under = result.get(key)
         if isinstance(value, Mapping) and isinstance(under, Mapping):
-            merged[key] = merge(under, value)
+            result[key] = merge(under, value)
         else:
-            merged[key] = value
-    return merged
+            result[key] = value
+    return result
 
 
-def _read(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
-    content = read_yaml(path)
-    parent = _parent(path, content, children)
-    content.pop("extends", None)
-    if parent is None:
-        return content
-    chain = (*children, path.resolve())
-    if parent.resolve() in chain:
-        raise _refuse(path, parent.name, "the files inherit in a circle, name another")
-    beneath = _read(parent, chain)
-    beneath.pop("name", None)  # a name is the file's own
-    return merge(beneath, content)
+def layer_of(layers: Sequence[Layer], path: Sequence[str]) -> Layer | None:
+    """Return the file that a value of the merged mapping comes from, None if no file has it."""
+    return next((layer for layer in layers if _has(layer.content, path)), None)
 
 
-def _parent(path: Path, content: dict[str, Any], children: tuple[Path, ...]) -> Path | None:
-    if "extends" in content:
-        named = content["extends"]
-        if named is None:
-            return None
-        if not isinstance(named, str) or not named:
-            raise _refuse(path, named, "extends must be the path of a YAML file, or null")
-        return resolve_path(named, path.parent)
-    beside = path.parent / BASELINE
-    if path.name == BASELINE or beside.resolve() in children or not beside.is_file():
+def _has(content: object, path: Sequence[str]) -> bool:
+    for key in path:
+        if not isinstance(content, Mapping) or key not in content:
+            return False
+        content = content[key]
+    return True
+
+
+def _inherited(content: Mapping[str, Any], own: bool) -> dict[str, Any]:
+    """Return what takes part in a merge; the name of an experiment is its file's own."""
+    left_out = ("extends",) if own else ("extends", "name")
+    return {key: value for key, value in content.items() if key not in left_out}
+
+
+def _read(name: str, path: Path, children: Sequence[Layer]) -> dict[str, Any]:
+    try:
+        return read_yaml(path)
+    except ConfigError as error:
+        if not children:
+            raise
+        raise _with_chain(error, [*(child.name for child in children), name]) from None
+
+
+def _parent(layers: Sequence[Layer], content: Mapping[str, Any]) -> tuple[str, Path] | None:
+    """Return name and path of the file that the last layer inherits from."""
+    layer, children = layers[-1], {each.path.resolve() for each in layers}
+    if "extends" not in content:
+        beside = layer.path.parent / BASELINE
+        implied = layer.path.name != BASELINE and beside.resolve() not in children
+        return (str(beside), beside) if implied and beside.is_file() else None
+    named = content["extends"]
+    if named is None:
         return None
-    return beside
+    if not isinstance(named, str) or not named:
+        right = "write the path of a YAML file, or null"
+        raise _refused(layer, named, f"extends is {describe(named)}; {right}")
+    names = [each.name for each in layers]
+    try:
+        path = resolve_path(named, layer.path.parent)
+    except ConfigError as error:
+        raise _with_chain(error, [*names, named]) from None
+    name = named if named.startswith(PRESET_PREFIX) else os.path.normpath(path)
+    chain = " extends ".join([*names, name])
+    if _is_one_of(path, children):
+        what = f"extends is '{named}', which closes a circle ({chain}); name another file, or null"
+        raise _refused(layer, named, what)
+    if len(layers) == MOST_FILES:
+        what = (
+            f"extends is '{named}', which makes more than {MOST_FILES} files ({chain}); join some"
+        )
+        raise _refused(layer, named, what)
+    return name, path
 
 
-def _refuse(path: Path, value: object, what: str) -> ConfigError:
-    sentence = f"File '{path}': extends is {value!r}; {what}."
-    return ConfigError([Problem("file", "extends", value, sentence)])
+def _is_one_of(path: Path, others: set[Path]) -> bool:
+    try:
+        return path.resolve() in others
+    except (OSError, RuntimeError, ValueError):
+        return False  # reading it says why
+
+
+def _with_chain(error: ConfigError, names: Sequence[str]) -> ConfigError:
+    """Return an error about a parent, with the files that lead to it."""
+    chain = " extends ".join(names)
+    return ConfigError(
+        replace(problem, sentence=f"{problem.sentence.removesuffix('.')} ({chain}).")
+        for problem in error.problems
+    )
+
+
+def _refused(layer: Layer, value: object, what: str) -> ConfigError:
+    held = value if isinstance(value, str) else None
+    return ConfigError([Problem("file", "extends", held, f"File '{layer.name}': {what}.")])

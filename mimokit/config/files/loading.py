@@ -12,9 +12,12 @@ from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.files.implied import fill_in
-from mimokit.config.files.inheritance import PRESET_PREFIX, read_with_parents, resolve_path
+from mimokit.config.files.inheritance import PRESET_PREFIX, merged, read_layers, resolve_path
 from mimokit.config.files.partial import Reading, read_sections
 from mimokit.config.rules import ValidationContext, all_problems
+
+SWEEP = "sweep"
+"""Key of the lists that make several experiments of one file; see `mimokit.config.files.sweep`."""
 
 
 def load_experiment_config(
@@ -34,10 +37,10 @@ def load_experiment_config(
             missing (`config.model.finalize` fills them in).
 
     Raises:
-        ConfigError: everything that is wrong with it.
+        ConfigError: everything that is wrong with it, or it has a `sweep`.
     """
     path = resolve_path(os.fspath(config_path), Path())
-    content = read_with_parents(path)
+    content = merged(read_layers(os.fspath(config_path), path))
     config = config_from_mapping(
         content, name=path.stem, world_size=world_size, world_may_be_open=world_size is None
     )
@@ -76,6 +79,7 @@ def config_from_mapping(
     Raises:
         ConfigError: everything that is wrong with it.
     """
+    refuse_if_any(_sweep_problem(content))
     sections, problems, derived = _normalise(content, name)
     reading = read_sections(sections)
     problems += reading.problems
@@ -87,6 +91,16 @@ def config_from_mapping(
     if not _world_is_open(reading.config):
         reading.config.mark_passed([world_check(world_size)])
     return reading.config
+
+
+def _sweep_problem(content: Mapping[str, Any]) -> tuple[Problem, ...]:
+    if content.get(SWEEP) is None:
+        return ()
+    sentence = (
+        "Section 'sweep': it makes several experiments of one file; run it with mimokit run, or "
+        "load them with mimokit.load_experiments."
+    )
+    return (Problem(SWEEP, SWEEP, None, sentence),)
 
 
 def _world_is_open(config: ExperimentConfig) -> bool:
@@ -119,7 +133,8 @@ def _normalise(
 ) -> tuple[dict[str, Any], tuple[Problem, ...], dict[str, str]]:
     """Return the sections in their full form, problems, and path -> path it was derived from."""
     sections = copy.deepcopy(dict(content))
-    sections.pop("extends", None)
+    for key in ("extends", SWEEP):
+        sections.pop(key, None)
     sections.setdefault("name", name)
     sections.setdefault("runtime", {})
     model = sections.get("model")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,16 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.files.text_file import MOST_CHARACTERS, read_text_file, reason_of
+from mimokit.config.files.yaml_limits import BoundedComposer, YamlLimitError
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping that a YAML 1.2 file holds.
 
     Raises:
-        ConfigError: the file is missing, unreadable, empty, no YAML (a tab, a key written twice)
-            or no mapping.
+        ConfigError: the file is missing, unreadable, empty, no YAML (a tab, a key written twice),
+            too large or no mapping.
     """
     return parse_yaml(_read_text(path), path)
 
@@ -26,17 +27,12 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """Return the mapping that a YAML 1.2 text holds; the path is what problems call it.
 
     Raises:
-        ConfigError: it is empty, no YAML or no mapping.
+        ConfigError: it is empty, no YAML, too large or no mapping.
     """
-    try:
-        content = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        raise ConfigError([_syntax_problem(path, text, error)]) from None
-    except (YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise _refuse(path, "yaml", None, f"it is no YAML ({reason}); correct it") from None
-    except RecursionError:
-        raise _refuse(path, "yaml", None, "it is nested too deeply; flatten it") from None
+    if len(text) > MOST_CHARACTERS:
+        what = f"it has more than {MOST_CHARACTERS:,} characters; shorten it"
+        raise _refuse(path, "content", None, what)
+    content = _loaded(text, path)
     if content is None:
         raise _refuse(path, "content", None, "it is empty; write model, data and runtime")
     if not isinstance(content, dict):
@@ -47,24 +43,37 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     return content
 
 
+def _loaded(text: str, path: Path) -> object:
+    reader = YAML(typ="safe", pure=True)
+    reader.Composer = BoundedComposer
+    try:
+        content: object = reader.load(text)
+    except YamlLimitError as error:
+        sentence = f"File '{path}', line {error.line}: {error.what}."
+        problem = Problem("file", error.key or "yaml", error.key, sentence)
+        raise ConfigError([problem]) from None
+    except MarkedYAMLError as error:
+        raise ConfigError([_syntax_problem(path, text, error)]) from None
+    except (YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise _refuse(path, "yaml", None, f"it is no YAML ({reason}); correct it") from None
+    except RecursionError:
+        raise _refuse(path, "yaml", None, "it is nested too deeply; flatten it") from None
+    return content
+
+
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text_file(path)
     except FileNotFoundError:
-        raise _refuse(
-            path, "path", path, "it does not exist; give the path of a YAML file"
-        ) from None
+        what = "it does not exist; give the path of a YAML file"
     except IsADirectoryError:
-        raise _refuse(
-            path, "path", path, "it is a folder; give the path of a YAML file in it"
-        ) from None
+        what = "it is a folder; give the path of a YAML file in it"
     except UnicodeDecodeError:
         raise _refuse(path, "content", None, "it is not UTF-8 text; save it as such") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise _refuse(
-            path, "path", path, f"it cannot be read ({reason}); give a file that can"
-        ) from None
+    except OSError as error:
+        what = f"it cannot be read ({reason_of(error)}); give a file that can"
+    raise _refuse(path, "path", path, what)
 
 
 def _refuse(path: Path, field: str, value: object, what: str) -> ConfigError:
@@ -77,11 +86,8 @@ def _syntax_problem(path: Path, text: str, error: MarkedYAMLError) -> Problem:
     number = mark.line + 1 if mark is not None else 0
     line = text.splitlines()[number - 1] if 0 < number <= len(text.splitlines()) else ""
     begin = f"File '{path}', line {number}:"
-    twice = re.search(r'duplicate key "(.*?)"', error.problem or "")
-    if twice:
-        key = twice.group(1)
-        return Problem("file", key, key, f"{begin} the key {key} is written twice; keep one.")
     if "\t" in line:
         return Problem("file", "yaml", line, f"{begin} it has a tab; indent with spaces.")
     reason = " ".join(str(error.problem or error.context or "it is no YAML").split())
-    return Problem("file", "yaml", line, f"{begin} {reason}; correct the YAML there.")
+    shown = reason if len(reason) <= 200 else f"{reason[:197]}..."
+    return Problem("file", "yaml", line, f"{begin} {shown}; correct the YAML there.")

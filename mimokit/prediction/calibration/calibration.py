@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.files.text_file import read_text_file, reason_of
 from mimokit.prediction.calibration.cpu_costs import fit_shared_costs
 from mimokit.prediction.calibration.fit import Fit
 from mimokit.prediction.calibration.hardware import fit_hardware
@@ -27,6 +28,8 @@ from mimokit.prediction.step_time import Software
 FORMAT = 2
 """Format of the file next to the hardware file. Files of other formats are rejected."""
 SUFFIX = ".calibration.json"
+MOST_CHARACTERS = 2**26
+"""Of that file, which grows with the measured sizes."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +151,9 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
 
 def _read(path: Path) -> CalibrationFile:
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise _refused(path, f"it cannot be read ({error.strerror})") from None
+        text = read_text_file(path, MOST_CHARACTERS)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refused(path, f"it cannot be read ({reason_of(error)})") from None
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,0 +1,38 @@
+"""`mimokit config`: what a file and those it inherits from come to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from mimokit.experiment.prepare import refusals
+
+
+def config(
+    file: Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")],
+    resolved: Annotated[
+        bool,
+        typer.Option("--resolved", help="Check it, and print implied values and defaults as well."),
+    ] = False,
+    world_size: Annotated[
+        int | None,
+        typer.Option(help="Ranks of the world, to work out missing data_parallel sizes."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not YAML.")] = False,
+) -> None:
+    """Print what a file and those that it inherits from come to, with the source of each value.
+
+    A file with a sweep is printed with it; --resolved needs a file without one.
+    """
+    from mimokit.config.files.resolved import resolved_values, to_commented_yaml, written_values
+
+    with refusals():
+        values = resolved_values(file, world_size=world_size) if resolved else written_values(file)
+    if as_json:
+        rows = [asdict(one) | {"path": ".".join(one.path)} for one in values]
+        typer.echo(json.dumps(rows, default=str))
+    else:
+        typer.echo(to_commented_yaml(values), nl=False)

@@ -1,0 +1,54 @@
+"""`mimokit config`: what a file comes to, as YAML and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from mimokit.cli.main import app
+
+ABLATIONS = Path(__file__).parents[2] / "configs/ablations"
+FILE = str(ABLATIONS / "digits/colocated_tp2_dp2.yaml")
+
+
+def test_the_source_of_every_value_stands_next_to_it() -> None:
+    done = CliRunner().invoke(app, ["config", FILE, "--resolved"])
+    assert done.exit_code == 0
+    sources = {
+        line.split(":")[0].strip(): line.rpartition("# ")[2]
+        for line in done.stdout.splitlines()
+        if "  # " in line
+    }
+    assert sources["base_batch_size"] == FILE
+    assert sources["num_iterations"] == str(ABLATIONS / "digits/baseline.yaml")
+    assert sources["vocab_size"] == str(ABLATIONS.parent / "digits_colocated.yaml")
+    assert sources["deployment_mode"] == "implied by runtime.pipeline_schedule"
+    assert sources["clip_grad"] == "default"
+
+
+def test_json_has_one_record_per_value() -> None:
+    done = CliRunner().invoke(app, ["config", FILE, "--json"])
+    records = {one["path"]: one for one in json.loads(done.stdout)}
+    assert records["data.base_batch_size"] == {
+        "path": "data.base_batch_size", "value": 32, "source": FILE
+    }  # fmt: skip
+    assert "runtime.clip_grad" not in records
+
+
+def test_a_wrong_file_is_shown_as_written_and_refused_as_a_config(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text("model: {llm_module_name: language}\ndata: {base_batch_size: many}\n")
+    shown = CliRunner().invoke(app, ["config", str(path)])
+    assert shown.exit_code == 0
+    assert "base_batch_size: many" in shown.stdout
+    done = CliRunner().invoke(app, ["config", str(path), "--resolved"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "base_batch_size is the text 'many'" in done.stderr
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["config", str(tmp_path / "none.yaml")])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "does not exist" in done.stderr

@@ -1,0 +1,148 @@
+"""The sweep monitor without a kernel: what it shows, what its buttons do, what stays."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mimokit_widgets import SweepMonitor
+from mimokit_widgets.notebooks.page import external_references
+from mimokit_widgets.view_models.sweep_rows import ENDED, Rates
+from tests.widgets.fake_sweep import FakeSweep, sweep_in_progress
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    for _ in range(500):
+        if holds():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def rows_of(monitor: SweepMonitor) -> dict[str, dict[str, Any]]:
+    return {row["cells"]["experiment"]: row for row in monitor._shown["rows"]}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> FakeSweep:
+    return sweep_in_progress(tmp_path)
+
+
+def test_every_experiment_has_a_row_in_order(sweep: FakeSweep) -> None:
+    monitor = SweepMonitor(sweep)
+    found = rows_of(monitor)
+    assert list(found) == [one.name for one in sweep.experiments]
+    assert found["homogeneous"]["cells"] == {
+        "experiment": "homogeneous", "status": "completed", "ranks": "4",
+        "iterations": "30 of 30", "loss": "0.8123", "tokens/s": "–", "time": "12.34 s",
+    }  # fmt: skip
+    assert found["heterogeneous"]["cells"]["iterations"] == "12 of 30"
+    assert found["heterogeneous"]["share"] == pytest.approx(0.4)
+    assert found["tp8"]["cells"]["ranks"] == "–"
+    assert found["last"]["cells"]["iterations"] == "–"
+    json.dumps(monitor._shown, allow_nan=False)
+
+
+def test_tokens_per_second_are_the_median_after_the_warm_up(sweep: FakeSweep) -> None:
+    assert rows_of(SweepMonitor(sweep))["colocated"]["cells"]["tokens/s"] == "1,000"
+
+
+def test_tokens_per_second_follow_a_table_that_grows(tmp_path: Path) -> None:
+    rates, table = Rates(), tmp_path / "metrics.csv"
+    assert rates.of(tmp_path) is None
+    assert rates.of(None) is None
+    table.write_text("iteration,tokens_per_sec\n0,100.0\n")
+    assert rates.of(tmp_path) == 100.0
+    table.write_text("iteration,tokens_per_sec\n0,100.0\n1,300.0\n")
+    assert rates.of(tmp_path) == 200.0
+    table.write_text("iteration,tokens_per_sec\n0,many\n")
+    assert rates.of(tmp_path) is None
+    table.write_bytes(b"\xff\0")
+    assert rates.of(tmp_path) is None
+
+
+def test_what_failed_says_so_in_one_line_with_its_rank(sweep: FakeSweep) -> None:
+    monitor = SweepMonitor(sweep)
+    assert rows_of(monitor)["broken"]["message"] == "rank 2 raised KeyError: <'image'> in step 7"
+    assert "Without a result: tp8 and broken." in monitor._shown["head"]["sentence"]
+
+
+def test_the_head_counts_and_the_bar_fills(sweep: FakeSweep) -> None:
+    head = SweepMonitor(sweep)._shown["head"]
+    assert head["sentence"].startswith(
+        "4 of 6 experiments have ended: 2 completed, 1 failed, 1 refused and 1 running."
+    )
+    assert head["share"] == pytest.approx((4 + 0.4) / 6)
+    assert not head["done"]
+
+
+def test_it_follows_a_sweep_to_its_end(sweep: FakeSweep) -> None:
+    monitor = SweepMonitor(sweep)
+    sweep.change("heterogeneous", iteration=20)
+    assert eventually(
+        lambda: rows_of(monitor)["heterogeneous"]["cells"]["iterations"] == "20 of 30"
+    )
+    sweep.change("heterogeneous", status="completed", iteration=30)
+    sweep.change("last", status="stopped")
+    sweep.end()
+    monitor.wait()
+    assert monitor._shown["head"]["title"] == "Sweep ended"
+    assert monitor._shown["head"]["share"] == 1.0
+    assert all(row["status"] in ENDED for row in monitor._shown["rows"])
+
+
+def test_a_sweep_that_has_ended_before_is_shown_alike(sweep: FakeSweep) -> None:
+    sweep.end()
+    head = SweepMonitor(sweep)._shown["head"]
+    assert (head["title"], head["done"]) == ("Sweep ended", True)
+
+
+def test_a_resumed_sweep_shows_what_was_complete(tmp_path: Path) -> None:
+    sweep = FakeSweep("first", "second")
+    sweep.change("first", status="completed", iteration=None, message="complete before")
+    row = rows_of(SweepMonitor(sweep))["first"]
+    assert (row["share"], row["message"]) == (1.0, "complete before")
+
+
+def test_buttons_stop_and_skip(sweep: FakeSweep) -> None:
+    monitor = SweepMonitor(sweep)
+    monitor._on_message(monitor, {"type": "skip", "name": "last"}, [])
+    assert sweep.skipped == ["last"]
+    assert rows_of(monitor)["last"]["status"] == "skipped"
+    monitor._on_message(monitor, {"type": "stop"}, [])
+    assert sweep.stopped == 1
+
+
+def test_a_button_that_cannot_do_it_says_why(sweep: FakeSweep) -> None:
+    monitor = SweepMonitor(sweep)
+    monitor._on_message(monitor, {"type": "skip", "name": "colocated"}, [])
+    assert monitor._shown["head"]["error"] == "colocated has ended already; nothing is skipped."
+    monitor._on_message(monitor, {"type": "stop"}, [])
+    assert monitor._shown["head"]["error"] == ""
+
+
+def test_what_stays_needs_neither_kernel_nor_network(sweep: FakeSweep) -> None:
+    monitor = SweepMonitor(sweep)
+    page = monitor._in_html()
+    assert "Sweep, when this page was saved" in page
+    assert "rank 2 raised KeyError: &lt;&#x27;image&#x27;&gt; in step 7" in page
+    assert "1,000" in page
+    assert external_references(page) == []
+    assert "<script" not in page
+    sweep.end()
+    monitor.wait()
+    assert "Sweep ended" in monitor._in_html()
+
+
+def test_a_loss_that_is_no_number_can_be_sent(tmp_path: Path) -> None:
+    sweep = FakeSweep("a", "b")
+    sweep.change("a", status="running", loss=float("nan"))
+    sweep.change("b", status="running", loss=float("inf"))
+    shown = SweepMonitor(sweep)._shown
+    assert [row["cells"]["loss"] for row in shown["rows"]] == ["not finite", "not finite"]
+    json.dumps(shown, allow_nan=False)

@@ -1,0 +1,113 @@
+// The browser's half of SweepMonitor: a table that changes in place, so that buttons stay in hand.
+
+import { button, element, setAttribute, setText } from "./views/dom.js";
+import { isDark, watchTheme } from "./views/theme.js";
+
+const CAN_BE_SKIPPED = ["waiting", "running"];
+
+/** One experiment: a row of texts with its button, and below it what it has to say. */
+class ExperimentRow {
+  constructor(name, columns, skip) {
+    this.cells = new Map(columns.map((column) => [column, element("td", {}, "")]));
+    this.bar = element("div");
+    this.texts = new Map([...this.cells].map(([column, cell]) => [column, cell]));
+    const iterations = element("span");
+    this.cells.get("iterations")?.append(iterations,
+      element("div", { class: "progress", "aria-hidden": "true" }, this.bar));
+    this.texts.set("iterations", iterations);
+    this.skip = button("Skip", () => {
+      this.skip.disabled = true;
+      skip(name);
+    }, { title: `End ${name} after this iteration, or do not begin it`,
+      "aria-label": `Skip ${name}` });
+    this.line = element("tr", {}, ...this.cells.values(), element("td", {}, this.skip));
+    this.words = element("td", { colspan: columns.length + 1 });
+    this.told = element("tr", { class: "told" }, this.words);
+  }
+
+  update(row, head) {
+    for (const [column, node] of this.texts) setText(node, row.cells[column]);
+    this.bar.style.width = `${100 * row.share}%`;
+    setAttribute(this.line, "class", row.status);
+    setAttribute(this.told, "class", `told ${row.status}`);
+    setText(this.words, row.message);
+    this.told.hidden = !row.message;
+    this.skip.hidden = head.done || !CAN_BE_SKIPPED.includes(row.status);
+    if (head.error) this.skip.disabled = false;
+  }
+}
+
+class SweepView {
+  constructor(model, host) {
+    this.model = model;
+    this.rows = new Map();
+    this.title = element("h3");
+    this.stop = button("Stop", () => {
+      this.stop.disabled = true;
+      model.send({ type: "stop" });
+    }, { title: "End after this iteration and begin no other experiment" });
+    this.fill = element("div");
+    this.progress = element("div", { class: "progress", role: "progressbar",
+      "aria-label": "sweep", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill);
+    this.sentence = element("p", { class: "sentence", role: "status" });
+    this.error = element("p", { class: "error", role: "alert" });
+    this.columns = element("tr");
+    this.body = element("tbody");
+    this.root = element("div", { class: "mimokit mimokit-sweep", role: "region",
+      "aria-label": "Sweep", "data-lm-suppress-shortcuts": "true" },
+    element("header", {}, this.title, element("span", { class: "tools" }, this.stop)),
+    this.progress, this.sentence, this.error,
+    element("div", { class: "rows", tabindex: "0" }, element("table", {},
+      element("thead", {}, this.columns), this.body)));
+    host.append(this.root);
+    this.draw = this.draw.bind(this);
+    this.paint = this.paint.bind(this);
+    model.on("change:_shown", this.draw);
+    this.endWatching = watchTheme(this.paint);
+    this.draw();
+  }
+
+  paint() {
+    this.root.dataset.theme = isDark(this.root.parentElement) ? "dark" : "light";
+  }
+
+  draw() {
+    const { head, rows, columns } = this.model.get("_shown");
+    this.paint();
+    setText(this.title, head.title);
+    setText(this.sentence, head.sentence);
+    setText(this.error, head.error);
+    this.error.hidden = !head.error;
+    this.stop.hidden = head.done;
+    if (head.error) this.stop.disabled = false;
+    this.fill.style.width = `${100 * head.share}%`;
+    setAttribute(this.progress, "aria-valuenow", Math.round(100 * head.share));
+    if (!this.columns.children.length) {
+      this.columns.append(...[...columns, ""].map((name) =>
+        element("th", { scope: "col" }, name)));
+    }
+    for (const row of rows) this.rowOf(row.cells.experiment, columns).update(row, head);
+  }
+
+  rowOf(name, columns) {
+    if (!this.rows.has(name)) {
+      const made = new ExperimentRow(name, columns, (each) =>
+        this.model.send({ type: "skip", name: each }));
+      this.rows.set(name, made);
+      this.body.append(made.line, made.told);
+    }
+    return this.rows.get(name);
+  }
+
+  remove() {
+    this.model.off("change:_shown", this.draw);
+    this.endWatching();
+  }
+}
+
+export default {
+  render({ model, el }) {
+    const view = new SweepView(model, el);
+    return () => view.remove();
+  },
+};

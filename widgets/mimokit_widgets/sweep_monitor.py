@@ -1,0 +1,138 @@
+"""`SweepMonitor`: the experiments of a sweep while they run, with buttons to stop and to skip."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import traitlets
+
+from mimokit_widgets._widget import EndOfCell, PersistentWidget
+from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.view_models.sweep_rows import (
+    COLUMNS,
+    Experiment,
+    Rates,
+    sweep_head,
+    sweep_html,
+    sweep_rows,
+)
+
+STYLES = ("shared.css", "sweep_monitor.css")
+SECONDS_BETWEEN_PICTURES = 0.25
+SECONDS_BETWEEN_LOOKS = 1.0
+SECONDS_BETWEEN_MEMORIES = 10.0
+
+
+class Sweep(Protocol):
+    """What a sweep monitor needs of a sweep; `mimokit.experiment.sweep` returns one."""
+
+    @property
+    def experiments(self) -> Sequence[Experiment]:
+        """All experiments, in the order in which they run."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the sweep has ended."""
+
+    def on_change(self, callback: Callable[..., None], /) -> object:
+        """Call back when an experiment has changed, from any thread."""
+
+    def stop(self) -> object:
+        """End the experiments that run after their iteration, and begin no other."""
+
+    def skip(self, name: str | None = None) -> object:
+        """End one experiment, or do not begin it; the sweep goes on."""
+
+
+class SweepMonitor(PersistentWidget):
+    """A table of the experiments of a sweep that follows them, and stays when they are over.
+
+        run = sweep(cluster, "configs/ablations/digits", results_dir="runs")
+        SweepMonitor(run)
+
+    Each row has the status of an experiment, how far it is, its loss, tokens per second (the
+    median after the warm-up) and time; what failed says in a sentence why, with its rank. The
+    buttons work while no cell runs. Below the widget lies the same table as a page that needs no
+    kernel: it is what a saved notebook shows. A sweep that has ended or was resumed is shown alike.
+    """
+
+    _esm = joined_modules("sweep_monitor.js")
+    _css = joined_styles(*STYLES)
+    _in_words = "a sweep"
+
+    _shown = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, sweep: Sweep, **options: Any) -> None:
+        """Show a sweep.
+
+        Args:
+            sweep: that `mimokit.experiment.sweep` has returned.
+            options: of the widget.
+        """
+        self._sweep = sweep
+        self._rates = Rates()
+        self._news = threading.Event()
+        self._drawing = threading.Lock()
+        self._error = ""
+        super().__init__(**options)
+        self.on_msg(self._on_message)
+        sweep.on_change(self._hear)
+        self._end_of_cell = EndOfCell(self._keep)
+        self._draw()
+        if not sweep.done:
+            threading.Thread(target=self._follow, name="SweepMonitor", daemon=True).start()
+
+    def wait(self) -> None:
+        """Wait until the sweep has ended and the table that stays shows it."""
+        while not self._sweep.done:
+            time.sleep(SECONDS_BETWEEN_PICTURES)
+        self._keep()
+
+    def _hear(self, *_: object) -> None:
+        self._news.set()
+
+    def _follow(self) -> None:
+        remembered = time.monotonic()
+        while not self._sweep.done:
+            self._news.wait(SECONDS_BETWEEN_LOOKS)
+            self._news.clear()
+            statuses = [row["status"] for row in self._shown["rows"]]
+            self._draw()
+            changed = statuses != [row["status"] for row in self._shown["rows"]]
+            if changed or time.monotonic() - remembered > SECONDS_BETWEEN_MEMORIES:
+                remembered = time.monotonic()
+                self._saved.draw_now()
+            time.sleep(SECONDS_BETWEEN_PICTURES)
+        self._keep()
+
+    def _draw(self) -> None:
+        with self._drawing:
+            done = self._sweep.done  # before the records, which are final once it is true
+            rows = sweep_rows(self._sweep.experiments, self._rates)
+            head = {**sweep_head(rows, done), "error": self._error}
+            self._shown = {"columns": list(COLUMNS), "rows": rows, "head": head}
+
+    def _keep(self) -> None:
+        """Draw the widget and the table that stays; a notebook may be saved behind any cell."""
+        self._draw()
+        self._saved.draw_now()
+        if self._shown["head"]["done"]:
+            self._end_of_cell.forget()
+
+    def _in_html(self) -> str:
+        return sweep_html(self._shown, joined_styles(*STYLES))
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        """Do what a button asks for; what goes wrong becomes a sentence in the view."""
+        self._error = ""
+        try:
+            if content.get("type") == "stop":
+                self._sweep.stop()
+            elif content.get("type") == "skip":
+                self._sweep.skip(str(content["name"]))
+        except Exception as error:
+            self._error = (str(error).strip() or type(error).__name__).splitlines()[0]
+        self._draw()

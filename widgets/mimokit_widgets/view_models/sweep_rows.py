@@ -1,0 +1,147 @@
+"""What a view of a sweep shows of each experiment, as texts; and all of it as HTML that stays."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Protocol
+
+from mimokit.samples import RunFile
+from mimokit.units import listed, seconds_text
+
+ENDED = ("completed", "failed", "refused", "skipped", "stopped")
+"""Statuses of an experiment that will not go on."""
+
+COLUMNS = ("experiment", "status", "ranks", "iterations", "loss", "tokens/s", "time")
+_NONE = "–"
+
+
+class Experiment(Protocol):
+    """What a view needs of an experiment; the records of `SweepRun.experiments` have it."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def status(self) -> str: ...  # noqa: D102
+    @property
+    def ranks(self) -> int | None: ...  # noqa: D102
+    @property
+    def iteration(self) -> int | None: ...  # noqa: D102
+    @property
+    def iterations(self) -> int | None: ...  # noqa: D102
+    @property
+    def loss(self) -> float | None: ...  # noqa: D102
+    @property
+    def seconds(self) -> float | None: ...  # noqa: D102
+    @property
+    def message(self) -> str | None: ...  # noqa: D102
+    @property
+    def directory(self) -> Path | None: ...  # noqa: D102
+
+
+class Rates:
+    """Tokens per second of experiments, read from their tables of metrics as these grow."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[int, float | None]] = {}
+
+    def of(self, directory: Path | None) -> float | None:
+        """Return the median over the iterations after the warm-up, None without a table."""
+        if directory is None:
+            return None
+        file = Path(directory) / RunFile.METRICS
+        try:
+            size = file.stat().st_size
+            if self._known.get(file, (-1, None))[0] != size:
+                self._known[file] = (size, _median_rate(file))
+        except (OSError, ValueError, csv.Error):
+            return None  # not there yet, or no table; the analysis says why
+        return self._known[file][1]
+
+
+def _median_rate(file: Path) -> float | None:
+    """Return the median of a column; a last row that is half written does not count."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if None not in row.values()]
+    warm = [row for row in rows if float(row.get("warmup") or 0) == 0] or rows
+    rates = [float(row["tokens_per_sec"]) for row in warm if row.get("tokens_per_sec")]
+    return statistics.median(rates) if rates else None
+
+
+def sweep_rows(experiments: Sequence[Experiment], rates: Rates) -> list[dict[str, Any]]:
+    """Return one row per experiment: texts of `COLUMNS`, its status, its share and its message."""
+    return [_row(one, rates) for one in experiments]
+
+
+def _row(one: Experiment, rates: Rates) -> dict[str, Any]:
+    done, planned = one.iteration or 0, one.iterations or 0
+    known = planned and one.status not in ("waiting", "refused")
+    cells = {
+        "experiment": one.name,
+        "status": one.status,
+        "ranks": str(one.ranks or _NONE),
+        "iterations": f"{done:,} of {planned:,}" if known else _NONE,
+        "loss": _NONE if one.loss is None else _finite(one.loss, f"{one.loss:.4f}"),
+        "tokens/s": _rate_text(rates.of(one.directory)),
+        "time": seconds_text(one.seconds) if one.seconds else _NONE,
+    }
+    share = 1.0 if one.status == "completed" else min(1.0, done / planned if planned else 0.0)
+    message = " ".join((one.message or "").split())
+    return {"cells": cells, "status": one.status, "share": share, "message": message}
+
+
+def _finite(number: float, text: str) -> str:
+    return text if math.isfinite(number) else "not finite"
+
+
+def _rate_text(rate: float | None) -> str:
+    return _NONE if rate is None else f"{rate:,.0f}"
+
+
+def sweep_head(rows: Sequence[Mapping[str, Any]], done: bool) -> dict[str, Any]:
+    """Return title, sentence and share of a whole sweep."""
+    count = Counter(row["status"] for row in rows)
+    ended = sum(count[status] for status in ENDED)
+    shares = [1.0 if row["status"] in ENDED else row["share"] for row in rows]
+    failed = [row["cells"]["experiment"] for row in rows if row["status"] in ("failed", "refused")]
+    words = listed([f"{count[status]} {status}" for status in (*ENDED, "running") if count[status]])
+    named = f" Without a result: {listed(failed[:5])}{_more(failed[5:])}." if failed else ""
+    return {
+        "title": "Sweep ended" if done else "Sweep",
+        "sentence": f"{ended} of {len(rows)} experiments have ended: {words or 'none'}.{named}",
+        "share": sum(shares) / len(rows) if rows else 1.0,
+        "done": done,
+    }
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names)} more" if names else ""
+
+
+def sweep_html(shown: Mapping[str, Any], styles: str) -> str:
+    """Return a sweep as HTML that needs no kernel and no scripts."""
+    head = shown["head"]
+    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in COLUMNS)
+    body = "".join(map(_html_row, shown["rows"]))
+    title = head["title"] if head["done"] else "Sweep, when this page was saved"
+    return (
+        f"<style>{styles}</style><div class='mimokit mimokit-sweep'><header><h3>{title}</h3>"
+        f"</header><p class='sentence'>{escape(head['sentence'])}</p>"
+        f"<div class='rows'><table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
+        "</div></div>"
+    )
+
+
+def _html_row(row: Mapping[str, Any]) -> str:
+    cells = "".join(f"<td>{escape(row['cells'][name])}</td>" for name in COLUMNS)
+    line = f"<tr class='{escape(row['status'])}'>{cells}</tr>"
+    if not row["message"]:
+        return line
+    status = escape(row["status"])
+    told = f"<td colspan='{len(COLUMNS)}'>{escape(row['message'])}</td>"
+    return f"{line}<tr class='told {status}'>{told}</tr>"
