@@ -164,6 +164,33 @@ class CalibrationSample:
     part: str
 
 
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The machine of a rank; `accelerator` is the name of its GPU, None on a CPU."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    accelerator: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """Where a rank runs; it sends this once, before its first step.
+
+    Attributes:
+        rank: the sender.
+        host: name of its machine.
+        hardware: of its machine.
+        peak_flops_per_sec: what its device computes at most; None if it is not known.
+    """
+
+    rank: int
+    host: str
+    hardware: Hardware
+    peak_flops_per_sec: float | None = None
+
+
 class RunFile(StrEnum):
     """The files of a results folder."""
 
@@ -176,7 +203,21 @@ class RunFile(StrEnum):
     ERROR = "error.json"
 
 
-Sample: TypeAlias = StepSample | EvaluationSample | TraceSample | CalibrationSample
+RUN_FOLDERS = ("profile", "tensorboard")
+"""The folders of a results folder."""
+
+
+class SweepFile(StrEnum):
+    """The files of the folder of a sweep, next to the results folders of its experiments."""
+
+    SWEEP = "sweep.json"
+    ALL_EXPERIMENTS = "all_experiments.csv"
+
+
+EXPERIMENT_COLUMN = "experiment"
+"""The first column of `all_experiments.csv`."""
+
+Sample: TypeAlias = StepSample | EvaluationSample | TraceSample | CalibrationSample | RankFacts
 Emit: TypeAlias = Callable[[Sample], None]
 
 _STEP_FIELDS: Mapping[str, Field[Any]] = {
@@ -292,8 +333,9 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
 def whole_file(path: Path) -> Iterator[IO[str]]:
     """Open a text file that replaces `path` when it is complete, or not at all."""
     part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)  # a link there would be followed
     try:
-        with part.open("w", newline="", encoding="utf-8") as file:
+        with part.open("x", newline="", encoding="utf-8") as file:
             yield file
         os.replace(part, path)
     finally:

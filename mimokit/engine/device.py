@@ -1,14 +1,20 @@
-"""The device of this rank, and the lifetime and timeout of its process groups."""
+"""The device and machine of this rank, and the lifetime and timeout of its process groups."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
+import socket
 from datetime import timedelta
+from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 
 from mimokit.engine.megatron import forget_rotary_embeddings
+from mimokit.samples import Hardware, RankFacts
 
 
 def rank_device() -> torch.device:
@@ -48,3 +54,25 @@ def close_groups_since(before: frozenset[dist.ProcessGroup]) -> None:
     made = [group for group in dist.distributed_c10d._world.pg_map if group not in before]
     for group in made:
         dist.destroy_process_group(group)
+
+
+def rank_facts() -> RankFacts:
+    """Return where this rank runs: host, processor, cores, memory in bytes, GPU."""
+    device = rank_device()
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    hardware = Hardware(
+        cpu=_processor(),
+        cores=psutil.cpu_count() or 1,
+        memory_bytes=psutil.virtual_memory().total,
+        accelerator=gpu,
+    )
+    return RankFacts(rank=dist.get_rank(), host=socket.gethostname(), hardware=hardware)
+
+
+def _processor() -> str:
+    """Return the name of the processor; `platform.processor` is empty on many systems."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -35,8 +35,10 @@ def train_rank(
 ) -> None:
     """Train on this rank; the caller receives its samples."""
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.device import rank_facts
     from mimokit.engine.training.loop import train_on_rank
 
+    _send(rank_facts())
     train_on_rank(
         plan, config, _send, cluster.should_stop, source or default_data, evaluations, trace
     )

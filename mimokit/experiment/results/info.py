@@ -1,0 +1,161 @@
+"""`experiment_info.json`: what ran, where, with which code, and how far it came."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from mimokit.architecture.from_config import model_of_config
+from mimokit.axes import CONFIG_FIELDS, RANK_AXES
+from mimokit.config import ExperimentConfig
+from mimokit.planning.types import LayoutPlan
+from mimokit.samples import RankFacts
+
+_VERSIONS_OF = ("mimokit", "torch", "megatron-core", "ipyparallel", "numpy", "pandas")
+_GIT_SECONDS = 5.0
+
+
+class Status(StrEnum):
+    """How far a run has come."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What changes of `experiment_info.json` while a run goes on.
+
+    Attributes:
+        status: how far it has come.
+        seconds: since the start, or of the whole run.
+        completed: iterations that all ranks have reported.
+        finished: when it ended; None before.
+    """
+
+    status: Status = Status.RUNNING
+    seconds: float = 0.0
+    completed: int = 0
+    finished: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What does not change: config, plan, code.
+
+    Attributes:
+        config: finalized.
+        plan: of its layout.
+        started: when the run began.
+        git: revision of the working directory, and whether it has changes; None outside git.
+    """
+
+    config: ExperimentConfig
+    plan: LayoutPlan
+    started: datetime = field(default_factory=lambda: datetime.now().astimezone())
+    git: Mapping[str, Any] | None = field(default_factory=lambda: git_state(Path()))
+
+
+def run_info(setting: Setting, progress: Progress, facts: Sequence[RankFacts]) -> dict[str, Any]:
+    """Return the content of `experiment_info.json`.
+
+    Args:
+        setting: what does not change.
+        progress: what does.
+        facts: of the ranks that have answered, in any order.
+    """
+    config, plan = setting.config, setting.plan
+    finished = progress.finished
+    samples = plan.batch.global_batch_size
+    return {
+        "name": config.name,
+        "status": str(progress.status),
+        "deployment_mode": plan.deployment_mode,
+        "world_size": plan.world_size,
+        "started": setting.started.isoformat(timespec="seconds"),
+        "finished": None if finished is None else finished.isoformat(timespec="seconds"),
+        "seconds": round(progress.seconds, 3),
+        "seed": config.runtime.seed,
+        "iterations": {
+            "planned": config.runtime.num_iterations,
+            "completed": progress.completed,
+        },
+        "warmup_iterations": config.runtime.warmup_iterations,
+        "modules": _modules(config, plan),
+        "samples_per_step": samples,
+        "tokens_per_step": samples * config.data.seq_length,
+        "git": setting.git,
+        "versions": _versions(),
+        **_machines(facts),
+    }
+
+
+def _modules(config: ExperimentConfig, plan: LayoutPlan) -> dict[str, Any]:
+    model = model_of_config(config.model)
+    parts = {model.language.name: model.language.parameters}
+    parts |= {branch.name: branch.parameters for branch in model.branches}
+    return {
+        name: {
+            "ranks": list(ranks.ranks),
+            **{CONFIG_FIELDS[axis]: getattr(ranks, CONFIG_FIELDS[axis]) for axis in RANK_AXES},
+            "parameters": parts.get(name),
+        }
+        for name, ranks in plan.modules.items()
+    }
+
+
+def _machines(facts: Sequence[RankFacts]) -> dict[str, Any]:
+    """Return hosts, the hardware of the first rank, and the slowest rank's peak."""
+    ordered = sorted(facts, key=lambda one: one.rank)
+    if not ordered:
+        return {"hosts": [], "hardware": None, "peak_flops_per_sec": None}
+    hardware = asdict(ordered[0].hardware)
+    hardware["accelerators"] = [one.hardware.accelerator for one in ordered]
+    hardware["accelerators"] = [name for name in hardware["accelerators"] if name is not None]
+    del hardware["accelerator"]
+    peaks = [one.peak_flops_per_sec for one in ordered if one.peak_flops_per_sec is not None]
+    return {
+        "hosts": list(dict.fromkeys(one.host for one in ordered)),
+        "hardware": hardware,
+        "peak_flops_per_sec": min(peaks) if len(peaks) == len(ordered) else None,
+    }
+
+
+def _versions() -> dict[str, str | None]:
+    return {"python": platform.python_version(), **{name: _version(name) for name in _VERSIONS_OF}}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Return the revision of a working tree and whether it has changes; None where git has none."""
+    revision = _git(folder, "rev-parse", "HEAD")
+    if not revision:
+        return None
+    changes = _git(folder, "status", "--porcelain")
+    return {"revision": revision, "dirty": None if changes is None else bool(changes)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

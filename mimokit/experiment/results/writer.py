@@ -1,0 +1,233 @@
+"""Writes the results folder of a run while it goes on; nothing else does.
+
+`mimokit.analysis.folder` reads it.
+
+    config.yaml            the finalized config
+    experiment_info.json   layout, duration, code, machines, status
+    metrics.csv            a row per iteration
+    metrics_by_rank.csv    a row per iteration and rank
+    evaluations.csv        a row per test on held-out samples
+    trace.json             of a traced run
+    error.json             of a run that failed
+    earlier/               earlier runs in the same folder
+
+Rows are appended when they come, whole lines, so that a reader finds them while the run goes on,
+and after this process was killed. At the end every table is replaced by one with all columns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from mimokit.analysis import write_trace
+from mimokit.cluster.errors import RunAborted
+from mimokit.config import ExperimentConfig
+from mimokit.experiment.results.failures import error_record
+from mimokit.experiment.results.files import write_json
+from mimokit.experiment.results.folder import Folder
+from mimokit.experiment.results.info import Progress, Setting, Status, run_info
+from mimokit.experiment.results.tables import AppendedTable
+from mimokit.planning.types import LayoutPlan
+from mimokit.samples import (
+    EVALUATION_COLUMNS,
+    MODULE_COLUMNS,
+    STEP_COLUMNS,
+    EvaluationSample,
+    RankFacts,
+    Row,
+    RunFile,
+    Sample,
+    StepSample,
+    TraceSample,
+    module_column,
+    reduce_ranks,
+    whole_file,
+    write_evaluations,
+    write_metrics,
+)
+
+
+class RunLogger(Protocol):
+    """Is told of a run."""
+
+    def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
+        """The run begins."""
+
+    def step(self, row: Row) -> None:
+        """A row of `metrics.csv`."""
+
+    def evaluation(self, row: Mapping[str, Any]) -> None:
+        """A row of `evaluations.csv`."""
+
+    def finish(self, status: str) -> None:
+        """The run has ended."""
+
+
+class RunWriter:
+    """Writes one run.
+
+    Args:
+        folder: claimed; released at the end.
+        setting: config, plan and code.
+        loggers: are told of every row of `metrics.csv` and every evaluation.
+    """
+
+    def __init__(self, folder: Folder, setting: Setting, loggers: Sequence[RunLogger] = ()) -> None:
+        self.directory = folder.path
+        self._folder = folder
+        self._setting = setting
+        self._loggers = list(loggers)
+        self._facts: dict[int, RankFacts] = {}
+        self._groups: dict[int, list[StepSample]] = defaultdict(list)
+        self._completed: dict[int, int] = dict.fromkeys(range(setting.plan.world_size), 0)
+        modules = [
+            module_column(name, column)
+            for name in setting.plan.modules
+            for column in MODULE_COLUMNS
+        ]
+        together = [name for name in STEP_COLUMNS if name != "rank"]
+        path = self.directory
+        self._by_rank = AppendedTable(path / RunFile.METRICS_BY_RANK, [*STEP_COLUMNS, *modules])
+        self._steps = AppendedTable(path / RunFile.METRICS, [*together, *modules])
+        self._evaluations = AppendedTable(path / RunFile.EVALUATIONS, EVALUATION_COLUMNS)
+
+    def begin(self) -> None:
+        """Set an earlier run aside, write the config and that the run has begun.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self._folder.set_earlier_run_aside()
+        self._write_config()
+        self._write_info(Progress())
+        config, plan = self._setting.config, self._setting.plan
+        self._tell(lambda logger: logger.start(config, plan, self.directory))
+
+    def release(self) -> None:
+        """Let other runs have the folder; nothing may be written afterwards."""
+        self._folder.release()
+
+    def take(self, sample: Sample) -> None:
+        """Append the rows of a sample.
+
+        Raises:
+            OSError: they could not be written; the end of the run tries again.
+        """
+        if isinstance(sample, StepSample):
+            self._take_step(sample)
+        elif isinstance(sample, EvaluationSample):
+            self._tell(lambda logger: logger.evaluation(sample.row()))
+            self._evaluations.append([sample.row()])
+        elif isinstance(sample, RankFacts):
+            self._facts[sample.rank] = sample
+            if len(self._facts) == self._setting.plan.world_size:
+                self._write_info(Progress(completed=self._complete_iterations))
+
+    def finish(self, samples: Sequence[Sample], seconds: float, error: Exception | None) -> None:
+        """Replace the tables by whole ones, and write how the run ended.
+
+        Args:
+            samples: all that have come.
+            seconds: duration of the run.
+            error: that ended it; None if nothing failed.
+
+        Raises:
+            OSError: some file could not be written; the others are. May be called again.
+        """
+        status = self._status(error)
+        progress = Progress(status, seconds, self._complete_iterations, datetime.now().astimezone())
+        parts: list[Callable[[], None]] = [
+            self._folder.make_again,
+            self._write_config,
+            lambda: self._write_error(error if status is Status.FAILED else None),
+            lambda: self._write_info(progress),
+            lambda: self._write_tables(samples),
+        ]
+        try:
+            _do_all(parts)
+        finally:
+            self._folder.release()
+            self._tell(lambda logger: logger.finish(str(status)))
+            self._loggers.clear()
+
+    @property
+    def _complete_iterations(self) -> int:
+        return min(self._completed.values())
+
+    def _status(self, error: Exception | None) -> Status:
+        if error is not None:
+            return Status.STOPPED if isinstance(error, RunAborted) else Status.FAILED
+        planned = self._setting.config.runtime.num_iterations
+        return Status.COMPLETED if self._complete_iterations >= planned else Status.STOPPED
+
+    def _take_step(self, sample: StepSample) -> None:
+        self._completed[sample.rank] = sample.iteration + 1
+        group = self._groups[sample.iteration]
+        group.append(sample)
+        whole = len(group) == self._setting.plan.world_size
+        rows = reduce_ranks(self._groups.pop(sample.iteration)) if whole else []
+        for row in rows:
+            self._tell(lambda logger, row=row: logger.step(row))  # type: ignore[misc]
+        if sample.measured:
+            _do_all(
+                [
+                    lambda: self._by_rank.append([sample.row()]),
+                    lambda: self._steps.append(rows),
+                ]
+            )
+
+    def _write_tables(self, samples: Sequence[Sample]) -> None:
+        steps = [one for one in samples if isinstance(one, StepSample) and one.measured]
+        if steps:
+            write_metrics(self.directory, steps)
+        tests = [one for one in samples if isinstance(one, EvaluationSample)]
+        write_evaluations(self.directory, tests)
+        if any(isinstance(one, TraceSample) for one in samples):
+            write_trace(self.directory / RunFile.TRACE, samples, self._setting.plan)
+
+    def _write_config(self) -> None:
+        with whole_file(self.directory / RunFile.CONFIG) as file:
+            file.write(self._setting.config.to_yaml())
+
+    def _write_info(self, progress: Progress) -> None:
+        content = run_info(self._setting, progress, list(self._facts.values()))
+        write_json(self.directory / RunFile.INFO, content)
+
+    def _write_error(self, error: Exception | None) -> None:
+        if error is not None:
+            content = error_record(error, self._completed)
+            write_json(self.directory / RunFile.ERROR, content)
+
+    def _tell(self, call: Callable[[RunLogger], object]) -> None:
+        """Call every logger; one that raises is reported and told no more."""
+        for logger in list(self._loggers):
+            try:
+                call(logger)
+            except Exception as error:
+                self._loggers.remove(logger)
+                warnings.warn(
+                    f"{type(logger).__name__} raised {type(error).__name__} ({error}) and is told "
+                    "no more of this run; the run goes on",
+                    stacklevel=2,
+                )
+
+
+def _do_all(parts: Sequence[Callable[[], None]]) -> None:
+    """Do every part, also after one that failed.
+
+    Raises:
+        OSError: the first failure.
+    """
+    failed: list[OSError] = []
+    for part in parts:
+        try:
+            part()
+        except OSError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
