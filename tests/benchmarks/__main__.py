@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks import (
     cold_start,
+    failure_reports,
     monitor_lag,
     pipeline_overhead,
     plan_speed,
@@ -28,6 +29,7 @@ def main() -> None:
     show("Predicting", prediction_speed.rows())
     show("Search", search_speed.rows())
     show("Starting 8 engines", cold_start.rows())
+    show("Failures", failure_reports.rows())
     show("Training, 8 ranks", training_speed.rows())
     show("Transfers between modules", transfers.rows())
     show("Pipeline executor", pipeline_overhead.rows())
