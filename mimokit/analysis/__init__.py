@@ -1,6 +1,14 @@
-"""Samples and results folders as pandas tables."""
+"""Samples and results folders as pandas tables, compared and explained."""
 
+from mimokit.analysis.comparison import Comparison, compare
+from mimokit.analysis.explanation import Explanation, explain
+from mimokit.analysis.findings import Finding
 from mimokit.analysis.folder import RunFolderError, RunTables, read_run
+from mimokit.analysis.many_runs import loss_over_tokens, scaling_table, time_parts
+from mimokit.analysis.planned import planned_against_measured
+from mimokit.analysis.run_folders import RunProblem
+from mimokit.analysis.runs import Runs, load_runs
+from mimokit.analysis.step_figures import rank_work
 from mimokit.analysis.steps import (
     module_names,
     per_iteration,
@@ -25,22 +33,35 @@ from mimokit.analysis.trace_times import (
 )
 
 __all__ = [
+    "Comparison",
+    "Explanation",
+    "Finding",
     "RunFolderError",
+    "RunProblem",
     "RunTables",
+    "Runs",
     "TraceFileError",
     "bubbles",
+    "compare",
+    "explain",
+    "load_runs",
+    "loss_over_tokens",
     "module_names",
     "per_iteration",
     "phase_times",
+    "planned_against_measured",
     "planned_steps",
     "predicted_steps",
+    "rank_work",
     "read_run",
     "read_trace",
     "samples_to_evaluations",
     "samples_to_steps",
     "samples_to_trace",
+    "scaling_table",
     "simulate_as_measured",
     "summarize",
+    "time_parts",
     "traced_iteration",
     "without_warmup",
     "write_trace",

@@ -1,4 +1,7 @@
-"""Reads the results folder of a run."""
+"""Reads the results folder of a run, and rejects one that is not whole.
+
+`mimokit.analysis.runs` reads many, and reports what is missing.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from typing import Any
 
 import pandas as pd
 
+from mimokit.analysis.table_file import read_table
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     NEEDED_EVALUATION_COLUMNS,
     NEEDED_STEP_COLUMNS,
     STEP_COLUMNS,
-    TEXT_COLUMNS,
     RunFile,
 )
+
+KEYS = ("iteration", "rank")
+"""The columns that say which row is which, where a table has them."""
 
 
 class RunFolderError(ValueError):
@@ -95,31 +101,7 @@ def _read_optional(file: Path, needed: tuple[str, ...], columns: tuple[str, ...]
 
 
 def _read_table(file: Path, needed: tuple[str, ...]) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(file)
-    except pd.errors.EmptyDataError:
-        raise RunFolderError(f"The file {file} is empty and has not even a header.") from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"The file {file} is not a readable CSV table ({error}).") from None
-    for name in needed:
-        if name not in table.columns:
-            raise RunFolderError(f"The file {file} has no column {name}.")
-    for name in table.columns:
-        if name not in TEXT_COLUMNS and len(table):
-            table[name] = _numbers(file, table[name])
-    if table["iteration"].isna().any():
-        line = int(table["iteration"].isna().to_numpy().argmax()) + 2
-        raise RunFolderError(f"The file {file} has no iteration in line {line}.")
-    return table
-
-
-def _numbers(file: Path, column: pd.Series) -> pd.Series:
-    numbers = pd.to_numeric(column, errors="coerce")
-    wrong = numbers.isna() & column.notna()
-    if wrong.any():
-        row = int(wrong.to_numpy().argmax())
-        raise RunFolderError(
-            f"The file {file} has {column.iloc[row]!r} in line {row + 2} where column "
-            f"{column.name} needs a number."
-        )
-    return numbers
+    found = read_table(file, needed, [name for name in KEYS if name in needed])
+    if found.problems:
+        raise RunFolderError(found.problems[0].sentence)
+    return found.table

@@ -9,6 +9,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from mimokit.analysis.table_file import records as records
+
 LEFT = 46
 """Pixels for the labels left of a chart, so that charts below each other line up."""
 
@@ -18,11 +20,6 @@ def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
     return alt.InlineData(
         values=[{name: _plain(value) for name, value in row.items()} for row in rows]
     )
-
-
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a table as dicts."""
-    return [{str(name): row[name] for name in row} for row in table.to_dict("records")]
 
 
 def columns(table: pd.DataFrame, names: Sequence[str]) -> alt.InlineData:

@@ -1,0 +1,283 @@
+"""Runs against a baseline: medians, intervals, and which differences are significant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from mimokit.analysis.bootstrap import Estimate, difference, estimate_runs
+from mimokit.analysis.runs import Runs
+from mimokit.analysis.table_file import records
+from mimokit.samples import OverRanks, over_ranks
+from mimokit.tables import html_table, rich_table
+from mimokit.units import listed
+
+COMPARISON_COLUMNS = (
+    "name", "runs", "iterations", "median", "low", "high", "difference", "difference_low",
+    "difference_high", "change", "significant",
+)  # fmt: skip
+"""Columns of `Comparison.table`."""
+HEADINGS = ("", "runs", "median", "interval", "against baseline", "interval of the difference", "")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+        metric: the compared column.
+        baseline: the name that the others are compared with.
+        confidence: of the intervals, between 0 and 1.
+        table: a row per name, best first, with COMPARISON_COLUMNS. `low` and `high` are the
+            interval of the median; `difference` is the median minus the baseline's, with an
+            interval that holds for all differences at once; `change` is the difference over the
+            baseline's median; `significant` is whether that interval leaves out 0.
+        estimates: name -> its median and error.
+        left_out: name -> why it is not compared.
+        notes: what to know about the intervals, as sentences.
+    """
+
+    metric: str
+    baseline: str
+    confidence: float
+    table: pd.DataFrame
+    estimates: Mapping[str, Estimate]
+    left_out: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def best(self) -> str:
+        """The name with the best median."""
+        return str(self.table["name"].iloc[0])
+
+    @property
+    def as_good_as_best(self) -> list[str]:
+        """The names that cannot be told from the best one, best first."""
+        among = [str(name) for name in self.table["name"][1:]]
+        level = _simultaneous(self.confidence, len(among))
+        return [
+            name
+            for name in among
+            if not _significant(difference(self.estimates[name], self.estimates[self.best]), level)
+        ]
+
+    def sentences(self) -> list[str]:
+        """Return what the table says, in words."""
+        rows = {row["name"]: row for row in records(self.table)}
+        best, unit = rows[self.best], _unit(self.metric)
+        said = [
+            f"{self.best} has the best median of {self.metric}: {_number(best['median'])}{unit} "
+            f"({_span(best['low'], best['high'])} at {self.confidence:.0%} confidence)."
+        ]
+        if self.best != self.baseline:
+            said.append(f"{_against(best)} the baseline {self.baseline}.")
+        ties = self.as_good_as_best
+        if ties:
+            said.append(f"The steps do not tell it from {listed(ties)}.")
+        same = [
+            str(name)
+            for name, row in rows.items()
+            if name != self.baseline and not row["significant"]
+        ]
+        if same:
+            verb = "does" if len(same) == 1 else "do"
+            said.append(f"{listed(same)} {verb} not differ significantly from {self.baseline}.")
+        said += [f"{name} is not compared: {why}." for name, why in self.left_out.items()]
+        return [*said, *self.notes]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the table as texts, under HEADINGS."""
+        return [_row(row, self.baseline) for row in records(self.table)]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def _repr_html_(self) -> str:
+        heading = f"{self.metric}: medians with {self.confidence:.0%} intervals"
+        table = html_table(HEADINGS, self.rows(), heading=heading)
+        said = [(sentence,) for sentence in self.sentences()]
+        return table + html_table(("in words",), said)
+
+    def __rich__(self) -> object:
+        from rich.console import Group
+
+        heading = f"{self.metric}: medians with {self.confidence:.0%} intervals"
+        return Group(rich_table(heading, HEADINGS, self.rows()), *self.sentences())
+
+
+def compare(
+    runs: Runs,
+    baseline: str | None = None,
+    metric: str = "tokens_per_sec",
+    *,
+    by: str = "run",
+    confidence: float = 0.95,
+    resamples: int = 500,
+    seed: int = 0,
+) -> Comparison:
+    """Compare the medians of a metric, warm-up iterations left out.
+
+    The error of a median comes from a circular block bootstrap, because successive steps are
+    correlated (`mimokit.analysis.bootstrap` says how). Several runs of one name are drawn as whole
+    runs. The intervals of the differences hold for all of them at once (Bonferroni), so that among
+    many equal layouts none looks better by chance more often than `confidence` says.
+
+    Args:
+        runs: from `load_runs`.
+        baseline: the name to compare with; by default `baseline`, or else the first one.
+        metric: a column of `runs.iterations`.
+        by: the column of `runs.runs` whose values are compared: "run" for each run alone, "layout"
+            to put repeated runs (seeds) of one layout together.
+        confidence: of the intervals.
+        resamples: bootstrap samples.
+        seed: of the bootstrap; the same seed gives the same intervals.
+
+    Raises:
+        ValueError: there is no such metric, column or baseline, or nothing to compare.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; it must be between 0 and 1, such as 0.95.")
+    series, left_out = _series(runs, metric, by)
+    names = list(series)
+    if not names:
+        why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise ValueError(f"No run has values of {metric} ({why}).")
+    chosen = baseline or ("baseline" if "baseline" in names else names[0])
+    if chosen not in names:
+        reason = left_out.get(chosen)
+        raise ValueError(
+            f"Baseline '{chosen}': {reason or 'there is none of this name'}; "
+            f"choose among {listed(names)}."
+        )
+    rng = np.random.default_rng(seed)
+    estimates = {name: estimate_runs(values, rng, resamples) for name, values in series.items()}
+    level = _simultaneous(confidence, len(names) - 1)
+    rows = [_measured(name, series[name], estimates, chosen, (confidence, level)) for name in names]
+    table = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+    table = table.sort_values(
+        "median", ascending=lower_is_better(metric), kind="stable", ignore_index=True
+    )
+    return Comparison(
+        metric, chosen, confidence, table, estimates, left_out, tuple(_notes(runs, series, by))
+    )
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a smaller value is better: of times, memory and loss, not of rates."""
+    return over_ranks(metric) is not OverRanks.SMALLEST
+
+
+def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
+    """Return name -> the values of each of its runs, and the names without any."""
+    if by not in runs.runs.columns:
+        raise ValueError(f"There is no column {by} in the table of runs; take run or layout.")
+    steps = runs.settled(runs.iterations)
+    if metric not in steps.columns or not pd.api.types.is_numeric_dtype(steps[metric]):
+        known = [name for name in steps.select_dtypes("number").columns if name != "iteration"]
+        raise ValueError(f"There is no metric {metric}; there are {listed(known)}.")
+    values = {
+        str(name): group[metric].dropna().to_numpy(dtype=np.float64)
+        for name, group in steps.groupby("run", observed=True)
+    }
+    found: dict[str, list[np.ndarray]] = {}
+    reasons: dict[str, str] = {}
+    for row in records(runs.runs):
+        name = row["run"] if pd.isna(row[by]) else str(row[by])
+        own = values.get(row["run"], np.array([]))
+        if len(own):
+            found.setdefault(name, []).append(own)
+        else:
+            reasons[name] = f"it is {row['status']} and has no iteration with {metric}"
+    return found, {name: why for name, why in reasons.items() if name not in found}
+
+
+def _measured(
+    name: str,
+    series: list[np.ndarray],
+    estimates: Mapping[str, Estimate],
+    baseline: str,
+    levels: tuple[float, float],
+) -> dict[str, object]:
+    own, base = estimates[name], estimates[baseline]
+    low, high = own.interval(levels[0])
+    found: dict[str, object] = {
+        "name": name,
+        "runs": len(series),
+        "iterations": sum(map(len, series)),
+        "median": own.value,
+        "low": low,
+        "high": high,
+        "significant": False,
+    }
+    if name != baseline:
+        gap = difference(own, base)
+        less, more = gap.interval(levels[1])
+        found |= {"difference": gap.value, "difference_low": less, "difference_high": more}
+        found["change"] = gap.value / base.value if base.value else math.nan
+        found["significant"] = _significant(gap, levels[1])
+    return found
+
+
+def _significant(gap: Estimate, level: float) -> bool:
+    low, high = gap.interval(level)
+    return low > 0 or high < 0
+
+
+def _simultaneous(confidence: float, differences: int) -> float:
+    return 1 - (1 - confidence) / max(1, differences)
+
+
+def _notes(runs: Runs, series: Mapping[str, list[np.ndarray]], by: str) -> list[str]:
+    notes = []
+    if all(len(values) == 1 for values in series.values()):
+        notes.append(
+            "Each has one run: the intervals say how steady its steps were, not how much another "
+            "run would differ."
+        )
+    for name, group in runs.runs.groupby(by, observed=True, sort=False):
+        for column, what in (("samples_per_step", "samples per step"), ("world_size", "ranks")):
+            if group[column].nunique() > 1:
+                values = listed([f"{value:g}" for value in sorted(group[column].dropna().unique())])
+                notes.append(f"The runs of {name} have different {what}: {values}.")
+    return notes
+
+
+def _against(row: Mapping[str, float]) -> str:
+    change, base = row["change"], row["median"] - row["difference"]
+    ends = sorted((row["difference_low"] / base, row["difference_high"] / base))
+    verdict = "above" if change > 0 else "below"
+    return f"This is {abs(change):.1%} ({ends[0]:+.1%} to {ends[1]:+.1%}) {verdict}"
+
+
+def _row(row: Mapping[str, object], baseline: str) -> tuple[str, ...]:
+    known = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    own = (
+        str(row["name"]),
+        f"{known['runs']:.0f}",
+        _number(known["median"]),
+        _span(known["low"], known["high"]),
+    )
+    if row["name"] == baseline:
+        return (*own, "baseline", "", "")
+    return (
+        *own,
+        f"{known['change']:+.1%}",
+        _span(known["difference_low"], known["difference_high"]),
+        "" if row["significant"] else "not significant",
+    )
+
+
+def _span(low: float, high: float) -> str:
+    return "too few steps" if math.isnan(low) else f"{_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _unit(metric: str) -> str:
+    return " s" if metric.endswith("_time") else ""

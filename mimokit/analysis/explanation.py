@@ -1,0 +1,175 @@
+"""Where the time of a run went, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+
+from mimokit.analysis import findings as causes
+from mimokit.analysis import pipeline_findings
+from mimokit.analysis.findings import Finding
+from mimokit.analysis.runs import Runs, load_runs
+from mimokit.analysis.step_figures import StepFigures, step_figures
+from mimokit.analysis.table_file import records
+from mimokit.step_kinds import MODULE_PHASES
+from mimokit.tables import html_heading, html_table, rich_table
+from mimokit.units import listed, seconds_text
+
+FINDERS: Sequence[Callable[[StepFigures], Iterator[Finding]]] = (
+    causes.straggler,
+    pipeline_findings.bubble,
+    pipeline_findings.imbalance,
+    causes.uneven_steps,
+    causes.data_loading,
+    causes.collectives,
+    causes.messages,
+    causes.communication,
+    causes.optimizer,
+    causes.rest,
+    causes.outliers,
+    causes.drift,
+    causes.memory,
+)
+"""What is looked for; waiting that none of them explains is looked for last."""
+PART_HEADINGS = ("part of the step", "seconds", "share")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Where the time of one run went.
+
+    Attributes:
+        run: its name.
+        step: median seconds of a step, warm-up left out; NaN if none was measured.
+        parts: where a step goes, see `StepFigures.parts`.
+        findings: what stands out, the largest share of the step first.
+        summary: one or two sentences about the step as a whole.
+        missing: what could not be looked at, and what makes figures uncertain.
+    """
+
+    run: str
+    step: float
+    parts: pd.DataFrame
+    findings: tuple[Finding, ...]
+    summary: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of the findings, in their order."""
+        return [one.kind for one in self.findings]
+
+    def sentences(self) -> list[str]:
+        """Return everything as sentences, findings with their advice."""
+        said = [f"{one.sentence} Try: {one.advice}" for one in self.findings]
+        return [*self.summary, *said, *self.missing]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the parts of the step as texts, under PART_HEADINGS."""
+        return [
+            (str(row["part"]), seconds_text(row["seconds"]), f"{row['share']:.1%}")
+            for row in records(self.parts)
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.run}:", *self.sentences()])
+
+    def _repr_html_(self) -> str:
+        shown = [html_heading(f"Where the time of {self.run} went")]
+        shown += [f'<p style="margin:.3em 0">{escape(one)}</p>' for one in self.summary]
+        if self.findings:
+            items = "".join(
+                f'<li style="margin:.4em 0">{escape(one.sentence)} '
+                f'<span style="opacity:.75">Try: {escape(one.advice)}</span></li>'
+                for one in self.findings
+            )
+            shown.append(f'<ol style="margin:.3em 0;padding-left:1.6em">{items}</ol>')
+        shown += [f'<p style="margin:.3em 0;opacity:.75">{escape(one)}</p>' for one in self.missing]
+        if len(self.parts):
+            shown.append(html_table(PART_HEADINGS, self.rows()))
+        return "".join(shown)
+
+    def __rich__(self) -> object:
+        from rich.console import Group
+
+        heading = f"Where the time of {self.run} went"
+        return Group(*self.sentences(), rich_table(heading, PART_HEADINGS, self.rows()))
+
+
+def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
+    """Say in words where the time of a run went, and what to try.
+
+    All figures are medians of the iterations after the warm-up. Only what costs 5 % of a step or
+    more is a finding. Idle time in a pipeline comes from the planned schedule with the measured
+    times of its stages, so that neither a trace nor a second run is needed.
+
+    Args:
+        run: one run, as `runs["name"]` or its folder; or many, with a name.
+        name: of the run.
+
+    Raises:
+        RunFolderError: there is no run at this path.
+        ValueError: there are several runs and no name, or none of this name.
+    """
+    runs = run if isinstance(run, Runs) else load_runs(run)
+    if name is None and len(runs) > 1:
+        raise ValueError(
+            f"There are {len(runs)} runs, {listed(runs.names)}; name the one to explain."
+        )
+    chosen = runs.names[0] if name is None else name
+    figures, missing = step_figures(runs, chosen)
+    told = (*_ending(runs[chosen]), *missing)
+    if figures is None:
+        return Explanation(chosen, float("nan"), _no_parts(), (), (), told)
+    found = [finding for find in FINDERS for finding in find(figures)]
+    found += causes.waiting(figures, sum(one.explains for one in found))
+    found.sort(key=lambda one: -one.share)
+    return Explanation(
+        run=chosen,
+        step=figures.step,
+        parts=figures.parts,
+        findings=tuple(found),
+        summary=tuple(_summary(figures, found)),
+        missing=told,
+    )
+
+
+def _no_parts() -> pd.DataFrame:
+    return pd.DataFrame(columns=["part", "module", "column", "seconds", "share"])
+
+
+def _ending(run: Runs) -> Iterator[str]:
+    """Yield how the run ended, if it did not end well."""
+    row = records(run.runs)[0]
+    if isinstance(row["error"], str):
+        where = "".join(
+            f", {word} {row[column]:.0f}"
+            for word, column in (("rank", "error_rank"), ("step", "error_step"))
+            if row[column] == row[column] and row[column] is not None
+        )
+        yield f"The run is {row['status']}{where}: {row['error']}"
+    elif row["status"] not in ("completed", "unknown"):
+        yield f"The run is {row['status']}: it measured {row['iterations']} iterations."
+
+
+def _summary(run: StepFigures, found: Sequence[Finding]) -> Iterator[str]:
+    parts = run.parts
+    first = parts.iloc[0]
+    modules = parts[parts["column"].isin([phase.column for phase in MODULE_PHASES])]
+    yield (
+        f"A step of {run.name} takes {seconds_text(run.step)}; the largest part, "
+        f"{first['share']:.0%}, is {first['part']}."
+    )
+    if len(modules):
+        totals = modules.groupby("module", sort=False)["share"].sum().sort_values(ascending=False)
+        each = [f"{name} {share:.0%}" for name, share in totals.items()]
+        verb = "is the slowest module" if len(each) > 1 else "is the only module"
+        yield (
+            f"{totals.index[0]} {verb}: forward and backward on the mean rank take {listed(each)}."
+        )
+    if not found:
+        yield "Nothing stands out: ranks work equally long and hardly wait for each other."

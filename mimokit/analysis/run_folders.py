@@ -1,0 +1,163 @@
+"""Finds the folders of runs below paths and globs, and gives each run a name."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mimokit.analysis.folder import RunFolderError
+from mimokit.samples import RunFile
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path or glob, or several."""
+
+_MARKS = (RunFile.INFO, RunFile.METRICS, RunFile.METRICS_BY_RANK, RunFile.ERROR)
+"""A folder with one of these files is that of a run."""
+_INSIDE_A_RUN = ("earlier", "profile")
+_DEEPEST = 4
+"""Folders between a given path and a run: results, a sweep, a run, and one to spare."""
+
+
+@dataclass(frozen=True)
+class RunProblem:
+    """Something that is wrong with what was read, or missing.
+
+    Attributes:
+        path: of the file or folder.
+        run: its run; empty if it belongs to none.
+        sentence: names the path, what is wrong, and what was left out.
+    """
+
+    path: Path
+    run: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True)
+class Found:
+    """Folders of runs.
+
+    Attributes:
+        folders: by the name of the run, in the order of the paths, then of the names.
+        problems: folders without a run, and paths that do not exist.
+    """
+
+    folders: dict[str, Path]
+    problems: tuple[RunProblem, ...]
+
+
+def find_runs(paths: Paths) -> Found:
+    """Return the runs below some paths: folders of runs, of sweeps, of results, or globs of them.
+
+    A run has the name of its folder. Runs of one name are told apart by the folders above them,
+    as in `run_20260102_030405/colocated`. Runs that were moved into `earlier/` are not taken,
+    unless a path names them.
+
+    Raises:
+        RunFolderError: there is no run at all.
+    """
+    given = _given(paths)
+    folders: dict[Path, None] = {}
+    problems: list[RunProblem] = []
+    for path in given:
+        if not path.exists():
+            problems.append(_problem(path, f"There is no folder at {path}."))
+            continue
+        below = list(_runs_below(path, _DEEPEST))
+        folders.update(dict.fromkeys(below))
+        if not below and path.is_dir():
+            problems.append(_problem(path, f"The folder {path} holds no run."))
+        elif not path.is_dir():
+            problems.append(_problem(path, f"{path} is a file; give the folder of a run."))
+        problems += _without_runs(path, below)
+    if not folders:
+        raise RunFolderError(_nothing(given, problems))
+    return Found(_named(list(folders)), tuple(problems))
+
+
+def _nothing(given: Sequence[Path], problems: Sequence[RunProblem]) -> str:
+    if len(given) == 1 and len(problems) == 1 and not given[0].is_dir():
+        return problems[0].sentence
+    where = ", ".join(map(str, given)) or "no path"
+    return (
+        f"There is no run in {where}: the folder of a run has {RunFile.METRICS}, {RunFile.INFO} or "
+        f"{RunFile.ERROR}; `mimokit run FILE --results-dir DIR` makes one."
+    )
+
+
+def _problem(path: Path, sentence: str) -> RunProblem:
+    return RunProblem(path, "", sentence)
+
+
+def _given(paths: Paths) -> list[Path]:
+    """Return paths, with globs replaced by what they match, in order."""
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found: dict[Path, None] = {}
+    for one in (os.fspath(path) for path in listed):
+        matches = [one] if os.path.exists(one) or not glob.has_magic(one) else []
+        found.update(dict.fromkeys(map(Path, matches or sorted(glob.glob(one)) or [one])))
+    return list(found)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return any((folder / name).is_file() for name in _MARKS)
+
+
+def _runs_below(path: Path, depth: int) -> Iterator[Path]:
+    if not path.is_dir():
+        return
+    if is_run(path):
+        yield path
+    elif depth:
+        for folder in _folders(path):
+            yield from _runs_below(folder, depth - 1)
+
+
+def _folders(path: Path) -> list[Path]:
+    """Return the folders in a folder that may hold runs, by name; links to folders above aside."""
+    try:
+        inside = sorted(one for one in path.iterdir() if one.is_dir())
+    except OSError:
+        return []
+    return [
+        one
+        for one in inside
+        if not one.name.startswith(".")
+        and one.name not in _INSIDE_A_RUN
+        and one.resolve() not in (path.resolve(), *path.resolve().parents)
+    ]
+
+
+def _without_runs(path: Path, runs: Sequence[Path]) -> Iterator[RunProblem]:
+    """Yield the folders directly in a path, and next to its runs, that hold none."""
+    if not path.is_dir() or not runs or path in runs:
+        return
+    above = {parent for run in runs for parent in run.parents}
+    for place in dict.fromkeys([path, *(run.parent for run in runs)]):
+        for folder in _folders(place):
+            if folder not in above and folder not in runs:
+                yield _problem(folder, f"The folder {folder} holds no run; it is left out.")
+
+
+def _named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the folders by the shortest names that tell them apart."""
+    resolved = {folder: folder.resolve() for folder in folders}
+    deepest = max(len(one.parts) for one in resolved.values())
+    names = {folder: one.name or str(one) for folder, one in resolved.items()}
+    for parts in range(2, deepest + 1):
+        taken = Counter(names.values())
+        if max(taken.values()) == 1:
+            break
+        names = {
+            folder: name if taken[name] == 1 else "/".join(resolved[folder].parts[-parts:])
+            for folder, name in names.items()
+        }
+    return {name: folder for folder, name in names.items()}

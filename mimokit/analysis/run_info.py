@@ -1,0 +1,226 @@
+"""What is known about a run as a whole: one row of the table of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
+from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.planning import plan
+from mimokit.planning.types import LayoutPlan
+from mimokit.samples import RunFile, module_column
+from mimokit.units import span_text
+
+RUN_COLUMNS = (
+    "run",
+    "experiment",
+    "status",
+    "mode",
+    "world_size",
+    "layout",
+    "seed",
+    "iterations",
+    "warmup_iterations",
+    "started",
+    "finished",
+    "seconds",
+    "samples_per_step",
+    "tokens_per_step",
+    "peak_flops_per_sec",
+    "revision",
+    "versions",
+    "hosts",
+    "cores",
+    "memory_bytes",
+    "accelerators",
+    "error",
+    "error_rank",
+    "error_step",
+    "directory",
+)
+"""Columns of the table of runs. For every module there follow its ranks, its parallel sizes and its
+parameters, such as `images_ranks` and `images_tensor_parallel`."""
+
+
+def run_row(name: str, folder: Path, iterations: int, told: list[str]) -> dict[str, Any]:
+    """Return one row of the table of runs; what is not known is absent.
+
+    Args:
+        name: of the run.
+        folder: of its results.
+        iterations: rows of its metrics.csv.
+        told: sentences about files that cannot be read are appended.
+    """
+    info = _json(folder / RunFile.INFO, told)
+    error = _json(folder / RunFile.ERROR, told)
+    if not info and not error:
+        told.append(
+            f"The folder {folder} has neither {RunFile.INFO} nor {RunFile.ERROR}; what is known "
+            "about the run comes from its other files."
+        )
+    row: dict[str, Any] = {
+        "run": name,
+        "experiment": info.get("name", folder.resolve().name),
+        "status": _status(info, error),
+        "mode": info.get("deployment_mode"),
+        "world_size": info.get("world_size"),
+        "iterations": iterations,
+        "versions": _pairs(info.get("versions")),
+        "hosts": _words(info.get("hosts")),
+        "directory": str(folder),
+        **_same(info, "started", "finished", "seconds", "samples_per_step", "tokens_per_step"),
+        **_same(info, "seed", "warmup_iterations", "peak_flops_per_sec"),
+        **_hardware(info),
+        **_error(error),
+    }
+    modules = info.get("modules")
+    if not isinstance(modules, dict) or row.get("warmup_iterations") is None:
+        row.update(_of_config(folder, row, told))
+    if isinstance(modules, dict):
+        row.update(_layout(modules))
+    if row.get("mode") and row.get("layout"):
+        row["layout"] = f"{row['mode']}: {row['layout']}"
+    return {column: value for column, value in row.items() if value is not None}
+
+
+def config_of(folder: Path) -> ExperimentConfig:
+    """Return the finalized config of a run.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read.
+    """
+    return load_experiment_config(folder / RunFile.CONFIG)
+
+
+def plan_of(folder: Path) -> LayoutPlan:
+    """Return the plan of a run's layout; raises what `config_of` does."""
+    return plan(config_of(folder))
+
+
+def warmup_of(row: Mapping[str, Any]) -> int:
+    """Return the warm-up iterations of a row of the table of runs, 0 if they are not known."""
+    value = row.get("warmup_iterations", 0)
+    return int(value) if value == value and value is not None else 0
+
+
+def _json(file: Path, told: list[str]) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        told.append(f"The file {file} is not valid JSON ({error}).")
+        return {}
+    if not isinstance(content, dict):
+        told.append(f"The file {file} must contain one JSON object.")
+        return {}
+    return content
+
+
+def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:
+    """Return how a run ended; the first release wrote no status."""
+    if "status" in info:
+        return str(info["status"])
+    if error:
+        return "failed"
+    return "completed" if "finished" in info else "unknown"
+
+
+def _same(info: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: info[name] for name in names if isinstance(info.get(name), int | float | str)}
+
+
+def _pairs(values: object) -> str | None:
+    if not isinstance(values, dict):
+        return None
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _words(values: object) -> str | None:
+    return ", ".join(map(str, values)) if isinstance(values, list) and values else None
+
+
+def _hardware(info: Mapping[str, Any]) -> dict[str, Any]:
+    known, git = info.get("hardware"), info.get("git")
+    found = _same(known, "cores", "memory_bytes") if isinstance(known, dict) else {}
+    if isinstance(known, dict) and isinstance(known.get("accelerators"), list):
+        names = [one.get("name") if isinstance(one, dict) else one for one in known["accelerators"]]
+        found["accelerators"] = _words(names)
+    if isinstance(git, dict) and git.get("revision"):
+        found["revision"] = f"{git['revision']}{' (changed)' if git.get('dirty') else ''}"
+    return found
+
+
+def _error(error: Mapping[str, Any]) -> dict[str, Any]:
+    if not error:
+        return {}
+    sentences = error.get("sentences")
+    text = " ".join(map(str, sentences)) if isinstance(sentences, list) and sentences else None
+    message = text or f"{error.get('type', 'Error')}: {error.get('message', 'no message')}"
+    places = {"error_rank": error.get("rank"), "error_step": error.get("step")}
+    return {"error": message, **{k: v for k, v in places.items() if isinstance(v, int)}}
+
+
+def _of_config(folder: Path, row: Mapping[str, Any], told: list[str]) -> dict[str, Any]:
+    """Return what the config knows of a run whose info does not say it."""
+    if not (folder / RunFile.CONFIG).is_file():
+        told.append(f"The folder {folder} has no {RunFile.CONFIG}; its layout is not known.")
+        return {}
+    try:
+        config = config_of(folder)
+        layout = plan(config)
+    except ValueError as error:
+        sentence = str(error).splitlines()[0]
+        told.append(f"The layout of {folder / RunFile.CONFIG} is not known ({sentence})")
+        return {}
+    found = {
+        "mode": layout.deployment_mode,
+        "world_size": layout.world_size,
+        "seed": config.runtime.seed,
+        "warmup_iterations": config.runtime.warmup_iterations,
+        "samples_per_step": layout.batch.global_batch_size,
+        "tokens_per_step": layout.batch.global_batch_size * config.data.seq_length,
+        **_layout(dict(_planned_modules(layout))),
+    }
+    return {name: value for name, value in found.items() if row.get(name) is None}
+
+
+def _planned_modules(layout: LayoutPlan) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, ranks in layout.modules.items():
+        sizes = {CONFIG_FIELDS[axis]: getattr(ranks, CONFIG_FIELDS[axis]) for axis in RANK_AXES}
+        yield name, {"ranks": list(ranks.ranks), **sizes}
+
+
+def _layout(modules: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the layout of all modules as text, and the columns of each."""
+    found: dict[str, Any] = {}
+    texts = []
+    for name, known in modules.items():
+        if not isinstance(known, dict):
+            continue
+        ranks = known.get("ranks")
+        if isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks):
+            found[module_column(name, "ranks")] = span_text(sorted(ranks))
+        sizes = {axis: known.get(CONFIG_FIELDS[axis]) for axis in RANK_AXES}
+        for axis, size in sizes.items():
+            if isinstance(size, int):
+                found[module_column(name, CONFIG_FIELDS[axis])] = size
+        if isinstance(known.get("parameters"), int | float):
+            found[module_column(name, "parameters")] = known["parameters"]
+        texts.append(f"{name} {_sizes_text(sizes)}")
+    return {"layout": " · ".join(texts), **found}
+
+
+def _sizes_text(sizes: Mapping[Any, Any]) -> str:
+    """Return parallel sizes as text, those of 1 left out: TP2 DP4."""
+    known = {axis: size for axis, size in sizes.items() if isinstance(size, int)}
+    large = [f"{axis.label}{known[axis]}" for axis in SHOWN_AXES if known.get(axis, 1) > 1]
+    return " ".join(large) or ("1 rank" if known else "?")
+
+
+def module_columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of rows beyond `RUN_COLUMNS`, in order of occurrence."""
+    return list(dict.fromkeys(name for row in rows for name in row if name not in RUN_COLUMNS))

@@ -1,0 +1,213 @@
+"""The tables of many runs, read side by side and put below each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mimokit.analysis.run_folders import RunProblem
+from mimokit.analysis.table_file import TableFile, TableProblem, cut_row, read_table
+from mimokit.analysis.trace import TRACE_COLUMNS, TraceFileError, read_trace
+from mimokit.samples import (
+    MODULE_COLUMNS,
+    NEEDED_EVALUATION_COLUMNS,
+    STEP_COLUMNS,
+    RunFile,
+    module_column,
+    modules_of,
+)
+from mimokit.units import listed
+
+THREADS = min(8, os.cpu_count() or 1)
+"""The reader of pandas works without the lock of Python, so files are read side by side."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table of one run.
+
+    Attributes:
+        table: its rows.
+        problems: what was wrong with its file.
+    """
+
+    table: pd.DataFrame = field(default_factory=pd.DataFrame)
+    problems: tuple[RunProblem, ...] = ()
+
+
+def read_iterations(run: str, folder: Path) -> Part:
+    """Read `metrics.csv` without the columns of modules."""
+    columns = tuple(name for name in STEP_COLUMNS if name != "rank")
+    read = _read(run, folder / RunFile.METRICS, ("iteration",), columns)
+    of_modules = [
+        name for names in columns_by_module(read.table.columns).values() for name in names
+    ]
+    return Part(read.table.drop(columns=["rank", *of_modules], errors="ignore"), read.problems)
+
+
+def read_evaluations(run: str, folder: Path) -> Part:
+    """Read `evaluations.csv`; a run without a test has none, which is no problem."""
+    file = folder / RunFile.EVALUATIONS
+    if not file.is_file():
+        return Part()
+    found = read_table(file, NEEDED_EVALUATION_COLUMNS)
+    return Part(found.table, _problems(run, file, found.problems))
+
+
+def check_by_rank(run: str, folder: Path) -> tuple[RunProblem, ...]:
+    """Return what is wrong with `metrics_by_rank.csv`, without reading it."""
+    file = folder / RunFile.METRICS_BY_RANK
+    if not file.is_file():
+        if not (folder / RunFile.METRICS).is_file():
+            return ()
+        sentence = f"The folder {folder} has no {file.name}; its ranks cannot be told apart."
+        return (RunProblem(file, run, sentence),)
+    cut = cut_row(file)
+    return () if cut is None else _problems(run, file, (cut,))
+
+
+def read_by_rank(
+    folders: Mapping[str, Path],
+) -> tuple[pd.DataFrame, pd.DataFrame, tuple[RunProblem, ...]]:
+    """Read `metrics_by_rank.csv` of all runs: rows per rank, rows per rank and module."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = list(pool.map(_by_rank, folders, folders.values()))
+    steps = stacked({run: part[0].table for run, part in zip(folders, parts, strict=True)})
+    names = list(dict.fromkeys(module for part in parts for module in part[1]))
+    pieces = [
+        (run, names.index(module), table)
+        for run, part in zip(folders, parts, strict=True)
+        for module, table in part[1].items()
+    ]
+    modules = _concatenated([table for _, _, table in pieces], MODULE_COLUMNS)
+    lengths = [len(table) for _, _, table in pieces]
+    modules.insert(0, "run", _repeated([run for run, _, _ in pieces], lengths, list(folders)))
+    modules.insert(3, "module", _repeated([names[place] for _, place, _ in pieces], lengths, names))
+    return steps, modules, tuple(one for part in parts for one in part[0].problems)
+
+
+def _by_rank(run: str, folder: Path) -> tuple[Part, dict[str, pd.DataFrame]]:
+    file = folder / RunFile.METRICS_BY_RANK
+    if not file.is_file():
+        return Part(problems=check_by_rank(run, folder)), {}
+    read = _read(run, file, ("rank", "iteration"), STEP_COLUMNS)
+    table = read.table
+    if table.empty:
+        return read, {}
+    own = columns_by_module(table.columns)
+    modules = {}
+    for module, names in own.items():
+        piece = table[["rank", "iteration", *names]].rename(columns=names)
+        modules[module] = _on_its_ranks(piece)
+    of_modules = [name for names in own.values() for name in names]
+    return Part(table.drop(columns=of_modules), read.problems), modules
+
+
+def columns_by_module(columns: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return module -> its columns in a step table -> their names without the module."""
+    known = list(columns)
+    found: dict[str, dict[str, str]] = {name: {} for name in modules_of(known)}
+    by_length = sorted(found, key=len, reverse=True)
+    for column in known:
+        for module in by_length:
+            start = module_column(module, "")
+            if column.startswith(start) and column not in STEP_COLUMNS:
+                found[module][column] = column.removeprefix(start)
+                break
+    return found
+
+
+def _on_its_ranks(table: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the rows of ranks without the module: empty, or zeros in the first release."""
+    times = [name for name in table.columns if name.endswith("_time")]
+    return table[(table[times] > 0).any(axis=1)]
+
+
+def read_events(folders: Mapping[str, Path]) -> tuple[pd.DataFrame, tuple[RunProblem, ...]]:
+    """Read the traces of all runs that have one."""
+    tables: dict[str, pd.DataFrame] = {}
+    problems = []
+    for run, folder in folders.items():
+        file = folder / RunFile.TRACE
+        if file.is_file():
+            try:
+                tables[run] = read_trace(file)
+            except TraceFileError as error:
+                problems.append(RunProblem(file, run, str(error)))
+    return stacked(tables, TRACE_COLUMNS, list(folders)), tuple(problems)
+
+
+def stacked(
+    tables: Mapping[str, pd.DataFrame],
+    first: Sequence[str] = (),
+    runs: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Return tables below each other, with the name of the run as a categorical first column.
+
+    Args:
+        tables: run -> table.
+        first: the first columns, in order; others follow in order of occurrence.
+        runs: the categories; by default the keys of `tables`.
+    """
+    table = _concatenated(list(tables.values()), first)
+    lengths = [len(one) for one in tables.values()]
+    table.insert(0, "run", _repeated(list(tables), lengths, list(runs or tables)))
+    return table
+
+
+def _concatenated(tables: Sequence[pd.DataFrame], first: Sequence[str]) -> pd.DataFrame:
+    filled = [table for table in tables if len(table)]
+    keys = [name for name in ("iteration", "rank") if any(name in table for table in filled)]
+    if not filled:
+        return pd.DataFrame(columns=["iteration", "rank", *first])
+    order = dict.fromkeys([*keys, *first, *(name for table in filled for name in table.columns)])
+    whole = pd.concat(filled, ignore_index=True)
+    return whole[[name for name in order if name in whole.columns]]
+
+
+def _repeated(values: Sequence[str], lengths: Sequence[int], among: list[str]) -> pd.Series[Any]:
+    places = {name: place for place, name in enumerate(among)}
+    codes = np.repeat(np.array([places[value] for value in values], dtype=np.int32), lengths)
+    found = pd.Categorical.from_codes(codes.tolist(), dtype=pd.CategoricalDtype(among))
+    return pd.Series(found)
+
+
+def _read(
+    run: str,
+    file: Path,
+    keys: tuple[str, ...],
+    expected: Sequence[str],
+) -> Part:
+    """Read a table of steps; columns that an earlier version did not write are a problem."""
+    if not file.is_file():
+        sentence = f"The folder {file.parent} has no {file.name}; no iteration was measured."
+        return Part(problems=(RunProblem(file, run, sentence),))
+    found: TableFile = read_table(file, (), keys)
+    problems = list(found.problems)
+    absent = [name for name in expected if name not in found.columns]
+    lacking = [name for name in keys if name in absent]
+    if found.columns and lacking:
+        sentence = f"The file {file} has no column {listed(lacking)}; no row of it can be used."
+        problems.append(TableProblem(sentence))
+    elif found.columns and absent:
+        sentence = f"The file {file} has no columns {listed(absent)}; an earlier version wrote it."
+        problems.append(TableProblem(sentence))
+    return Part(found.table, _problems(run, file, problems))
+
+
+def _problems(run: str, file: Path, found: Iterable[TableProblem]) -> tuple[RunProblem, ...]:
+    return tuple(RunProblem(file, run, _with_rows(one)) for one in found)
+
+
+def _with_rows(problem: TableProblem) -> str:
+    if not problem.rows:
+        return problem.sentence
+    rows = f"{problem.rows:,} row{' is' if problem.rows == 1 else 's are'}"
+    return f"{problem.sentence} {rows} left out."

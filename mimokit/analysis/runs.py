@@ -1,0 +1,261 @@
+"""Many runs as tidy pandas tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mimokit.analysis.run_folders import Paths, RunProblem, find_runs
+from mimokit.analysis.run_info import (
+    RUN_COLUMNS,
+    config_of,
+    module_columns,
+    plan_of,
+    run_row,
+    warmup_of,
+)
+from mimokit.analysis.run_tables import (
+    THREADS,
+    Part,
+    check_by_rank,
+    read_by_rank,
+    read_evaluations,
+    read_events,
+    read_iterations,
+    stacked,
+)
+from mimokit.analysis.table_file import records
+from mimokit.config import ExperimentConfig
+from mimokit.planning.types import LayoutPlan
+from mimokit.tables import html_table, rich_table
+from mimokit.units import seconds_text
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The results of many runs.
+
+    `ranks`, `modules` and `events` are read when they are first used: they are a hundred times as
+    large as the other tables, and many questions need none of them. `runs["name"]` and
+    `runs.only(names)` read the files of these runs alone.
+
+    Attributes:
+        runs: a row per run: name, status, mode, ranks, layout, duration, versions, error.
+            `RUN_COLUMNS` lists the columns; those of modules follow.
+        iterations: a row per run and iteration, all ranks reduced to one: the columns of
+            `metrics.csv` except for those of modules.
+        evaluations: a row per run, iteration and task.
+        folders: name of a run -> its folder.
+        found: what was wrong with the files that were read at once; see `problems`.
+    """
+
+    runs: pd.DataFrame
+    iterations: pd.DataFrame
+    evaluations: pd.DataFrame
+    folders: dict[str, Path]
+    found: tuple[RunProblem, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the runs, in the order of the table."""
+        return list(self.folders)
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """A row per run, iteration and rank: the columns of `metrics_by_rank.csv` except for those
+        of modules. Times are seconds, memory is bytes."""
+        return self._by_rank[0]
+
+    @property
+    def modules(self) -> pd.DataFrame:
+        """A row per run, iteration, rank and module on that rank, with the columns of
+        `samples.MODULE_COLUMNS` that any run has."""
+        return self._by_rank[1]
+
+    @cached_property
+    def _by_rank(self) -> tuple[pd.DataFrame, pd.DataFrame, tuple[RunProblem, ...]]:
+        return read_by_rank(self.folders)
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """A row per traced step: run and `TRACE_COLUMNS`; empty if no run was traced."""
+        return self._events[0]
+
+    @cached_property
+    def _events(self) -> tuple[pd.DataFrame, tuple[RunProblem, ...]]:
+        return read_events(self.folders)
+
+    @property
+    def problems(self) -> tuple[RunProblem, ...]:
+        """What is missing or broken in the files that were read so far, in order.
+
+        A half-written last row of a table is known from the start; other faults of
+        `metrics_by_rank.csv` and `trace.json` once `ranks`, `modules` or `events` were used.
+        """
+        later = [self.__dict__[name][-1] for name in ("_by_rank", "_events") if self._read(name)]
+        return tuple(dict.fromkeys([*self.found, *(one for part in later for one in part)]))
+
+    def _read(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def __len__(self) -> int:
+        return len(self.folders)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.folders)
+
+    def __getitem__(self, name: str) -> Runs:
+        return self.only([name])
+
+    def only(self, names: Sequence[str]) -> Runs:
+        """Return some of the runs, in the given order.
+
+        Raises:
+            ValueError: one of them was not loaded.
+        """
+        for name in names:
+            if name not in self.folders:
+                raise ValueError(f"Run '{name}': no such run was loaded; {_there_are(self.names)}.")
+        rows = self.runs.set_index("run", drop=False).loc[list(names)]
+        chosen = Runs(
+            runs=rows.reset_index(drop=True),
+            iterations=_of_runs(self.iterations, names),
+            evaluations=_of_runs(self.evaluations, names),
+            folders={name: self.folders[name] for name in names},
+            found=tuple(one for one in self.found if one.run in names),
+        )
+        if self._read("_by_rank"):
+            ranks, modules, problems = self._by_rank
+            own = tuple(one for one in problems if one.run in names)
+            chosen.__dict__["_by_rank"] = (_of_runs(ranks, names), _of_runs(modules, names), own)
+        if self._read("_events"):
+            events, problems = self._events
+            own = tuple(one for one in problems if one.run in names)
+            chosen.__dict__["_events"] = (_of_runs(events, names), own)
+        return chosen
+
+    def config(self, name: str) -> ExperimentConfig:
+        """Return the finalized config of a run; raises ConfigError if it cannot be read."""
+        return config_of(self.folders[name])
+
+    def plan(self, name: str) -> LayoutPlan:
+        """Return the plan of a run's layout; raises ConfigError if its config cannot be read."""
+        return plan_of(self.folders[name])
+
+    def first_settled(self) -> dict[str, int]:
+        """Return run -> its first iteration after the warm-up.
+
+        The iterations that the run itself has marked are the warm-up, or else the first
+        `warmup_iterations`. The last iteration is never warm-up.
+        """
+        rows = {row["run"]: row for row in records(self.runs)}
+        found = {}
+        for name, steps in self.iterations.groupby("run", observed=True):
+            numbers = sorted(steps["iteration"])
+            marked = steps.get("warmup", pd.Series(dtype=float)).dropna()
+            count = int((marked > 0).sum()) if len(marked) else warmup_of(rows[str(name)])
+            found[str(name)] = int(numbers[min(count, len(numbers) - 1)])
+        return found
+
+    def settled(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of one of the tables that are after the warm-up of their run."""
+        first = self.first_settled()
+        runs = table["run"].astype("category").cat
+        starts = np.array([first.get(name, 0) for name in runs.categories], dtype=np.int64)
+        return table[table["iteration"].to_numpy() >= starts[runs.codes]] if len(table) else table
+
+    def summary(self) -> list[tuple[str, ...]]:
+        """Return the table of runs as texts, under `SUMMARY`."""
+        return [_summary(row) for row in records(self.runs)]
+
+    def _repr_html_(self) -> str:
+        rows = html_table(SUMMARY, self.summary(), heading=f"{len(self)} runs")
+        sentences = [(str(one),) for one in self.problems]
+        return rows + (html_table(("problem",), sentences) if sentences else "")
+
+    def __rich__(self) -> object:
+        from rich.console import Group
+
+        table = rich_table(f"{len(self)} runs", SUMMARY, self.summary())
+        return Group(table, *map(str, self.problems))
+
+
+SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time", "error")
+"""Headings of `Runs.summary`."""
+
+
+def load_runs(paths: Paths) -> Runs:
+    """Load the results of many runs.
+
+    What is missing or broken in one run does not keep the others from being loaded: it is in
+    `problems`, as sentences. A half-written last row, which a killed client leaves, is left out.
+
+    Args:
+        paths: folders of runs, of sweeps (`D/run_<timestamp>`), of results (`D`), or globs; one or
+            several.
+
+    Raises:
+        RunFolderError: there is no run at all.
+    """
+    found = find_runs(paths)
+    problems = list(found.problems)
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = list(pool.map(_read, found.folders, found.folders.values()))
+    rows = []
+    for (name, folder), (steps, _, wrong) in zip(found.folders.items(), parts, strict=True):
+        problems += wrong
+        told: list[str] = []
+        rows.append(run_row(name, folder, len(steps.table), told))
+        problems += [RunProblem(folder, name, sentence) for sentence in told]
+    return Runs(
+        runs=pd.DataFrame(rows, columns=[*RUN_COLUMNS, *module_columns(rows)]),
+        iterations=_stacked(found.folders, [steps for steps, _, _ in parts]),
+        evaluations=_stacked(found.folders, [evaluations for _, evaluations, _ in parts]),
+        folders=dict(found.folders),
+        found=tuple(problems),
+    )
+
+
+def _read(name: str, folder: Path) -> tuple[Part, Part, tuple[RunProblem, ...]]:
+    steps, evaluations = read_iterations(name, folder), read_evaluations(name, folder)
+    problems = (*steps.problems, *evaluations.problems, *check_by_rank(name, folder))
+    return steps, evaluations, problems
+
+
+def _stacked(folders: Mapping[str, Path], parts: Sequence[Part]) -> pd.DataFrame:
+    return stacked({name: part.table for name, part in zip(folders, parts, strict=True)})
+
+
+def _of_runs(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    chosen = table[table["run"].isin(names)].reset_index(drop=True)
+    if isinstance(chosen["run"].dtype, pd.CategoricalDtype):
+        chosen["run"] = chosen["run"].cat.set_categories(list(names))
+    return chosen
+
+
+def _there_are(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"there are {shown}" if len(names) > 1 else f"there is {shown}"
+
+
+def _summary(row: dict[str, object]) -> tuple[str, ...]:
+    def text(name: str) -> str:
+        value = row.get(name)
+        return "" if value is None or value != value else str(value)
+
+    ranks, seconds = row.get("world_size"), row.get("seconds")
+    return (
+        text("run"),
+        text("status"),
+        text("layout"),
+        f"{ranks:.0f}" if isinstance(ranks, int | float) and ranks == ranks else "",
+        text("iterations"),
+        seconds_text(seconds) if isinstance(seconds, int | float) and seconds == seconds else "",
+        text("error"),
+    )

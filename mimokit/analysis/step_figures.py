@@ -1,0 +1,207 @@
+"""The figures of one run from which its findings are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mimokit.analysis.runs import Runs
+from mimokit.analysis.table_file import records
+from mimokit.config import ConfigError
+from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase
+
+WORK = tuple(phase.column for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.DATA))
+"""What a rank does alone; the rest of a step it communicates, waits or reports."""
+COLLECTIVE, POINT_TO_POINT, WAITING = "collective_time", "point_to_point_time", "waiting_time"
+PARTS_OF_COMMUNICATION = (COLLECTIVE, POINT_TO_POINT, WAITING)
+PART_WORDS = {
+    Phase.OPTIMIZER.column: "optimizer",
+    Phase.DATA.column: "data loading",
+    COLLECTIVE: "collectives",
+    POINT_TO_POINT: "messages between ranks",
+    WAITING: "waiting for other ranks",
+    Phase.COMMUNICATION.column: "communication and waiting",
+    REMAINDER: "the rest, reports included",
+}
+"""Column -> what it holds, in words."""
+
+
+def rank_work(ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return the seconds that every rank works in a step: a row per iteration, a column per rank.
+
+    Work is forward, backward, optimizer and data loading; the rest of a step a rank communicates,
+    waits for others or reports.
+
+    Args:
+        ranks: `Runs.ranks` of one run, or any table with a row per rank and iteration.
+    """
+    known = [name for name in WORK if name in ranks.columns]
+    work = ranks[["iteration", "rank"]].assign(work=ranks[known].fillna(0.0).sum(axis=1))
+    return work.pivot_table(index="iteration", columns="rank", values="work")
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """Medians of one run, warm-up left out.
+
+    Attributes:
+        name: of the run.
+        row: its row in the table of runs.
+        iterations: its settled iterations.
+        by_rank: its settled rows per rank and iteration.
+        by_module: the same per module.
+        plan: its layout; None if its config cannot be read.
+    """
+
+    name: str
+    row: dict[str, Any]
+    iterations: pd.DataFrame
+    by_rank: pd.DataFrame
+    by_module: pd.DataFrame
+    plan: LayoutPlan | None
+
+    @cached_property
+    def step(self) -> float:
+        """Median seconds of a step."""
+        return float(self.iterations["total_time"].median())
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """A row per rank: the median of every column, and `work`, in seconds of a step."""
+        table = self.by_rank.drop(columns=["run", "iteration"]).groupby("rank").median()
+        table["work"] = self.work.median()
+        return table
+
+    @cached_property
+    def work(self) -> pd.DataFrame:
+        """Seconds that every rank works: a row per iteration, a column per rank."""
+        return rank_work(self.by_rank)
+
+    @cached_property
+    def modules(self) -> pd.DataFrame:
+        """A row per module and rank on which it is: the median of every column."""
+        table = self.by_module.drop(columns=["run", "iteration"])
+        return table.groupby(["module", "rank"], observed=True).median()
+
+    @cached_property
+    def peers(self) -> list[list[int]]:
+        """The ranks with the same work: the same modules, and the same stage of a pipeline."""
+        groups: dict[object, list[int]] = {}
+        held: dict[int, list[str]] = {}
+        for module, rank in self.modules.index:
+            held.setdefault(rank, []).append(module)
+        stages = dict(self._stages())
+        for rank in map(int, self.ranks.index):
+            groups.setdefault((tuple(held.get(rank, ())), stages.get(rank)), []).append(rank)
+        return list(groups.values())
+
+    def _stages(self) -> list[tuple[int, int]]:
+        if self.plan is None or self.plan.pipeline is None:
+            return []
+        return [(rank, stage.index) for rank, stage in self.plan.pipeline.by_rank()]
+
+    def has(self, column: str) -> bool:
+        """Whether any rank measured a column."""
+        return column in self.ranks.columns and bool(self.ranks[column].notna().any())
+
+    def mean(self, column: str) -> float:
+        """Return the mean over ranks of their medians of a column; 0 if it was not measured."""
+        return float(self.ranks[column].fillna(0.0).mean()) if self.has(column) else 0.0
+
+    def share(self, seconds: float) -> float:
+        """Return seconds as a share of the step."""
+        return seconds / self.step if self.step > 0 else 0.0
+
+    @cached_property
+    def parts(self) -> pd.DataFrame:
+        """Where a step goes: a row per part, largest first, as a mean over the ranks.
+
+        Columns: part, module ("" for a part of no module), column, seconds, share of the step.
+        Forward and backward are those of modules; communication is divided if the run has done so.
+        """
+        count = len(self.ranks)
+        rows = []
+        for module in dict.fromkeys(self.modules.index.get_level_values(0)):
+            for phase in MODULE_PHASES:
+                if phase.column in self.modules.columns:
+                    total = float(self.modules.loc[module, phase.column].sum())
+                    rows.append((f"{phase} of {module}", module, phase.column, total / count))
+        if not rows:  # no rank told its modules apart
+            rows = [
+                (str(phase), "", phase.column, self.mean(phase.column)) for phase in MODULE_PHASES
+            ]
+        divided = self.has(WAITING)
+        columns = PARTS_OF_COMMUNICATION if divided else (Phase.COMMUNICATION.column,)
+        for column in (Phase.OPTIMIZER.column, Phase.DATA.column, *columns):
+            rows.append((PART_WORDS[column], "", column, self.mean(column)))
+        rest = self.step - sum(row[-1] for row in rows)
+        rows.append((PART_WORDS[REMAINDER], "", REMAINDER, max(0.0, rest)))
+        table = pd.DataFrame(rows, columns=["part", "module", "column", "seconds"])
+        table["share"] = table["seconds"] / self.step if self.step > 0 else np.nan
+        return table.sort_values("seconds", ascending=False, kind="stable", ignore_index=True)
+
+
+def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
+    """Return the figures of a run, and sentences about data that is missing for some findings.
+
+    The figures are None if no iteration was measured.
+    """
+    own = runs[name]
+    row = records(own.runs)[0]
+    steps = own.settled(own.iterations)
+    missing: list[str] = []
+    if "total_time" not in steps.columns or steps["total_time"].notna().sum() == 0:
+        return None, ["No iteration was measured: metrics.csv has no total_time."]
+    by_rank = own.settled(own.ranks)
+    if by_rank.empty:
+        missing.append("There is no metrics_by_rank.csv: ranks cannot be told from each other.")
+        by_rank = steps.assign(rank=0)
+    try:
+        plan = own.plan(name)
+    except (ConfigError, OSError) as error:
+        plan = None
+        reason = str(error).splitlines()[0]
+        missing.append(f"The plan is not known: bubbles cannot be computed ({reason})")
+    figures = StepFigures(name, row, steps, by_rank, own.settled(own.modules), plan)
+    if not figures.has(WAITING):
+        missing.append(
+            "The run does not tell waiting from communication (it has no waiting_time): "
+            "communication includes the waiting for other ranks."
+        )
+    if len(steps) < 10:
+        count = len(steps)
+        noun = "iteration" if count == 1 else "iterations"
+        missing.append(f"Only {count} {noun} after the warm-up: figures may be chance.")
+    cores, ranks = (float(row[name] or "nan") for name in ("cores", "world_size"))
+    if cores < ranks and not isinstance(row["accelerators"], str):
+        missing.append(
+            f"The {ranks:.0f} ranks shared {cores:.0f} cores: the time of every part includes "
+            "waiting for a core."
+        )
+    return figures, missing
+
+
+def stage_times(
+    figures: StepFigures, ranks: Sequence[int], around: Collection[str]
+) -> tuple[float, float]:
+    """Return the median forward and backward seconds of a stage in a step, loading included.
+
+    Args:
+        figures: of the run.
+        ranks: of the stage.
+        around: the modules on its ranks that run before and after the pipeline.
+
+    Raises:
+        KeyError: a rank was not measured.
+    """
+    inside = figures.modules[~figures.modules.index.get_level_values(0).isin(list(around))]
+    own = inside[[phase.column for phase in MODULE_PHASES]].groupby("rank").sum().loc[list(ranks)]
+    loading = figures.ranks.loc[list(ranks), Phase.DATA.column].fillna(0.0)
+    forward = own[Phase.FORWARD.column] + loading
+    return float(forward.median()), float(own[Phase.BACKWARD.column].median())

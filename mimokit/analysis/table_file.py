@@ -1,0 +1,196 @@
+"""Reads one CSV table of a results folder: its whole rows, and what is wrong with the others."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mimokit.samples import TEXT_COLUMNS
+
+_TAIL = 1 << 16
+"""Bytes that are read to find the start of the last row; longer rows are looked for further up."""
+
+
+@dataclass(frozen=True)
+class TableProblem:
+    """Something wrong with a table.
+
+    Attributes:
+        sentence: names the file, and what is wrong where.
+        rows: rows that were left out for it.
+    """
+
+    sentence: str
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """The rows of a table that can be used.
+
+    Attributes:
+        table: the columns, numbers as float64; empty if the file cannot be read.
+        columns: all columns that the file has.
+        problems: in the order in which they were found.
+    """
+
+    table: pd.DataFrame = field(default_factory=pd.DataFrame)
+    columns: tuple[str, ...] = ()
+    problems: tuple[TableProblem, ...] = ()
+
+
+class _UnreadableError(Exception):
+    """Ends the reading of a file; the message is one sentence."""
+
+
+def read_table(
+    file: Path,
+    needed: Sequence[str],
+    keys: Sequence[str] = ("iteration",),
+) -> TableFile:
+    """Read a table and say what is wrong with it; nothing is raised.
+
+    A row that does not end with a line break is half-written: its last number may be cut. Such a
+    row, a row with text where a number is needed, and a row without a key are left out.
+
+    Args:
+        file: of the table.
+        needed: the columns whose absence is a problem.
+        keys: the columns without which no row can be used.
+    """
+    problems: list[TableProblem] = []
+    try:
+        columns, source = _opened(file, problems)
+        for name in needed:
+            if name not in columns:
+                problems.append(TableProblem(f"The file {file} has no column {name}."))
+        if any(name not in columns for name in keys):
+            return TableFile(columns=columns, problems=tuple(problems))
+        table = _numbers(file, source, columns, problems)
+        return TableFile(_with_keys(file, table, keys, problems), columns, tuple(problems))
+    except _UnreadableError as error:
+        return TableFile(problems=(*problems, TableProblem(str(error))))
+    except OSError as error:
+        sentence = f"The file {file} cannot be read ({error.strerror or error})."
+        return TableFile(problems=(*problems, TableProblem(sentence)))
+
+
+def cut_row(file: Path) -> TableProblem | None:
+    """Return the problem of a file that ends in the middle of a row, looking at its end alone."""
+    whole, size = _whole_bytes(file)
+    if whole == size:
+        return None
+    return TableProblem(
+        f"The file {file} ends in the middle of a row; the rows before it count.", 1
+    )
+
+
+Source = Path | io.BytesIO
+
+
+def _opened(file: Path, problems: list[TableProblem]) -> tuple[tuple[str, ...], Source]:
+    """Return the columns of a file, and what to read: the file, or its whole rows."""
+    with file.open("rb") as opened:
+        header = opened.readline()
+    if not header.strip():
+        raise _UnreadableError(f"The file {file} is empty and has not even a header.")
+    try:
+        names = next(csv.reader([header.decode("utf-8-sig")]))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
+    whole, _ = _whole_bytes(file)
+    if whole == 0:
+        raise _UnreadableError(f"The file {file} ends in the middle of its header.")
+    cut = cut_row(file)
+    if cut is None:
+        return tuple(names), file
+    problems.append(cut)
+    return tuple(names), io.BytesIO(file.read_bytes()[:whole])
+
+
+def _whole_bytes(file: Path) -> tuple[int, int]:
+    """Return the bytes up to the last line break, and all bytes."""
+    with file.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        stop = size
+        while stop:
+            start = max(0, stop - _TAIL)
+            opened.seek(start)
+            found = opened.read(stop - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1, size
+            stop = start
+    return 0, size
+
+
+def _numbers(
+    file: Path, source: Source, columns: Sequence[str], problems: list[TableProblem]
+) -> pd.DataFrame:
+    """Return the table; text in place of a number costs a second, slower look."""
+    dtypes = {name: object if name in TEXT_COLUMNS else np.float64 for name in columns}
+    try:
+        return pd.read_csv(source, dtype=dtypes, low_memory=False)
+    except UnicodeDecodeError as error:
+        raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
+    except ValueError:  # ParserError is one, too
+        return _slowly(file, source, columns, problems)
+
+
+def _slowly(
+    file: Path, source: Source, columns: Sequence[str], problems: list[TableProblem]
+) -> pd.DataFrame:
+    if isinstance(source, Path):
+        source = io.BytesIO(source.read_bytes())
+    rows = sum(1 for line in source.getvalue().splitlines() if line.strip()) - 1
+    source.seek(0)
+    try:
+        table = pd.read_csv(source, dtype=object, on_bad_lines="skip", low_memory=False)
+    except ValueError as error:
+        raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
+    longer = rows - len(table)
+    if longer > 0:
+        sentence = f"The file {file} has rows with more cells than its header has columns."
+        problems.append(TableProblem(sentence, longer))
+    wrong = np.zeros(len(table), dtype=bool)
+    for name in columns:
+        if name not in TEXT_COLUMNS:
+            cells = table[name]
+            table[name] = pd.to_numeric(cells, errors="coerce").astype(np.float64)
+            bad = (table[name].isna() & cells.notna()).to_numpy()
+            if bad.any():
+                row = int(bad.argmax())
+                sentence = (
+                    f"The file {file} has {cells.iloc[row]!r} in line {row + 2} where column "
+                    f"{name} needs a number."
+                )
+                problems.append(TableProblem(sentence, int((bad & ~wrong).sum())))
+                wrong |= bad
+    return table[~wrong]
+
+
+def _with_keys(
+    file: Path, table: pd.DataFrame, keys: Sequence[str], problems: list[TableProblem]
+) -> pd.DataFrame:
+    """Leave out the rows without a key, and store keys as whole numbers."""
+    for name in keys:
+        values = table[name].to_numpy()
+        good = np.isfinite(values) & (values == np.floor(values))
+        if not good.all():
+            line = int(np.argmin(good)) + 2
+            sentence = f"The file {file} has no {name} in line {line}."
+            problems.append(TableProblem(sentence, int((~good).sum())))
+            table = table[good]
+    return table.astype(dict.fromkeys(keys, np.int32))
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as dicts."""
+    return [{str(name): row[name] for name in row} for row in table.to_dict("records")]
