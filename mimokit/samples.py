@@ -27,46 +27,52 @@ Event: TypeAlias = tuple[str, str | None, int | None, float, float]
 class OverRanks(StrEnum):
     """Reduction of the values of all ranks to one; the members are pandas' names for it.
 
-    A step ends with its last rank, so times and memory take the largest value. Rates divide work of
-    the whole world by the step time, so the smallest is the slowest rank's. Loss and gradient norm
-    are the same number on every rank (an all-reduce, or a norm over all modules), so the step takes
-    that of the lowest rank that has one. A mean would only add rounding.
+    A step ends with its last rank: times and memory take the largest value. Rates divide work of
+    the world by the step time: the smallest is the slowest rank's. Loss and gradient norm are the
+    same number on every rank: that of the lowest rank is taken, as a mean would add rounding. What
+    one rank achieves becomes a mean, as in "FLOP/s per GPU".
     """
 
     LARGEST = "max"
     SMALLEST = "min"
     FIRST = "first"
+    MEAN = "mean"
 
 
 def _column(over: OverRanks, *, live: bool = False) -> Any:
-    """Return a field for a column of numbers; its value is None if it was not measured.
-
-    Args:
-        over: the reduction over ranks.
-        live: the browser draws it during the run.
-    """
+    """Return a field for a column of numbers: None if not measured; `live`: a browser draws it."""
     return field(default=None, metadata={"over": over, "live": live})
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleSample:
-    """What a rank measured of one module in one step: seconds, and tokens per second of all
-    ranks together. `forward_time` of module `images` is the column `images_forward_time`."""
+    """What a rank measured of one module in one step: seconds, and rates of all ranks together.
+
+    `forward_time` of module `images` is the column `images_forward_time`.
+    """
 
     forward_time: float | None = _column(OverRanks.LARGEST, live=True)
     backward_time: float | None = _column(OverRanks.LARGEST, live=True)
     communication_time: float | None = _column(OverRanks.LARGEST)
     data_time: float | None = _column(OverRanks.LARGEST)
     tokens_per_sec: float | None = _column(OverRanks.SMALLEST, live=True)
+    optimizer_time: float | None = _column(OverRanks.LARGEST)
+    collective_time: float | None = _column(OverRanks.LARGEST)
+    point_to_point_time: float | None = _column(OverRanks.LARGEST)
+    waiting_time: float | None = _column(OverRanks.LARGEST)
+    samples_per_sec: float | None = _column(OverRanks.SMALLEST)
+    flops_per_sec: float | None = _column(OverRanks.MEAN)
 
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
     """What one rank measured in one optimizer step; the fields are the columns, in file order.
 
-    Times are seconds, memory is bytes, rates are those of all ranks together except for
-    `_per_rank`. `time` is the end of the step in Unix seconds. Without the performance monitor only
-    rank, iteration, time, loss and grad_norm have values.
+    Times are seconds, memory is bytes, rates are those of all ranks together except for `_per_rank`
+    and `flops_per_sec` (of this rank). `model_flop_utilisation` is the share of all ranks' peak, 0
+    to 1. `warmup` is 1.0 in the first iterations, which averages leave out, else 0.0. `time` is the
+    end of the step in Unix seconds. Without the performance monitor only rank, iteration, time,
+    loss, grad_norm and validation_loss have values. What is measured: see `PerformanceMonitor`.
 
     Attributes:
         modules: module -> its measurements.
@@ -91,6 +97,14 @@ class StepSample:
     report_time: float | None = _column(OverRanks.LARGEST)
     time: float = field(default=0.0, metadata={"over": OverRanks.LARGEST, "live": True})
     rank: int = field(default=0, metadata={"over": OverRanks.FIRST, "live": True})
+    collective_time: float | None = _column(OverRanks.LARGEST)
+    point_to_point_time: float | None = _column(OverRanks.LARGEST)
+    waiting_time: float | None = _column(OverRanks.LARGEST)
+    memory_peak: int | None = _column(OverRanks.LARGEST)
+    validation_loss: float | None = _column(OverRanks.FIRST)
+    flops_per_sec: float | None = _column(OverRanks.MEAN)
+    model_flop_utilisation: float | None = _column(OverRanks.SMALLEST)
+    warmup: float | None = _column(OverRanks.FIRST)
     modules: Mapping[str, ModuleSample] = field(default_factory=dict)
     further: Mapping[str, float] = field(default_factory=dict)
 
@@ -157,6 +171,20 @@ class TraceSample:
     events: tuple[Event, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSample:
+    """A part of a file of PyTorch's profiler, sent to whoever has the run's folder.
+
+    Parts come in order; `name` is that of the file in `PROFILES`, `content` are bytes of gzip.
+    """
+
+    rank: int
+    name: str
+    part: int
+    parts: int
+    content: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class CalibrationSample:
     """Names the part that a calibration measures next."""
@@ -203,8 +231,8 @@ class RunFile(StrEnum):
     ERROR = "error.json"
 
 
-RUN_FOLDERS = ("profile", "tensorboard")
-"""The folders of a results folder."""
+RUN_FOLDERS = PROFILES, BOARD = "profile", "tensorboard"
+"""The folders of a results folder: of PyTorch's profiler and of TensorBoard."""
 
 
 class SweepFile(StrEnum):
@@ -217,7 +245,9 @@ class SweepFile(StrEnum):
 EXPERIMENT_COLUMN = "experiment"
 """The first column of `all_experiments.csv`."""
 
-Sample: TypeAlias = StepSample | EvaluationSample | TraceSample | CalibrationSample | RankFacts
+Sample: TypeAlias = (
+    StepSample | EvaluationSample | TraceSample | ProfileSample | CalibrationSample | RankFacts
+)
 Emit: TypeAlias = Callable[[Sample], None]
 
 _STEP_FIELDS: Mapping[str, Field[Any]] = {
@@ -287,6 +317,8 @@ def _reduce(over: OverRanks, values: Sequence[float]) -> float:
         return math.nan
     if over is OverRanks.FIRST:
         return numbers[0]
+    if over is OverRanks.MEAN:
+        return math.fsum(numbers) / len(numbers)
     return max(numbers) if over is OverRanks.LARGEST else min(numbers)
 
 
@@ -346,11 +378,7 @@ _STEP, _OTHER = "step", "sample"
 
 
 def to_wire(sample: Sample) -> dict[str, Any]:
-    """Return a sample as a message of a cluster, which is a mapping.
-
-    A step is sent as values without the names of its columns, because every rank sends one per
-    iteration.
-    """
+    """Return a sample as a message: a mapping, where a step is values without names of columns."""
     if not isinstance(sample, StepSample):
         return {_OTHER: sample}
     modules = {name: _module_values(one) for name, one in sample.modules.items()}

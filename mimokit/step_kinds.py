@@ -22,6 +22,22 @@ class Phase(StrEnum):
         return f"{self}_time"
 
 
+class Traffic(StrEnum):
+    """What the communication of a step consists of, by who takes part, and the wait in it.
+
+    COLLECTIVE and POINT_TO_POINT add up to the phase; WAITING is part of it, of either kind.
+    """
+
+    COLLECTIVE = "collective"
+    POINT_TO_POINT = "point_to_point"
+    WAITING = "waiting"
+
+    @property
+    def column(self) -> str:
+        """The column of a step table with its seconds."""
+        return f"{self}_time"
+
+
 MODULE_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 """Phases that belong to one module; every module of a rank has their columns."""
 
@@ -121,6 +137,8 @@ FORWARD_HALF = (
     StepKind.SEND_FORWARD,
 )
 """Actions of a pipeline stage without the backward half."""
+POINT_TO_POINT = (*SENDS, *RECEIVES, StepKind.WAIT)
+"""The steps of communication between two ranks; the others are collectives over a group."""
 BRIDGES = (StepKind.GATHER, StepKind.SCATTER)
 """The steps of a bridge between modules that share their ranks: forward, backward."""
 UPDATE = (StepKind.GRAD_SYNC, StepKind.OPTIMIZER)

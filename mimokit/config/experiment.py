@@ -23,7 +23,8 @@ UNCHECKED = {
     "runtime": {
         "metrics_output_dir",
         "tensorboard_dir",
-        "num_iterations",
+        "loggers",
+        "hardware",
         "learning_rate",
         "learning_rate_warmup",
         "learning_rate_decay",

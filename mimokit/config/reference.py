@@ -19,7 +19,7 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import ProjectorArchitecture
 from mimokit.config.prediction import PredictedInput, PredictionConfig
-from mimokit.config.runtime import RuntimeConfig
+from mimokit.config.runtime import RuntimeConfig, ValidationConfig
 
 SECTIONS: Mapping[str, type[ConfigModel]] = {
     "The file": ExperimentConfig,
@@ -30,6 +30,7 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`data`": DataConfig,
     "`data.modality_presence.MODULE`": ModalityPresence,
     "`runtime`": RuntimeConfig,
+    "`runtime.validation`": ValidationConfig,
     "`prediction`": PredictionConfig,
     "`prediction.inputs.MODULE`": PredictedInput,
 }

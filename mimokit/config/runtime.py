@@ -28,6 +28,19 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 }
 """Default schedule of each deployment mode."""
 
+LoggerName = Literal["tensorboard", "wandb", "mlflow"]
+TENSORBOARD: LoggerName = "tensorboard"
+
+
+class ValidationConfig(ConfigModel):
+    """The loss on held-out samples during a run, which is the column validation_loss."""
+
+    interval: Positive
+    """Iterations between two validations."""
+
+    samples: Positive = 256
+    """Held-out samples, the same ones in every validation and every layout."""
+
 
 class RuntimeConfig(ConfigModel):
     """One run."""
@@ -52,19 +65,30 @@ class RuntimeConfig(ConfigModel):
     """Profile the steps [profile_start_step, profile_end_step)."""
 
     use_pytorch_profiler: bool = False
-    """With torch's own profiler."""
+    """With torch's own profiler, whose files go into the folder `profile` of the run."""
 
     profile_start_step: NotNegative = 3
     """First step that is profiled, counted from 0."""
 
     profile_end_step: NotNegative = 8
-    """First step after the profiled ones."""
+    """First step after the profiled ones, at most num_iterations."""
 
     metrics_output_dir: str | None = None
     """Folder for the metrics. None: no files."""
 
     tensorboard_dir: str | None = None
-    """Folder for TensorBoard files. None: no files."""
+    """Folder for TensorBoard files. None: no files, unless `loggers` names tensorboard."""
+
+    loggers: list[LoggerName] | None = None
+    """Where the metrics go next to the run's folder. tensorboard writes into `tensorboard_dir`, by
+    default the folder `tensorboard` of the run. None: tensorboard if `tensorboard_dir` is given."""
+
+    hardware: str | None = None
+    """The machine: a GPU by name, or a hardware file such as `calibrate` writes. Of its peak
+    model_flop_utilisation is a share. None: the GPU of the ranks; without one it is unknown."""
+
+    validation: ValidationConfig | None = None
+    """Loss on held-out samples. None: no validation."""
 
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     """Of AdamW."""
@@ -90,3 +114,10 @@ class RuntimeConfig(ConfigModel):
     precision: Name | None = None
     """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions; fp32 in runs,
     the only one they support yet."""
+
+    @property
+    def chosen_loggers(self) -> tuple[LoggerName, ...]:
+        """The loggers, each once; tensorboard first if only its folder is given."""
+        named = self.loggers or []
+        implied = [TENSORBOARD] if self.tensorboard_dir is not None else []
+        return tuple(dict.fromkeys([*implied, *named]))

@@ -16,6 +16,7 @@ from mimokit.cluster import ClusterRun, EngineCluster
 from mimokit.config import ExperimentConfig, check_runnable
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment import on_rank
+from mimokit.experiment.logger_backends import make_loggers
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import Setting
@@ -241,6 +242,7 @@ def train(
     ready = prepared(config)
     check_runnable(ready)
     plan = make_plan(ready)
+    loggers = make_loggers(ready.runtime)
     named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
     folder = Folder.claim(named)
     # This process writes the tables from the samples of the ranks: on a cluster of many hosts
@@ -249,7 +251,7 @@ def train(
         update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
     )
     try:
-        writer = RunWriter(folder, Setting(ready, plan))
+        writer = RunWriter(folder, Setting(ready, plan), loggers)
         run = cluster.submit(
             on_rank.train_rank, plan, remote, data, evaluations, trace, world_size=plan.world_size
         )

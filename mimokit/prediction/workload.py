@@ -16,11 +16,10 @@ from mimokit.architecture import (
     TextEncoder,
     VisionEncoder,
 )
+from mimokit.architecture.flops import forward_flops, passes
 from mimokit.architecture.modules import EncoderBranch
-from mimokit.architecture.parameters import active_stack_parameters
-from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.prediction.step_time.stage import visible_tokens
 
 
 @dataclass(frozen=True)
@@ -148,32 +147,17 @@ def branches_of(model: Model) -> tuple[EncoderBranch, ...]:
 
 
 def step_flops(model: Model, workload: Workload) -> float:
-    """Return model FLOPs of a step, without recomputation, with the causal half of attention.
-
-    Each token takes six FLOPs per parameter that it visits, two of them in the forward pass (arXiv
-    2104.04473, appendix, without the embedding look-up). A frozen module takes the forward pass,
-    and the gradient of its input if a module before it is trained.
-    """
-    language = language_of(model)
-    branches = branches_of(model)
-    passes = 3
-    if language.name in workload.frozen:
-        passes = 2 if any(branch.name not in workload.frozen for branch in branches) else 1
-    total = _flops(language, passes, workload.seq_length, workload.global_batch_size)
+    """Return the model FLOPs of a step; see `mimokit.architecture.flops`."""
+    language, branches = language_of(model), branches_of(model)
+    encoders = [branch.name for branch in branches]
+    given = {language.name: (workload.seq_length, float(workload.global_batch_size))}
     for branch in branches:
         seen = workload.input_of(branch)
-        passes = 1 if branch.name in workload.frozen else 3
-        total += _flops(branch, passes, seen.length, seen.count * workload.global_batch_size)
-    return total
-
-
-def _flops(module: Module, passes: int, length: int, sequences: float) -> float:
-    net = net_of(module)
-    visited: float = active_stack_parameters(net)
-    if isinstance(module, LanguageModel):
-        visited += module.vocab * net.hidden * (1 + module.next_token_layers)
-    else:
-        merge = getattr(module.encoder, "merge", 1) ** 2
-        visited += module.encoder.parameters_outside_layers + module.projector.matrices / merge
-    core = net.layers * net.heads * (net.qk_dim + net.v_dim) * float(visible_tokens(net, length))
-    return 2 * passes * (visited + core) * length * sequences
+        given[branch.name] = (seen.length, seen.count * workload.global_batch_size)
+    before = {language.name: encoders}
+    modules: tuple[Module, ...] = (language, *branches)
+    return sum(
+        passes(module.name, workload.frozen, before.get(module.name, ()))
+        * forward_flops(module, *given[module.name]).total
+        for module in modules
+    )

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from mimokit.config.errors import Problem
 from mimokit.config.rules.context import ValidationContext
-from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE
+from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE, RuntimeConfig
 
 
 def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
-    """Yield what is wrong about schedule and profiling."""
+    """Yield what is wrong about schedule, profiling and validation."""
     runtime = context.runtime
     if runtime is None:
         return
@@ -26,9 +26,20 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
             f"'{mode}', which goes with '{right}'; change one of the two.",
             {"path": "runtime.pipeline_schedule", "value": right},
         )
-    start, end = runtime.profile_start_step, runtime.profile_end_step
-    steps_are_valid = context.is_valid("runtime.profile_start_step", "runtime.profile_end_step")
-    if runtime.enable_profiling and start >= end and steps_are_valid:
+    yield from _profiled_steps(runtime, context)
+    yield from _validation(runtime, context)
+
+
+def _profiled_steps(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
+    start, end, last = (
+        runtime.profile_start_step,
+        runtime.profile_end_step,
+        runtime.num_iterations,
+    )
+    fields = ("profile_start_step", "profile_end_step", "num_iterations")
+    if not runtime.enable_profiling or not context.is_valid(*(f"runtime.{f}" for f in fields)):
+        return
+    if start >= end:
         yield Problem(
             "runtime",
             "profile_end_step",
@@ -36,6 +47,32 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
             f"Section 'runtime': profile_end_step is {end}, but profiling begins at step {start} "
             f"(profile_start_step); make it greater than {start}.",
             {"path": "runtime.profile_end_step", "value": start + 1},
+        )
+    elif end > last:
+        yield Problem(
+            "runtime",
+            "profile_end_step",
+            end,
+            f"Section 'runtime': profile_end_step is {end}, but the run has {last} iterations "
+            f"(num_iterations), whose steps are counted from 0; profile steps before {last} alone, "
+            "or raise num_iterations.",
+            {"path": "runtime.num_iterations", "value": end},
+        )
+
+
+def _validation(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
+    validation, last = runtime.validation, runtime.num_iterations
+    if validation is None or not context.is_valid("runtime.validation", "runtime.num_iterations"):
+        return
+    if validation.interval > last:
+        yield Problem(
+            "runtime",
+            "interval",
+            validation.interval,
+            f"Section 'runtime': validation.interval is {validation.interval}, but the run has "
+            f"{last} iterations (num_iterations), so that none is validated; make it at most "
+            f"{last}.",
+            {"path": "runtime.validation.interval", "value": last},
         )
 
 

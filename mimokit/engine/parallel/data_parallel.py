@@ -10,6 +10,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
+from mimokit.engine.part_times import UNTIMED, PartTimes
 
 
 class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
@@ -20,9 +21,11 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     Attributes:
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
+        times: of its reduction and its update.
     """
 
     num_tokens = 0
+    times: PartTimes = UNTIMED
 
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero."""

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.part_times import Part
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 
@@ -98,8 +99,9 @@ def finalize_model_grads(
     dist.all_reduce(count)
     total = int(count.item())
     for module, _ in modules:
-        module.finish_grad_sync()
-        module.sync_tied_embeddings()
+        with module.times.part(Part.REDUCTION):
+            module.finish_grad_sync()
+            module.sync_tied_embeddings()
         module.scale_gradients(1.0 / max(total, 1))
     return total
 
@@ -155,4 +157,5 @@ def clip_gradients(modules: ModuleToGridTuple, norm: float, maximum: float) -> N
     scale = maximum / (norm + 1e-6)
     if scale < 1.0:
         for module, _ in modules:
-            module.scale_gradients(scale)
+            with module.times.part(Part.UPDATE):
+                module.scale_gradients(scale)

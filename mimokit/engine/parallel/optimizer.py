@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Self
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import RuntimeConfig
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.gradients import ModuleToGridTuple, trainable_parameters
+from mimokit.engine.part_times import UNTIMED, Part
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
@@ -37,10 +41,24 @@ class MainGradAdamW(torch.optim.AdamW):
     Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
     ordinary optimizer then skips every parameter silently. A rank with only frozen modules has no
     parameters here, which torch's AdamW rejects.
+
+    Args:
+        parameters: to update.
+        options: of torch's AdamW.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
         super().__init__([{"params": list(parameters)}], **options)
+        self._owners: list[ModuleDataParallel | None] = [None]
+
+    @classmethod
+    def of_modules(cls, modules: ModuleToGridTuple, **options: Any) -> Self:
+        """Return an optimizer that updates module after module, so that each can be timed."""
+        optimizer = cls([], **options)
+        for pair in modules:
+            optimizer.add_param_group({"params": trainable_parameters((pair,))})
+            optimizer._owners.append(pair[0])
+        return optimizer
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter from its `main_grad`.
@@ -57,7 +75,19 @@ class MainGradAdamW(torch.optim.AdamW):
                     "module in data parallel before creating the optimizer."
                 )
             parameter.grad = gradient
-        super().step(closure)
+        self._step_groups()
         # Left in place, `.grad` would make DDP's hook add the next gradient twice.
         for parameter in parameters:
             parameter.grad = None
+
+    def _step_groups(self) -> None:
+        groups = self.param_groups
+        try:
+            for group, owner in zip_longest(groups, self._owners):
+                if not group["params"]:
+                    continue
+                self.param_groups = [group]
+                with (UNTIMED if owner is None else owner.times).part(Part.UPDATE):
+                    super().step()
+        finally:
+            self.param_groups = groups

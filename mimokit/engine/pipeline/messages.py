@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.part_times import UNTIMED, Part, PartTimes
 from mimokit.planning.message_tags import Tag
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
@@ -117,8 +118,9 @@ class Arriving:
 
     def described(self) -> list[torch.Tensor]:
         """Wait for the header; return tensors on "meta" with the types and shapes to receive."""
-        self._finish()
-        return decode_header(self._header, torch.device("meta"))
+        with self._mailbox.times.part(Part.PEER):
+            self._finish()
+            return decode_header(self._header, torch.device("meta"))
 
     def take(self, places: Sequence[torch.Tensor]) -> None:
         """Start receiving the tensors into the given ones and return."""
@@ -153,11 +155,13 @@ class Mailbox:
         listeners: called with every message: before it is sent, or after it has arrived.
         noted: for debugging: a list that collects ("sent" or "received", other rank, tag) of every
             tensor; None collects nothing.
+        times: of the wait for peers: until a header has arrived, and until sent messages are taken.
     """
 
     def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
         self.listeners: list[Callable[[Message], None]] = []
         self.noted: list[tuple[str, int, Tag]] | None = None
+        self.times: PartTimes = UNTIMED
         self._device = device
         self._group = group
         self._in_flight: list[tuple[dist.Work, torch.Tensor]] = []
@@ -266,6 +270,7 @@ class Mailbox:
 
     def wait(self) -> None:
         """Wait until all sent messages have arrived."""
-        for work, _ in self._in_flight:
-            work.wait()
-        self._in_flight.clear()
+        with self.times.part(Part.PEER):
+            for work, _ in self._in_flight:
+                work.wait()
+            self._in_flight.clear()

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from mimokit.engine.device import group_timeout
 from mimokit.engine.parallel.collectives import gather_in_place, gather_uneven
+from mimokit.engine.part_times import Part
 from mimokit.engine.pipeline.messages import (
     Arriving,
     Mailbox,
@@ -150,7 +151,9 @@ class RouteCommunicator:
         begin, end = self._part(self._rank)
         sizes = [last - first for first, last in map(self._part, self._members)]
         mine = counts[:, begin - first : end - first].T.contiguous()
-        return gather_uneven(mine, sizes, self._group).T
+        # Small: until it has arrived, ranks of the group wait for the messages of others.
+        with self._mailbox.times.part(Part.PEER):
+            return gather_uneven(mine, sizes, self._group).T
 
     def _part(self, rank: int) -> SampleRange:
         """Return the samples whose rows a rank receives from other modules."""
@@ -161,13 +164,22 @@ class RouteCommunicator:
         """Share the received rows within the group."""
         if self._group is None:
             return
-        if self._route.form == "leader":
-            about = torch.cat([encode_header(rows).to(counts.device), counts.flatten()])
-            dist.broadcast(about, self._rank, group=self._group)
-            for one in rows:
-                dist.broadcast(one, self._rank, group=self._group)
-            return
-        per_sample = counts.tolist()
+        with self._mailbox.times.part(Part.GROUP):
+            if self._route.form == "leader":
+                self._lead(rows, counts)
+            else:
+                self._share_parts(rows, counts.tolist())
+
+    def _lead(self, rows: Sequence[torch.Tensor], counts: torch.Tensor) -> None:
+        about = torch.cat([encode_header(rows).to(counts.device), counts.flatten()])
+        dist.broadcast(about, self._rank, group=self._group)
+        for one in rows:
+            dist.broadcast(one, self._rank, group=self._group)
+
+    def _share_parts(
+        self, rows: Sequence[torch.Tensor], per_sample: Sequence[Sequence[int]]
+    ) -> None:
+        assert self._group is not None
         parts = [self._spans(self._part(rank), per_sample) for rank in self._members]
         for one, spans in zip(rows, zip(*parts, strict=True), strict=True):
             gather_in_place(one, [stop - start for start, stop in spans], self._group)
@@ -178,10 +190,12 @@ class RouteCommunicator:
         header = self._mailbox.room_for_header()
         about = torch.cat([header, header.new_zeros(self._kinds * (stop - start))])
         leader = next(r for r in self._members if self._receives(r))
-        dist.broadcast(about, leader, group=self._group)
-        rows = decode_header(about, about.device)
-        for one in rows:
-            dist.broadcast(one, leader, group=self._group)
+        with self._mailbox.times.part(Part.PEER):
+            dist.broadcast(about, leader, group=self._group)
+            rows = decode_header(about, about.device)
+        with self._mailbox.times.part(Part.GROUP):
+            for one in rows:
+                dist.broadcast(one, leader, group=self._group)
         return rows, about[len(header) :].reshape(self._kinds, -1)
 
     def _receives(self, rank: int) -> bool:

@@ -1,57 +1,93 @@
-"""Times, throughput and memory of every step on this rank."""
+"""Times, throughput, memory and FLOP/s of every step on this rank."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-import torch
 import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
-from mimokit.engine.megatron import CPU_ONLY, HyperCommGrid
+from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.part_times import Part, PartTimes, now
 from mimokit.engine.steps import Step
-from mimokit.samples import (
-    MODULE_COLUMNS,
-    STEP_COLUMNS,
-    ModuleSample,
-    Row,
-    StepSample,
-    module_column,
-    write_metrics,
-)
-from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, StepKind
-
-_COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
-_MODULE_COLUMNS = tuple(phase.column for phase in MODULE_PHASES)
-_RANK_COLUMNS = (*_MODULE_COLUMNS, *(phase.column for phase in RANK_PHASES))
+from mimokit.engine.training.arrivals import Arrivals, Meeting, meeting_of
+from mimokit.engine.training.flops import StepFlops
+from mimokit.engine.training.memory import memory_meter
+from mimokit.engine.training.phase_times import PhaseTimes
+from mimokit.samples import ModuleSample, Row, StepSample, write_metrics
 
 Span = tuple[str | None, str]
 """(module, name of a phase)."""
 
 
+@dataclass(frozen=True)
+class Watched:
+    """What a monitor reads in addition to the steps of a schedule.
+
+    Attributes:
+        modules: module -> times of its reduction and update.
+        messages: times of the messages between stages.
+        arrivals: at collectives; None if they are not exchanged.
+        flops: of a step; None if they are not known.
+        peak_flops: FLOP/s of all ranks together at most; None if it is not known.
+        warmup_iterations: that are marked in the samples.
+    """
+
+    modules: Mapping[str, PartTimes] = field(default_factory=dict)
+    messages: PartTimes = field(default_factory=PartTimes)
+    arrivals: Arrivals | None = None
+    flops: StepFlops | None = None
+    peak_flops: float | None = None
+    warmup_iterations: int = 0
+
+
 class PerformanceMonitor:
     """Collects one row per iteration on this rank.
 
-    Times are seconds. communication_time includes the bridges between modules, the messages between
-    pipeline stages (and the wait for them: the bubble) and the reduction of gradients; the
-    collectives inside a module (tensor parallel) are part of its forward and backward. Memory is
-    bytes: of the CUDA allocator, on a CPU the resident memory of the process.
+    Times are seconds. The phases forward, backward, optimizer, data, communication and report, and
+    what is none of them, add up to the step. What is measured:
+
+    - communication_time includes the bridges between modules, the messages between pipeline stages
+      (and the wait for them: the bubble) and the reduction of gradients with their norm. The
+      collectives inside a module (tensor parallel) are part of its forward and backward. It is the
+      sum of collective_time (bridges on shared ranks, ranks that share a received message, the
+      reduction) and point_to_point_time (messages between stages).
+    - waiting_time is the part of communication_time in which a peer was not ready. Of a message it
+      ends when its header has arrived. Messages that are sent but not taken at the end of a step
+      count as waiting as a whole, as the sender cannot see when its peer begins to take them. Of
+      bridges on shared ranks and of the reduction it ends when the last of the ranks arrives. Where
+      ranks share a received message, the wait for one of them counts as communication, but not as
+      waiting. Phases timed by hand have no waiting_time.
+    - report_time, the sum of loss and tokens over all ranks, includes the wait for ranks whose
+      optimizer took longer.
+    - Of a module: its bridges and messages, its reduction, its update. Its steps do not include a
+      part of what all modules of a rank do together, such as the gradient norm.
+    - Memory is bytes; see `mimokit.engine.training.memory`. FLOP/s are the model FLOPs of a step,
+      divided by its time; see `mimokit.architecture.flops`.
 
     Args:
         module_names: the modules on this rank, in order.
         world_size: number of ranks, for the rates per rank.
         rank: this rank.
+        watched: what else to read.
     """
 
-    def __init__(self, module_names: Sequence[str], world_size: int, rank: int = 0) -> None:
+    def __init__(
+        self,
+        module_names: Sequence[str],
+        world_size: int,
+        rank: int = 0,
+        watched: Watched | None = None,
+    ) -> None:
         self._modules = tuple(module_names)
         self._world_size = world_size
         self._rank = rank
-        self._process = psutil.Process()
+        self._watched = watched or Watched()
+        self._memory = memory_meter()
         self.rows: list[StepSample] = []
         self._reset()
 
@@ -59,16 +95,23 @@ class PerformanceMonitor:
         self._times: dict[Span, float] = defaultdict(float)
         self._open: dict[Span, float] = {}
         self._current: Span | None = None
+        self._meeting: Meeting | None = None
+        self._meetings: dict[Meeting, float] = {}
         self._started = 0.0
 
     def start_step(self) -> None:
         """Begin an iteration."""
         self._reset()
-        self._started = _now()
+        for times in (*self._watched.modules.values(), self._watched.messages):
+            times.take()
+        if self._watched.arrivals is not None:
+            self._watched.arrivals.clear()
+        self._memory.start()
+        self._started = now()
 
     def start_phase(self, name: str) -> None:
         """Begin a phase; phases of different names may overlap."""
-        self._begin((None, name))
+        self._open[None, name] = now()
 
     def end_phase(self, name: str) -> None:
         """End a phase.
@@ -76,24 +119,31 @@ class PerformanceMonitor:
         Raises:
             KeyError: if it has not begun.
         """
-        self._end((None, name))
+        self._end((None, name), now())
 
-    def _begin(self, span: Span) -> None:
-        self._open[span] = _now()
-
-    def _end(self, span: Span) -> None:
-        self._times[span] += _now() - self._open.pop(span)
+    def _end(self, span: Span, moment: float) -> float:
+        seconds = moment - self._open.pop(span)
+        self._times[span] += seconds
+        return seconds
 
     def observe(self, step: Step) -> None:
         """Observe a step of a schedule: it ends the phase before and begins a new one."""
-        self._end_current()
+        moment = now()
+        self._end_current(moment)
         self._current = (step.module, step.name)
-        self._begin(self._current)
+        self._open[self._current] = moment
+        arrivals, meeting = self._watched.arrivals, meeting_of(step)
+        if arrivals is not None and meeting in arrivals:
+            self._meeting = meeting
+            arrivals.note(meeting, moment)
 
-    def _end_current(self) -> None:
-        if self._current is not None:
-            self._end(self._current)
-            self._current = None
+    def _end_current(self, moment: float) -> None:
+        if self._current is None:
+            return
+        seconds = self._end(self._current, moment)
+        if self._meeting is not None:
+            self._meetings[self._meeting] = seconds
+        self._current = self._meeting = None
 
     def end_step(
         self,
@@ -117,12 +167,13 @@ class PerformanceMonitor:
             grad_norm: over all modules.
             further: further columns.
         """
-        self._end_current()
-        total = _now() - self._started
-        own, modules, others = self._phase_times()
-        for module, count in (tokens or {}).items():
-            modules[module]["tokens_per_sec"] = count / total
-        allocated, reserved = self._memory()
+        moment = now()
+        self._end_current(moment)
+        total = moment - self._started
+        phases = self._phases()
+        self._add_rates(phases.modules, tokens or {}, samples, total)
+        use = self._memory.read()
+        achieved, share = self._achieved(tokens or {}, total)
         sample = StepSample(
             iteration=iteration,
             total_time=total,
@@ -130,40 +181,61 @@ class PerformanceMonitor:
             samples_per_sec=samples / total,
             tokens_per_sec_per_rank=language_tokens / total / self._world_size,
             samples_per_sec_per_rank=samples / total / self._world_size,
-            memory_allocated=allocated,
-            memory_reserved=reserved,
+            memory_allocated=use.allocated,
+            memory_reserved=use.reserved,
+            memory_peak=use.peak,
             loss=loss,
             grad_norm=grad_norm,
+            flops_per_sec=achieved,
+            model_flop_utilisation=share,
+            warmup=float(iteration < self._watched.warmup_iterations),
             time=time.time(),
             rank=self._rank,
-            modules={name: ModuleSample(**values) for name, values in modules.items()},
-            further={**others, **further},
-            **own,
+            modules={name: ModuleSample(**values) for name, values in phases.modules.items()},
+            further={**phases.others, **further},
+            **phases.own,
         )
         self.rows.append(sample)
         return sample
 
-    def _phase_times(self) -> tuple[Row, dict[str, Row], Row]:
-        """Return seconds by column: of the rank, of each module, and of phases timed by hand."""
-        own = dict.fromkeys(_RANK_COLUMNS, 0.0)
-        modules: dict[str, Row] = defaultdict(dict)
-        for module in self._modules:
-            modules[module] = dict.fromkeys(_MODULE_COLUMNS, 0.0)
-        others: Row = {}
-        for (owner, name), seconds in self._times.items():
-            column = _COLUMNS.get(name, f"{name}_time")
-            _add(own if column in STEP_COLUMNS else others, column, seconds)
-            if owner is not None and column in MODULE_COLUMNS:
-                _add(modules[owner], column, seconds)
-            elif owner is not None:
-                _add(others, module_column(owner, column), seconds)
-        return own, modules, others
+    def _phases(self) -> PhaseTimes:
+        found = PhaseTimes(self._modules)
+        for (module, name), seconds in self._times.items():
+            found.add_phase(module, name, seconds)
+        for module, times in self._watched.modules.items():
+            taken = times.take()
+            found.add_reduction(module, taken[Part.REDUCTION])
+            found.add_update(module, taken[Part.UPDATE])
+        taken = self._watched.messages.take()
+        # Messages are those of a stage, and a rank that has a stage has no other module.
+        stage = self._modules[0] if len(self._modules) == 1 else None
+        found.add_wait(stage, taken[Part.PEER])
+        found.move_to_collective(stage, taken[Part.GROUP])
+        if self._watched.arrivals is not None:
+            for meeting, seconds in self._watched.arrivals.waits.items():
+                lasted = self._meetings.get(meeting, 0.0)
+                found.add_wait(meeting[1], min(max(seconds, 0.0), lasted))
+        return found
 
-    def _memory(self) -> tuple[int, int]:
-        if CPU_ONLY:
-            resident = int(self._process.memory_info().rss)
-            return resident, resident
-        return int(torch.cuda.memory_allocated()), int(torch.cuda.memory_reserved())
+    def _add_rates(
+        self, rows: dict[str, Row], tokens: Mapping[str, int], samples: int, seconds: float
+    ) -> None:
+        for module, count in tokens.items():
+            rows[module]["tokens_per_sec"] = count / seconds
+            rows[module]["samples_per_sec"] = samples / seconds
+        if self._watched.flops is not None:
+            for module, operations in self._watched.flops.of_modules(tokens).items():
+                rows[module]["flops_per_sec"] = operations / seconds
+
+    def _achieved(
+        self, tokens: Mapping[str, int], seconds: float
+    ) -> tuple[float | None, float | None]:
+        """Return the FLOP/s of this rank, and the share that all ranks reach of their peak."""
+        flops, peak = self._watched.flops, self._watched.peak_flops
+        if flops is None:
+            return None, None
+        whole = sum(flops.of_modules(tokens).values()) / seconds
+        return flops.of_rank(tokens) / seconds, None if peak is None else whole / peak
 
     def log_metrics(self, iteration: int) -> Row:
         """Return the measurements of an iteration: column -> value.
@@ -192,18 +264,19 @@ def create_performance_monitor(
     model_config: MimoParallelismConfig,
     runtime_config: RuntimeConfig,
     module_to_grid_map: Mapping[str, HyperCommGrid],
+    watched: Watched | None = None,
 ) -> PerformanceMonitor | None:
-    """Return a monitor of the modules on this rank, or None if the config disables it."""
+    """Return a monitor of the modules on this rank, or None if the config disables it.
+
+    Args:
+        model_config: accepted because the source documents pass it; not used.
+        runtime_config: says whether to monitor.
+        module_to_grid_map: the modules on this rank.
+        watched: what else to read; `train` passes it.
+    """
     if not runtime_config.enable_performance_monitoring:
         return None
-    return PerformanceMonitor(list(module_to_grid_map), dist.get_world_size(), dist.get_rank())
-
-
-def _now() -> float:
-    """Seconds; on CUDA after the work queued so far is done."""
-    torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def _add(row: Row, column: str, seconds: float) -> None:
-    row[column] = row.get(column, 0.0) + seconds
+    watched = watched or Watched(warmup_iterations=runtime_config.warmup_iterations)
+    return PerformanceMonitor(
+        list(module_to_grid_map), dist.get_world_size(), dist.get_rank(), watched
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
+from mimokit.engine.part_times import now
 from mimokit.engine.steps import Step
 from mimokit.samples import Emit, TraceSample
 
@@ -27,12 +27,6 @@ class ClockOffset:
 
     offset: float
     error: float
-
-
-def now() -> float:
-    """Return seconds on this rank's clock; on CUDA after the work queued so far is done."""
-    torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def align_clocks(rounds: int = ROUNDS) -> ClockOffset:

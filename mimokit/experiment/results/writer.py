@@ -8,6 +8,7 @@
     metrics_by_rank.csv    a row per iteration and rank
     evaluations.csv        a row per test on held-out samples
     trace.json             of a traced run
+    profile/               files of PyTorch's profiler, one per rank
     error.json             of a run that failed
     earlier/               earlier runs in the same folder
 
@@ -19,27 +20,25 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Protocol
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
-from mimokit.config import ExperimentConfig
+from mimokit.experiment.loggers import RunLogger
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import Progress, Setting, Status, run_info
+from mimokit.experiment.results.profiles import ProfileFiles
 from mimokit.experiment.results.tables import AppendedTable
-from mimokit.planning.types import LayoutPlan
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     MODULE_COLUMNS,
     STEP_COLUMNS,
     EvaluationSample,
+    ProfileSample,
     RankFacts,
-    Row,
     RunFile,
     Sample,
     StepSample,
@@ -50,22 +49,6 @@ from mimokit.samples import (
     write_evaluations,
     write_metrics,
 )
-
-
-class RunLogger(Protocol):
-    """Is told of a run."""
-
-    def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
-        """The run begins."""
-
-    def step(self, row: Row) -> None:
-        """A row of `metrics.csv`."""
-
-    def evaluation(self, row: Mapping[str, Any]) -> None:
-        """A row of `evaluations.csv`."""
-
-    def finish(self, status: str) -> None:
-        """The run has ended."""
 
 
 class RunWriter:
@@ -95,6 +78,7 @@ class RunWriter:
         self._by_rank = AppendedTable(path / RunFile.METRICS_BY_RANK, [*STEP_COLUMNS, *modules])
         self._steps = AppendedTable(path / RunFile.METRICS, [*together, *modules])
         self._evaluations = AppendedTable(path / RunFile.EVALUATIONS, EVALUATION_COLUMNS)
+        self._profiles = ProfileFiles(path)
 
     def begin(self) -> None:
         """Set an earlier run aside, write the config and that the run has begun.
@@ -123,6 +107,8 @@ class RunWriter:
         elif isinstance(sample, EvaluationSample):
             self._tell(lambda logger: logger.evaluation(sample.row()))
             self._evaluations.append([sample.row()])
+        elif isinstance(sample, ProfileSample):
+            self._profiles.take(sample)
         elif isinstance(sample, RankFacts):
             self._facts[sample.rank] = sample
             if len(self._facts) == self._setting.plan.world_size:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mimokit.architecture.flops import visible_tokens
 from mimokit.architecture.modules import EncoderBranch, LanguageModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
@@ -109,15 +110,6 @@ def _backward_factor(given: ModuleInput) -> float:
     if given.trained:
         return 2.0
     return 1.0 if given.passes_gradient else 0.0
-
-
-def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
-    """Return the number of tokens that a token attends to, averaged over tokens and layers."""
-    share = 0.5 if net.causal else 1.0
-    if not net.window:
-        return share * seq
-    full = net.full_attention_layers / net.layers
-    return full * share * seq + (1 - full) * np.minimum(net.window, share * seq)
 
 
 def _ends(

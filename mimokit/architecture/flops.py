@@ -1,0 +1,126 @@
+"""Floating-point operations of the matrix products of a model's passes.
+
+They are model FLOPs: without recomputation, and of causal attention the half that is not masked.
+Each token takes two operations per number of every matrix that it passes, forward, and four more
+backward (arXiv 2104.04473, appendix; without the embedding look-up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mimokit.architecture.modules import (
+    AudioEncoder,
+    EncoderBranch,
+    LanguageModel,
+    VisionEncoder,
+)
+from mimokit.architecture.parallel_sizes import Numbers
+from mimokit.architecture.parameters import active_stack_parameters, feed_forward
+from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.transformer import Transformer
+
+TRAINED, PASSES_GRADIENT, FORWARD_ONLY = 3, 2, 1
+"""Passes, in units of the forward pass: the backward pass computes two products for each of the
+forward pass, or one where weights have no gradient."""
+
+
+@dataclass(frozen=True)
+class ForwardFlops:
+    """Operations of a forward pass over all ranks.
+
+    Attributes:
+        first: before the layers: patches, convolutions.
+        layers: matrices of the layers.
+        core: scores and values of attention in the layers.
+        last: behind the layers: pooling head, projector, logits.
+    """
+
+    first: float
+    layers: float
+    core: float
+    last: float
+
+    @property
+    def total(self) -> float:
+        """All operations."""
+        return self.first + self.layers + self.core + self.last
+
+
+def forward_flops(
+    module: Module, length: float, sequences: float, rows: float | None = None
+) -> ForwardFlops:
+    """Return the operations of a forward pass.
+
+    Args:
+        module: the network.
+        length: tokens of a sequence; of an encoder the positions of an image, window or text.
+        sequences: number of them.
+        rows: that an encoder hands to its projector per sequence. None: all positions, merged.
+    """
+    net, tokens = net_of(module), length * sequences
+    scores = net.layers * net.heads * (net.qk_dim + net.v_dim) * float(visible_tokens(net, length))
+    if isinstance(module, LanguageModel):
+        first, last = 0.0, float(module.vocab * net.hidden * (1 + module.next_token_layers))
+    else:
+        first, last = _before_layers(module), _behind_layers(module, length, rows)
+    per_token = (first, _layer_matrices(net), scores, last)
+    return ForwardFlops(*(2.0 * numbers * tokens for numbers in per_token))
+
+
+def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
+    """Return the passes of a module in a training step, in units of its forward pass.
+
+    Args:
+        name: of the module.
+        frozen: modules that are not trained.
+        before: modules whose output reaches it. If one is trained, a gradient passes through.
+    """
+    if name not in frozen:
+        return TRAINED
+    return PASSES_GRADIENT if any(one not in frozen for one in before) else FORWARD_ONLY
+
+
+def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
+    """Return the number of tokens that a token attends to, averaged over tokens and layers."""
+    share = 0.5 if net.causal else 1.0
+    if not net.window:
+        return share * seq
+    full = net.full_attention_layers / net.layers
+    return full * share * seq + (1 - full) * np.minimum(net.window, share * seq)
+
+
+def _layer_matrices(net: Transformer) -> float:
+    """Return the numbers in the matrices of all layers that one token passes."""
+    moe = None if net.moe is None else replace(net.moe, router_bias=False)
+    plain = replace(net, qkv_bias=False, output_bias=False, ffn_bias=False, qk_norm=False, moe=moe)
+    norms = 2 * net.norm_parameters
+    if net.mla is not None:
+        norms += net.mla.kv_rank + net.mla.q_rank
+    return float(active_stack_parameters(plain) - net.layers * norms)
+
+
+def _before_layers(branch: EncoderBranch) -> float:
+    """Return the numbers in the matrices before the layers, per position."""
+    encoder, width = branch.encoder, branch.encoder.net.hidden
+    if isinstance(encoder, VisionEncoder):
+        return float(encoder.channels * encoder.frames_per_patch * encoder.patch_size**2 * width)
+    if isinstance(encoder, AudioEncoder):
+        # The first of the convolutions of width 3 has two outputs per position, see its stride.
+        return 3.0 * width * (2 * encoder.mel_bins + width)
+    return 0.0
+
+
+def _behind_layers(branch: EncoderBranch, length: float, rows: float | None) -> float:
+    """Return the numbers in the matrices behind the layers, per position."""
+    encoder, width = branch.encoder, branch.encoder.net.hidden
+    projector, pooled = branch.projector, 0.0
+    if isinstance(encoder, VisionEncoder) and encoder.head == "attention":
+        once = 2 * width**2 + sum(feed_forward(width, encoder.net.ffn, gated=False, bias=False))
+        pooled = 2.0 * width**2 + once / length
+    if rows is None:
+        rows = length * width / projector.widths[0]
+    return pooled + projector.matrices * (1 + projector.copies) * rows / length

@@ -1,0 +1,114 @@
+"""How long a rank waits for others in collectives: exchanged times of arrival.
+
+A collective ends for nobody before its last rank has arrived. Every rank notes when it arrives at
+the gathers and scatters of bridges on shared ranks and at the reduction of gradients. The sum over
+all ranks at the end of a step, which is there anyway, carries the times to all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from mimokit.engine.device import rank_device
+from mimokit.engine.steps import Step
+from mimokit.engine.training.tracer import align_clocks
+from mimokit.planning.types import LayoutPlan
+from mimokit.step_kinds import StepKind
+
+Meeting = tuple[str, str | None, int | None]
+"""A collective of a step: (name of the step, module, micro-batch)."""
+
+MEETING_OF_DIRECTION: Mapping[str, StepKind] = {
+    "fan_in": StepKind.GATHER,
+    "fan_out": StepKind.SCATTER,
+}
+"""Direction of a bridge on shared ranks -> the one of its two steps that communicates."""
+
+
+def meeting_of(step: Step) -> Meeting:
+    """Return the key of the collective of a step."""
+    return str(step.name), step.module, step.microbatch
+
+
+class Arrivals:
+    """The arrivals of one step after the other.
+
+    Args:
+        plan: the layout.
+        rank: this rank.
+        offset: seconds from this rank's clock to that of rank 0; 0 for ranks of one host.
+    """
+
+    def __init__(self, plan: LayoutPlan, rank: int, offset: float = 0.0) -> None:
+        self._rank, self._offset, self._ranks = rank, offset, plan.world_size
+        self._groups: dict[Meeting, Sequence[int]] = {}
+        for bridge in plan.colocated_bridges:
+            kind = MEETING_OF_DIRECTION.get(bridge.direction)
+            group = next(group for group in bridge.gather_groups if rank in group)
+            if kind is not None:
+                for microbatch in range(plan.batch.num_microbatches):
+                    self._groups[str(kind), bridge.source, microbatch] = group
+        self._groups[str(StepKind.GRAD_SYNC), None, None] = range(plan.world_size)
+        self._slots = {meeting: slot for slot, meeting in enumerate(self._groups)}
+        self.waits: Mapping[Meeting, float] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a step."""
+        self._own = [0.0] * len(self._slots)
+
+    def __contains__(self, meeting: Meeting) -> bool:
+        return meeting in self._slots
+
+    def note(self, meeting: Meeting, seconds: float) -> None:
+        """Note that this rank arrives, at a time on its clock."""
+        self._own[self._slots[meeting]] = seconds + self._offset
+
+    def to_sum(self) -> list[float]:
+        """Return the numbers to be summed over all ranks."""
+        count = len(self._slots)
+        numbers = [0.0] * (self._ranks * count)
+        numbers[self._rank * count : (self._rank + 1) * count] = self._own
+        return numbers
+
+    def take(self, summed: Sequence[float]) -> None:
+        """Work out from the sum how long this rank waited at most in every collective: `waits`."""
+        count = len(self._slots)
+        self.waits = {
+            meeting: max(summed[one * count + slot] for one in self._groups[meeting])
+            - self._own[slot]
+            for meeting, slot in self._slots.items()
+            if self._own[slot]
+        }
+
+
+def clock_offset() -> float:
+    """Return the seconds from this rank's clock to that of rank 0. Collective over the world.
+
+    The processes of a Linux host read the same monotonic clock. On several hosts the offset is
+    estimated once; clocks of hosts drift apart by milliseconds per hour.
+    """
+    return 0.0 if _on_one_host() else align_clocks().offset
+
+
+def _on_one_host() -> bool:
+    own = zlib.crc32(_host().encode())
+    ends = torch.tensor([own, -own], dtype=torch.int64, device=rank_device())
+    dist.all_reduce(ends, op=dist.ReduceOp.MAX)
+    return int(ends[0]) == -int(ends[1])
+
+
+def _host() -> str:
+    """Return what the processes with this process's monotonic clock have in common."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        return boot + os.readlink("/proc/self/ns/time")
+    except OSError:
+        return platform.node()

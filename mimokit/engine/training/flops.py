@@ -1,0 +1,92 @@
+"""Model FLOPs of a training step, by the tokens that its modules computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mimokit.architecture import model_of_config
+from mimokit.architecture.flops import ForwardFlops, forward_flops, passes
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of
+from mimokit.architecture.tokens import geometry_of
+from mimokit.config import ExperimentConfig
+from mimokit.planning.types import LayoutPlan
+
+
+@dataclass(frozen=True)
+class _ModuleFlops:
+    """Operations of a module's forward and backward pass per token that it makes.
+
+    Attributes:
+        per_token: over all ranks.
+        on_rank: of this rank.
+    """
+
+    per_token: float
+    on_rank: float
+
+
+class StepFlops:
+    """Operations of a step: of modules, over all ranks, and of one rank.
+
+    Images and recordings count as if all had full size, by the tokens that they become: images
+    smaller than the largest have less attention than is counted. A rank's share is that of its
+    stage, divided by the ranks of the stage. Modules behind the language model are not counted.
+
+    Args:
+        config: the experiment.
+        plan: its layout.
+        rank: this rank.
+    """
+
+    def __init__(self, config: ExperimentConfig, plan: LayoutPlan, rank: int) -> None:
+        model = model_of_config(config.model)
+        encoders, frozen = [b.name for b in model.branches], config.model.frozen_modules
+        self._modules: dict[str, _ModuleFlops] = {}
+        modules: tuple[Module, ...] = (*model.branches, model.language)
+        for module in modules:
+            name = module.name
+            length, tokens = _item(config, name)
+            before = encoders if name == plan.llm_module_name else ()
+            factor = passes(name, frozen, before) / tokens
+            flops = forward_flops(module, length, 1.0, tokens)
+            share = _on_rank(module, flops, plan, rank)
+            self._modules[name] = _ModuleFlops(factor * flops.total, factor * share)
+
+    def of_modules(self, tokens: Mapping[str, int]) -> dict[str, float]:
+        """Return module -> operations of a step over all ranks.
+
+        Args:
+            tokens: module -> tokens that it made over all ranks.
+        """
+        return {
+            name: one.per_token * tokens[name]
+            for name, one in self._modules.items()
+            if name in tokens
+        }
+
+    def of_rank(self, tokens: Mapping[str, int]) -> float:
+        """Return the operations of this rank in a step."""
+        return sum(one.on_rank * tokens.get(name, 0) for name, one in self._modules.items())
+
+
+def _item(config: ExperimentConfig, name: str) -> tuple[int, int]:
+    """Return (positions, tokens) of one image, recording, text, or sample of the language model."""
+    if name == config.model.llm_module_name:
+        return config.data.seq_length, config.data.seq_length
+    geometry = geometry_of(config.model.get_architecture(name))
+    return geometry.positions, geometry.tokens
+
+
+def _on_rank(module: Module, flops: ForwardFlops, plan: LayoutPlan, rank: int) -> float:
+    """Return the operations of a rank's share of a pass."""
+    ranks = plan.modules[module.name]
+    if rank not in ranks.ranks:
+        return 0.0
+    stage, stages = ranks.coordinates(rank)["pp"], ranks.pipeline_parallel
+    sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=stages)
+    layers = float(layers_of(module, sizes, stage).total) / net_of(module).layers
+    own = layers * (flops.layers + flops.core)
+    own += flops.first * (stage == 0) + flops.last * (stage == stages - 1)
+    return own / ranks.ranks_per_stage

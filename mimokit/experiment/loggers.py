@@ -1,0 +1,76 @@
+"""Where the rows of a run go next to its folder: TensorBoard, Weights & Biases, MLflow.
+
+A logger is given the rows of `metrics.csv`, reduced over ranks, as they come. It runs in the
+process that writes the run's folder. Libraries are imported when a run that asks for them starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from mimokit.config import ExperimentConfig
+from mimokit.planning.types import LayoutPlan
+from mimokit.samples import MODULE_COLUMNS, TEXT_COLUMNS, Row, module_column
+
+_PLACES = ("iteration", "time")
+"""Columns that say where on an axis the others belong."""
+
+
+class RunLogger(Protocol):
+    """Takes the rows of one run. If it raises, it is told no more; the run goes on."""
+
+    def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
+        """Begin.
+
+        Args:
+            config: finalized.
+            plan: of its layout.
+            directory: the run's folder, which exists.
+        """
+
+    def step(self, row: Row) -> None:
+        """Take a row of an iteration, reduced over ranks: column -> value."""
+
+    def evaluation(self, row: Mapping[str, Any]) -> None:
+        """Take a row of an evaluation: column -> value."""
+
+    def finish(self, status: str) -> None:
+        """End.
+
+        Args:
+            status: completed, stopped or failed.
+        """
+
+
+def scalars(row: Mapping[str, Any], modules: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """Yield (group/column, value) of a row of an iteration.
+
+    The groups are time, memory, throughput, loss and training, and every module is one.
+
+    Args:
+        row: column -> value.
+        modules: of the layout.
+    """
+    groups = {module_column(m, column): m for m in modules for column in MODULE_COLUMNS}
+    for column, value in row.items():
+        if column not in _PLACES:
+            yield f"{groups.get(column) or _group(column)}/{column}", float(value)
+
+
+def _group(column: str) -> str:
+    if column.endswith("_time"):
+        return "time"
+    if column.startswith("memory_"):
+        return "memory"
+    if "_per_sec" in column or column == "model_flop_utilisation":
+        return "throughput"
+    return "loss" if column.endswith("loss") else "training"
+
+
+def evaluation_scalars(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield (evaluation/column, value) of a row of an evaluation; values that are None are out."""
+    for column, value in row.items():
+        if column not in (*_PLACES, *TEXT_COLUMNS, "rank") and value is not None:
+            yield f"evaluation/{column}", float(value)
