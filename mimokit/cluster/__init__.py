@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mimokit.cluster.errors import ClusterError as ClusterError
     from mimokit.cluster.errors import RankDied as RankDied
     from mimokit.cluster.errors import RankError as RankError
+    from mimokit.cluster.errors import RankFrozen as RankFrozen
     from mimokit.cluster.errors import RunAborted as RunAborted
     from mimokit.cluster.rank import emit as emit
     from mimokit.cluster.rank import on_leave as on_leave

@@ -20,18 +20,19 @@ from mimokit.cluster.calls import (
     packed,
 )
 from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.local.pool import LocalPool
-from mimokit.cluster.pool import DeathListener, Engine, EnginePool, Progress, close_quietly
+from mimokit.cluster.part import PoolPart, checked_slots
+from mimokit.cluster.pool import Engine, EnginePool, Progress, WeakListener, close_quietly
 from mimokit.cluster.remote import ConnectedPool
 from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.sample_log import Sample
-from mimokit.cluster.worker.task import Describe, LeaveWorld, OpenStore, RankTask
-from mimokit.cluster.world import EngineFacts, World, lay_out
+from mimokit.cluster.worker.task import RankTask
+from mimokit.cluster.world import World
 
 DEFAULT_ENGINES = 8
-SHORT_TASK_SECONDS = 60.0
-FIRST_ANSWER_SECONDS = (10.0, 20.0, 60.0)
-INTERRUPT_SECONDS = 5.0
+INTERRUPT_SECONDS = 10.0
+"""How long an aborted run may take to end: its ranks come back or are killed within 8 s."""
 
 
 class EngineCluster:
@@ -63,27 +64,28 @@ class EngineCluster:
         progress: bool = True,
     ) -> None:
         check_arguments(n, launch, timeout)
-        self._timeout = timeout
-        self._lock = threading.RLock()
-        self._facts: dict[int, EngineFacts] = {}
-        self._world: World | None = None
-        self._members: set[int] = set()
-        self._generation = 0
-        self._joined = 0
-        self._run: ClusterRun | None = None
-        self._closed = False
-        on_death = _weak_listener(self)
+        self._prepare(timeout)
+        listener = WeakListener(self)
         remote = profile is not None or cluster_file is not None
         bar = Progress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
         try:
-            self._pool: EnginePool = (
-                ConnectedPool(n, profile, cluster_file, on_death, bar)
+            pool: EnginePool = (
+                ConnectedPool(n, profile, cluster_file, listener, bar)
                 if remote
-                else LocalPool(n or DEFAULT_ENGINES, may_fork(launch), preload, on_death, bar)
+                else LocalPool(n or DEFAULT_ENGINES, may_fork(launch), preload, listener, bar)
             )
         finally:
             bar.close()
+        self._pool, self._formation = pool, Formation(pool, timeout)
         atexit.register(close_quietly, weakref.ref(self))
+
+    def _prepare(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._joined = ""
+        self._run: ClusterRun | None = None
+        self._parts: list[weakref.ref[EngineCluster]] = []
+        self._closed = False
 
     # What there is.
 
@@ -103,7 +105,8 @@ class EngineCluster:
     @property
     def world_size(self) -> int | None:
         """Ranks of the current world, None without a world."""
-        return self._world.size if self._world is not None else None
+        world = self._formation.world
+        return world.size if world is not None else None
 
     @property
     def current_run(self) -> ClusterRun | None:
@@ -127,7 +130,7 @@ class EngineCluster:
     def _state(self) -> str:
         if self._closed:
             return "closed"
-        world = f"world of {self._world.size}" if self._world else "no world yet"
+        world = f"world of {self.world_size}" if self.world_size else "no world yet"
         return f"{world}, running" if self.current_run is not None else world
 
     # What it does.
@@ -158,7 +161,7 @@ class EngineCluster:
         Raises:
             RankError: if a rank raised; holds that rank's traceback.
             RankDied: if the process of a rank died.
-            ClusterError: if the run cannot be started.
+            ClusterError: if the run cannot be started, or the controller dies.
         """
         run = self._launch(function, args, kwargs, ranks, world_size)
         if on_sample is not None:
@@ -200,23 +203,61 @@ class EngineCluster:
             ClusterError: if that many engines are not there.
         """
         with self._lock:
-            slots = self._slots(world_size, ranks)
+            slots = self._formation.slots(world_size, ranks)
             self._await_idle()
-            self._world = None
-            self._form(slots)
+            self._formation.world = None
+            world = self._formation.form(slots)
             self._launch(join_only, (), {}, None, None).result()
-            assert self._world is not None
-            return self._world
+            return world
+
+    def part(self, slots: Sequence[int]) -> EngineCluster:
+        """Return a cluster over some of the engines, which runs next to other parts.
+
+        A part has its own world, runs and failures, and replaces its own engines when they die.
+        Until it is closed (`with cluster.part([0, 1]) as part:`) the whole and other parts cannot
+        use its engines. Closing it ends its run and closes nothing of the whole.
+
+        Args:
+            slots: the places of the engines in this cluster, in the order of the part's.
+
+        Raises:
+            ClusterError: there are no such engines, or they are in use.
+        """
+        chosen = checked_slots(slots, len(self))
+        with self._lock:
+            self._check_free(chosen)
+            numbers = self._formation.places()
+            pool = PoolPart(self._pool, chosen, lambda: self._formation.take_back(own, chosen))
+            own = Formation(pool, self._timeout, tuple(numbers[slot] for slot in chosen))
+            part = EngineCluster.__new__(EngineCluster)
+            part._prepare(self._timeout)
+            part._pool, part._formation = pool, own
+            self._formation.lend(own, chosen)
+            self._parts = [reference for reference in self._parts if reference() is not None]
+            self._parts.append(weakref.ref(part))
+            return part
 
     def close(self) -> None:
-        """End the engines (or disconnect from those of others); may be called again."""
+        """End the engines (or disconnect from those of others); may be called again.
+
+        A part ends its run and gives its engines back.
+        """
         if self._closed:
             return
-        self._closed = True
-        run = self._run
-        if run is not None:
-            run.give_up("the cluster was closed during the run")
+        run = self.current_run
+        if run is not None and not isinstance(self._pool, LocalPool):
+            # Engines that go on must not go on with this.
+            run.abort()
+            run.wait_ended(INTERRUPT_SECONDS)
+        self._give_up("the cluster was closed during the run")
         self._pool.close()
+
+    def _give_up(self, reason: str) -> None:
+        self._closed = True
+        if self._run is not None:
+            self._run.give_up(reason)
+        for part in self._open_parts():
+            part._give_up(reason)
 
     def __del__(self) -> None:
         if "_pool" in self.__dict__:
@@ -247,9 +288,9 @@ class EngineCluster:
         name = getattr(function, "__qualname__", type(function).__qualname__)
         with self._lock:
             self._await_idle()
-            world = self._ensure_world(world_size)
+            world = self._formation.ensure(world_size)
             chosen = checked_ranks(ranks, world.size)
-            if len(chosen) < world.size and self._joined != world.generation:
+            if len(chosen) < world.size and self._joined != world.name:
                 # Joining takes every rank, also those that stay idle afterwards.
                 self._launch(join_only, (), {}, None, None).result()
                 self._await_idle()
@@ -272,94 +313,46 @@ class EngineCluster:
             try:
                 self._pool.link.start(run.engine_id(rank), task, RankEvents(run, rank))
             except ClusterError:
-                run.died(rank, None)
+                run.lost(rank)
 
     def _await_idle(self) -> None:
         if self._closed:
             raise ClusterError("this cluster is closed")
         if self._run is None:
             return
+        if self._run.aborted:
+            self._run.wait_ended(INTERRUPT_SECONDS)
         if not self._run.done:
             raise ClusterError(
                 f"a run of {self._run.name} has been in progress for {self._run.elapsed:.0f} s: "
                 f"wait for its result() or end it with stop() or abort()"
             )
         self._run.wait_ended()
-        if self._world is None:
+        world = self._formation.world
+        if world is None:
             return
         if not self._run.world_intact():
-            self._world = self._broken(self._world)
-        elif len(self._run.ranks) == self._world.size:
-            self._joined = self._world.generation
+            self._formation.break_world()
+        elif len(self._run.ranks) == world.size:
+            self._joined = world.name
 
-    def _broken(self, world: World) -> World:
-        return World(-1, world.slots, ())
-
-    def _ensure_world(self, world_size: int | None) -> World:
-        self._replace_dead()
-        world = self._world
-        if world is None or (world_size is not None and world_size != world.size):
-            return self._form(self._slots(world_size, None))
-        return world if world.generation >= 0 else self._form(world.slots)
-
-    def _slots(self, world_size: int | None, ranks: Sequence[int] | None) -> tuple[int, ...]:
-        slots = tuple(ranks) if ranks is not None else tuple(range(world_size or len(self)))
-        if world_size is not None and not 1 <= world_size <= len(self):
+    def _check_free(self, slots: tuple[int, ...]) -> None:
+        if self._closed:
+            raise ClusterError("this cluster is closed")
+        self._formation.check_free(slots)
+        run, world = self._run, self._formation.world
+        if run is None or world is None or not set(world.slots).intersection(slots):
+            return
+        if not run.done and not run.aborted:
             raise ClusterError(
-                f"a world of {world_size} cannot be formed: this cluster has {len(self)} engines"
+                f"{in_use(sorted(world.slots))} by a run of {run.name}: wait for its result() or "
+                f"end it with stop() or abort()"
             )
-        if not slots or len(set(slots)) != len(slots) or not set(slots) <= set(range(len(self))):
-            raise ClusterError(
-                f"a world cannot be formed over the engines {list(slots)}: "
-                f"they must be different ones of 0 to {len(self) - 1}"
-            )
-        return slots
+        run.wait_ended(INTERRUPT_SECONDS)
 
-    def _form(self, slots: tuple[int, ...]) -> World:
-        self._replace_dead()
-        engines = self._pool.engines
-        facts = self._describe([engines[slot] for slot in slots])
-        link, first = self._pool.link, engines[slots[0]]
-        leaving = [engines[slot].engine_id for slot in self._members - set(slots)]
-        link.call(leaving, LeaveWorld(), SHORT_TASK_SECONDS)
-        same_host = len({fact.host for fact in facts}) == 1
-        store = OpenStore("127.0.0.1" if same_host else facts[0].address, self._timeout)
-        (port,) = link.call([first.engine_id], store, SHORT_TASK_SECONDS)
-        self._generation += 1
-        specs = lay_out(facts, self._generation, port, self._timeout)
-        self._world = World(self._generation, slots, specs)
-        self._members = set(slots)
-        return self._world
-
-    def _describe(self, engines: list[Engine]) -> tuple[EngineFacts, ...]:
-        unknown = [engine.engine_id for engine in engines if engine.engine_id not in self._facts]
-        answers = self._first_answers(unknown)
-        self._facts.update(zip(unknown, answers, strict=True))
-        return tuple(self._facts[engine.engine_id] for engine in engines)
-
-    def _first_answers(self, engines: list[int]) -> list[EngineFacts]:
-        """Ask engines what they are, again where they stay silent.
-
-        An engine is known to the controller a moment before its control channel is connected; on
-        a busy machine the first question can fall into that gap and is lost.
-
-        Raises:
-            ClusterError: if one never answers, or the process that they come from has died.
-        """
-        for patience in FIRST_ANSWER_SECONDS[:-1]:
-            try:
-                return self._pool.link.call(engines, Describe(), patience)
-            except ClusterError:
-                self._replace_dead()
-        return self._pool.link.call(engines, Describe(), FIRST_ANSWER_SECONDS[-1])
-
-    def _replace_dead(self) -> None:
-        dead = [slot for slot in range(len(self)) if not self._pool.alive(slot)]
-        if dead:
-            if self._world is not None and set(dead) & set(self._world.slots):
-                self._world = self._broken(self._world)
-            self._members -= set(dead)
-            self._pool.replace(dead)
+    def _open_parts(self) -> list[EngineCluster]:
+        parts = [reference() for reference in self._parts]
+        return [part for part in parts if part is not None and not part._closed]
 
     def hear_of_death(self, engine_id: int, signal: str | None) -> None:
         """The process of an engine is gone."""
@@ -367,6 +360,15 @@ class EngineCluster:
         rank = run.rank_of(engine_id) if run is not None else None
         if run is not None and rank is not None:
             run.died(rank, signal)
+        for part in self._open_parts():
+            part.hear_of_death(engine_id, signal)
+
+    def hear_of_failure(self, reason: str) -> None:
+        """No engine can be heard of any more."""
+        if self._run is not None:
+            self._run.give_up(reason)
+        for part in self._open_parts():
+            part.hear_of_failure(reason)
 
     # What a run needs of its cluster.
 
@@ -377,22 +379,18 @@ class EngineCluster:
 
     def kill(self, engine: Engine) -> None:
         """End an engine by force; it is replaced."""
-        self._pool.kill(engine.slot)
+        self._pool.kill(engine)
+
+    def pid_here(self, engine: Engine) -> int | None:
+        """The process id of an engine on this host, None of one elsewhere."""
+        return self._formation.pid_here(engine)
+
+    def check(self) -> None:
+        """Raise ClusterError if engines cannot be heard of any more."""
+        self._pool.check()
 
     def ended(self, run: ClusterRun) -> None:
         """Replace dead engines once every rank of the run has returned or died."""
         with self._lock, contextlib.suppress(ClusterError):
             if not self._closed:
-                self._replace_dead()
-
-
-def _weak_listener(cluster: EngineCluster) -> DeathListener:
-    # The pool's threads must not keep a forgotten cluster, and so its engines, alive.
-    reference = weakref.ref(cluster)
-
-    def listen(engine_id: int, signal: str | None) -> None:
-        owner = reference()
-        if owner is not None:
-            owner.hear_of_death(engine_id, signal)
-
-    return listen
+                self._formation.replace_dead()

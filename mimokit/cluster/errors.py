@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+STARTED_ANEW = "the next run starts it anew"
+"""What becomes of an engine that this process has started."""
+NEEDS_ANOTHER = "the next run needs another engine in its place: start one where the cluster runs"
+"""What becomes of an engine that others have started."""
+
 
 class ClusterError(RuntimeError):
-    """The cluster cannot do what was asked of it."""
+    """The cluster cannot do what was asked of it.
+
+    Attributes:
+        rank: the rank of the world that failed, None if it was no single rank.
+        traceback: the traceback of that rank as text, None if there is none.
+    """
+
+    rank: int | None = None
+    traceback: str | None = None
+
+
+class EngineInUse(ClusterError):  # noqa: N818
+    """Another client runs something on an engine."""
 
 
 class RunAborted(ClusterError):  # noqa: N818
@@ -18,14 +35,16 @@ class RankError(ClusterError):
         rank: the rank in the world that raised.
         type_name: the name of the exception's class.
         message: the exception's text.
-        traceback_text: that rank's own traceback.
+        traceback_text: that rank's own traceback, which is also `traceback`.
     """
+
+    rank: int
 
     def __init__(self, rank: int, type_name: str, message: str, traceback_text: str) -> None:
         self.rank = rank
         self.type_name = type_name
         self.message = message
-        self.traceback_text = traceback_text
+        self.traceback = self.traceback_text = traceback_text
         super().__init__(rank, type_name, message, traceback_text)
 
     def __str__(self) -> str:
@@ -43,13 +62,39 @@ class RankDied(ClusterError):  # noqa: N818
             the cause is not known.
     """
 
-    def __init__(self, rank: int, pid: int | None, signal: str | None) -> None:
+    rank: int
+
+    def __init__(
+        self, rank: int, pid: int | None, signal: str | None, remedy: str = STARTED_ANEW
+    ) -> None:
         self.rank = rank
         self.pid = pid
         self.signal = signal
-        super().__init__(rank, pid, signal)
+        self._remedy = remedy
+        super().__init__(rank, pid, signal, remedy)
 
     def __str__(self) -> str:
         process = f" (process {self.pid})" if self.pid is not None else ""
-        cause = f"was killed by {self.signal}" if self.signal else "has died"
-        return f"rank {self.rank}{process} {cause}; the next run starts it anew"
+        return f"rank {self.rank}{process} {self._cause()}; {self._remedy}"
+
+    def _cause(self) -> str:
+        return f"was killed by {self.signal}" if self.signal else "has died"
+
+
+class RankFrozen(RankDied):
+    """A rank was there but did not run or did not answer any more, and was killed.
+
+    Attributes:
+        rank: the rank in the world that was killed.
+        pid: the process id, None where it is not known.
+        signal: None.
+        how: what was seen of it, as the predicate of a sentence.
+    """
+
+    def __init__(self, rank: int, pid: int | None, how: str, remedy: str = STARTED_ANEW) -> None:
+        super().__init__(rank, pid, None, remedy)
+        self.how = how
+        self.args = (rank, pid, how, remedy)
+
+    def _cause(self) -> str:
+        return self.how

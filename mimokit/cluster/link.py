@@ -15,8 +15,24 @@ from typing import Any, Protocol
 
 import ipyparallel
 
-from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.errors import ClusterError, EngineInUse
 from mimokit.cluster.worker.sender import DATA_KEY
+
+LOOK_SECONDS = 0.5
+"""How often a call that waits looks whether waiting has become useless."""
+BUSY_SECONDS = 5.0
+"""How long a call waits for an engine that works for another client."""
+ANSWER_SECONDS = 5.0
+"""How long the controller may take to say what an engine has to do."""
+PING_SECONDS = 5.0
+"""How often the controller is asked for a sign of life during a run."""
+SILENT_SECONDS = 30.0
+"""How long the controller may take to give it."""
+REMEMBERED_MESSAGES = 4096
+"""How many signatures of messages the client remembers, so that none is accepted twice.
+
+By default it is 65,536, which grows for hundreds of runs.
+"""
 
 
 class TaskEvents(Protocol):
@@ -37,6 +53,11 @@ class EngineLink:
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        client.session.digest_history_size = REMEMBERED_MESSAGES
+        self._known: dict[int, bytes] = {}
+        self._asking = threading.Lock()
+        self._sign: Any = None
+        self._asked = 0.0
 
     def live_ids(self) -> list[int]:
         """The ids of the engines that are registered now."""
@@ -59,20 +80,81 @@ class EngineLink:
         )
         future.add_done_callback(lambda done: events.finished(done.result()))
 
-    def call(self, engine_ids: Sequence[int], task: Callable[[], Any], timeout: float) -> list[Any]:
+    def call(
+        self,
+        engine_ids: Sequence[int],
+        task: Callable[[], Any],
+        timeout: float,
+        watch: Callable[[int], None] = lambda engine_id: None,
+    ) -> list[Any]:
         """Run a short task on engines and return its results, in the order of `engine_ids`.
 
+        Args:
+            engine_ids: the controller's names of the engines.
+            task: is called there.
+            timeout: seconds that an engine may take to answer when it has nothing else to do.
+            watch: called with an engine that is waited for; raises if waiting has become useless.
+
         Raises:
+            EngineInUse: if an engine works for another client.
             ClusterError: if an engine raises, dies, or has not answered after `timeout` seconds.
         """
         replies = [_Reply() for _ in engine_ids]
         for engine_id, reply in zip(engine_ids, replies, strict=True):
             self.start(engine_id, task, reply)
         deadline = time.monotonic() + timeout
+        for engine_id, reply in zip(engine_ids, replies, strict=True):
+            self._await(engine_id, reply, deadline, watch)
         return [
-            reply.get(engine_id, deadline)
-            for engine_id, reply in zip(engine_ids, replies, strict=True)
+            reply.value(engine_id) for engine_id, reply in zip(engine_ids, replies, strict=True)
         ]
+
+    def _await(
+        self, engine_id: int, reply: _Reply, deadline: float, watch: Callable[[int], None]
+    ) -> None:
+        look = time.monotonic() + BUSY_SECONDS
+        while not reply.arrived.wait(LOOK_SECONDS):
+            watch(engine_id)
+            now = time.monotonic()
+            if now < min(look, deadline):
+                continue
+            look = now + BUSY_SECONDS
+            if self._works_for_another(engine_id):
+                raise EngineInUse(
+                    f"another client uses engine {engine_id}: wait until its run has ended, or "
+                    f"start a cluster of your own"
+                )
+            if now >= deadline:
+                raise ClusterError(f"engine {engine_id} does not answer")
+
+    def _works_for_another(self, engine_id: int) -> bool:
+        """Whether tasks of another client are in an engine's queue, as the controller sees it."""
+        try:
+            reply = self._ask({"targets": [engine_id], "verbose": True}).result(ANSWER_SECONDS)
+            queue = reply["content"][str(engine_id)]["queue"]
+        except (OSError, TimeoutError, LookupError):
+            return False
+        return any(not message.startswith(self.client.session.session) for message in queue)
+
+    def has_sent_tasks(self, engine_ids: Sequence[int]) -> bool:
+        """Whether engines have not yet answered all that this client has sent to them."""
+        sent, names = self.client._outstanding_dict, self.client._engines
+        return any(sent.get(names.get(engine_id)) for engine_id in engine_ids)
+
+    def controller_is_silent(self) -> bool:
+        """Whether the controller gives no sign of life; to be called again and again.
+
+        Asks it at most every 5 s; it is silent if it has not answered after 30 s.
+        """
+        now = time.monotonic()
+        with self._asking, contextlib.suppress(OSError):
+            if self._sign is None or (self._sign.done() and now - self._asked >= PING_SECONDS):
+                self._sign, self._asked = self._ask({"targets": None, "verbose": False}), now
+            return not self._sign.done() and now - self._asked >= SILENT_SECONDS
+        return False
+
+    def _ask(self, content: dict[str, Any]) -> Any:
+        return self.client._send(self.client._query_stream, "queue_request", content=content)
 
     def control(self, engine_id: int, message: str, content: dict[str, Any]) -> None:
         """Send a message that the engine hears also while it runs a task."""
@@ -88,9 +170,15 @@ class EngineLink:
             )
 
     def signal(self, engine_id: int, number: int) -> None:
-        """Have the engine's nanny signal it (engines that others have started)."""
-        with contextlib.suppress(Exception):
-            self.client.send_signal(number, targets=[engine_id], block=False)
+        """Have the engine's nanny signal it (engines that others have started).
+
+        The nanny hears it also when the controller has given the engine up.
+        """
+        identity = self._identity(engine_id) or self._known.get(engine_id)
+        if identity is not None:
+            stream, content = self.client._control_stream, {"sig": int(number)}
+            with contextlib.suppress(OSError):
+                self.client._send(stream, "signal_request", content=content, ident=identity)
 
     def close(self) -> None:
         """Close the connection; the engines go on."""
@@ -98,14 +186,17 @@ class EngineLink:
 
     def _identity(self, engine_id: int) -> bytes | None:
         identity = self.client._engines.get(engine_id)
-        return identity.encode() if identity is not None else None
+        if identity is None:
+            return None
+        self._known[engine_id] = identity.encode()
+        return self._known[engine_id]
 
 
 class _Reply:
     """The reply to a short task."""
 
     def __init__(self) -> None:
-        self._arrived = threading.Event()
+        self.arrived = threading.Event()
         self._result: Any = None
 
     def samples(self, batch: list[bytes]) -> None:
@@ -116,11 +207,9 @@ class _Reply:
 
     def finished(self, result: Any) -> None:
         self._result = result
-        self._arrived.set()
+        self.arrived.set()
 
-    def get(self, engine_id: int, deadline: float) -> Any:
-        if not self._arrived.wait(max(0.0, deadline - time.monotonic())):
-            raise ClusterError(f"engine {engine_id} does not answer")
+    def value(self, engine_id: int) -> Any:
         if isinstance(self._result, ipyparallel.RemoteError):
             raise ClusterError(describe_remote(engine_id, self._result))
         return self._result

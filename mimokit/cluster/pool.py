@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mimokit.cluster.errors import STARTED_ANEW
 from mimokit.cluster.link import EngineLink
 
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine; its slot in the cluster stays when it is replaced, its id does not."""
+    """One engine; its slot in the cluster stays when it is replaced, its id does not.
+
+    Attributes:
+        slot: its place in the cluster.
+        engine_id: the controller's name for it.
+        pid: its process id, None where not known.
+        remedy: what becomes of its slot when it has died, as the end of a sentence.
+    """
 
     slot: int
     engine_id: int
     pid: int | None
+    remedy: str = STARTED_ANEW
 
 
-class DeathListener(Protocol):
-    """Told, from a background thread, that an engine's process is gone."""
+class PoolListener(Protocol):
+    """Told, from a background thread, what has become of engines."""
 
-    def __call__(self, engine_id: int, signal: str | None) -> None:
-        """Hear of one death."""
+    def hear_of_death(self, engine_id: int, signal: str | None) -> None:
+        """The process of an engine is gone."""
+
+    def hear_of_failure(self, reason: str) -> None:
+        """No engine can be heard of any more."""
 
 
 class EnginePool(Protocol):
@@ -43,8 +56,11 @@ class EnginePool(Protocol):
     def alive(self, slot: int) -> bool:
         """Whether the engine in the slot can be spoken to."""
 
-    def kill(self, slot: int) -> None:
-        """End an engine by force; returns at once."""
+    def check(self) -> None:
+        """Raise ClusterError if no engine can be heard of any more."""
+
+    def kill(self, engine: Engine) -> None:
+        """End an engine by force; returns at once, and the engine is not alive any more."""
 
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones.
@@ -55,6 +71,23 @@ class EnginePool(Protocol):
 
     def close(self) -> None:
         """End what this pool has started."""
+
+
+class WeakListener:
+    """Passes on what a pool tells, and keeps no forgotten cluster alive, nor its engines."""
+
+    def __init__(self, listener: PoolListener) -> None:
+        self._listener = weakref.ref(listener)
+
+    def hear_of_death(self, engine_id: int, signal: str | None) -> None:
+        """Pass on a death."""
+        if (listener := self._listener()) is not None:
+            listener.hear_of_death(engine_id, signal)
+
+    def hear_of_failure(self, reason: str) -> None:
+        """Pass on a failure."""
+        if (listener := self._listener()) is not None:
+            listener.hear_of_failure(reason)
 
 
 class Progress:

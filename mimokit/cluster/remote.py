@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from pathlib import Path
 
 import ipyparallel
 
-from mimokit.cluster.errors import ClusterError
+from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError
 from mimokit.cluster.link import EngineLink
-from mimokit.cluster.pool import DeathListener, Engine, Progress
+from mimokit.cluster.pool import Engine, PoolListener, Progress
 
 CONNECT_SECONDS = 30.0
 
@@ -26,11 +27,13 @@ class ConnectedPool:
         n: int | None,
         profile: str | None,
         cluster_file: str | Path | None,
-        on_death: DeathListener,
+        listener: PoolListener,
         progress: Progress,
     ) -> None:
         self.link = EngineLink(_connect(profile, cluster_file))
-        self._on_death = on_death
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._killed: set[int] = set()
         try:
             self._slots = self._wait_for_engines(n, progress)
         except BaseException:
@@ -41,7 +44,10 @@ class ConnectedPool:
     @property
     def engines(self) -> tuple[Engine, ...]:
         """The engine in every slot."""
-        return tuple(Engine(slot, engine_id, None) for slot, engine_id in enumerate(self._slots))
+        return tuple(
+            Engine(slot, engine_id, None, NEEDS_ANOTHER)
+            for slot, engine_id in enumerate(self._slots)
+        )
 
     @property
     def description(self) -> str:
@@ -50,15 +56,28 @@ class ConnectedPool:
 
     def alive(self, slot: int) -> bool:
         """Whether the engine in the slot can be spoken to."""
-        return self._slots[slot] in self.link.live_ids()
+        engine_id = self._slots[slot]
+        return engine_id not in self._killed and engine_id in self.link.live_ids()
 
-    def kill(self, slot: int) -> None:
+    def check(self) -> None:
+        """Raise ClusterError if no engine can be heard of any more."""
+        if self.link.controller_is_silent():
+            raise ClusterError("the controller of this cluster does not answer any more")
+
+    def kill(self, engine: Engine) -> None:
         """End an engine by force, through its nanny."""
-        self.link.signal(self._slots[slot], signal.SIGKILL)
+        self._killed.add(engine.engine_id)
+        self.link.signal(engine.engine_id, signal.SIGKILL)
 
     def replace(self, slots: list[int]) -> None:
         """Take in engines that have joined the cluster meanwhile; we cannot start any."""
-        spare = [one for one in self.link.live_ids() if one not in self._slots]
+        self.check()
+        with self._lock:
+            self._take_spare(slots)
+
+    def _take_spare(self, slots: list[int]) -> None:
+        used = self._killed.union(self._slots)
+        spare = [one for one in self.link.live_ids() if one not in used]
         if len(spare) < len(slots):
             raise ClusterError(
                 f"{len(slots)} of {len(self._slots)} engines have died and this cluster was not "
@@ -85,8 +104,11 @@ class ConnectedPool:
             time.sleep(0.05)
 
     def _on_registration(self, event: dict[str, object]) -> None:
-        if event["event"] == "unregister":
-            self._on_death(int(str(event["id"])), None)
+        if event["event"] == "register":
+            # An engine that is started again may get its old id.
+            self._killed.discard(int(str(event["id"])))
+        elif event["event"] == "unregister":
+            self._listener.hear_of_death(int(str(event["id"])), None)
 
 
 def _connect(profile: str | None, cluster_file: str | Path | None) -> object:

@@ -8,15 +8,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-from mimokit.cluster.errors import ClusterError, RankDied, RankError, RunAborted
+from mimokit.cluster.errors import ClusterError, RunAborted
+from mimokit.cluster.frozen import LOOK_SECONDS, FrozenWatch, is_stopped
 from mimokit.cluster.link import describe_remote
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.sample_log import Sample, SampleLog
+from mimokit.cluster.verdict import Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
-from mimokit.cluster.worker.task import Failure, Outcome
+from mimokit.cluster.worker.task import Outcome
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
@@ -26,41 +27,9 @@ REPEAT_SECONDS = 0.5
 """How often an abort is repeated to ranks that are not back."""
 LAST_SAMPLES_SECONDS = 10.0
 """How long to wait for samples that are still under way when a rank has returned."""
-
-
-@dataclass(frozen=True)
-class Death:
-    """The process of a rank is gone."""
-
-    pid: int | None
-    signal: str | None
-
-
-RankReport: TypeAlias = Outcome | Death | ClusterError
-"""What is known of one rank at the end of a run."""
-
-
-def verdict(reports: dict[int, RankReport]) -> ClusterError | None:
-    """The error to raise, None if no rank failed by itself.
-
-    A death comes first, then a rank's own exception, and only then the broken connections, which
-    are mostly the echo of one of the former. `reports` are in order of arrival.
-    """
-    for rank, report in reports.items():
-        if isinstance(report, Death):
-            return RankDied(rank, report.pid, report.signal)
-    own = [
-        (rank, report.failure)
-        for rank, report in reports.items()
-        if isinstance(report, Outcome) and report.failure and not report.failure.interrupted
-    ]
-    for rank, failure in sorted(own, key=lambda item: item[1].communication):
-        return _rank_error(rank, failure)
-    return next((report for report in reports.values() if isinstance(report, ClusterError)), None)
-
-
-def _rank_error(rank: int, failure: Failure) -> RankError:
-    return RankError(rank, failure.type_name, failure.message, failure.traceback_text)
+STOPPED = "was stopped by a signal, did not go on and was killed"
+SILENT = "did not answer and was killed"
+LOST = "has died or cannot be reached"
 
 
 class RunOwner(Protocol):
@@ -72,8 +41,34 @@ class RunOwner(Protocol):
     def kill(self, engine: Engine) -> None:
         """End an engine by force."""
 
+    def pid_here(self, engine: Engine) -> int | None:
+        """The process id of an engine on this host, None of one elsewhere."""
+
+    def check(self) -> None:
+        """Raise ClusterError if engines cannot be heard of any more."""
+
     def ended(self, run: ClusterRun) -> None:
         """Every rank of the run is back or gone."""
+
+
+class _NoOwner:
+    """Stands for the cluster of a run that has ended."""
+
+    def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
+        """No rank listens any more."""
+
+    def kill(self, engine: Engine) -> None:
+        """The engine is no longer that of the run."""
+
+    def pid_here(self, engine: Engine) -> int | None:
+        """Nobody waits for a rank."""
+        return None
+
+    def check(self) -> None:
+        """Nobody waits for a rank."""
+
+    def ended(self, run: ClusterRun) -> None:
+        """It has been told before."""
 
 
 class ClusterRun:
@@ -143,8 +138,9 @@ class ClusterRun:
         Raises:
             TimeoutError: no result after `timeout` seconds.
             RankError: if a rank raised.
-            RankDied: if the process of a rank died.
+            RankDied: if the process of a rank died, or did not run any more.
             RunAborted: if the run was aborted.
+            ClusterError: if the controller or another part of the cluster is gone.
         """
         if not self._finished.wait(timeout):
             raise TimeoutError(f"the run has no result after {timeout:g} s")
@@ -167,6 +163,11 @@ class ClusterRun:
             # After a rank's own failure an abort changes nothing: the failure is what is reported.
             self._aborted = self._aborted or not self._in_trouble()
             self._changed.notify_all()
+
+    @property
+    def aborted(self) -> bool:
+        """Whether `abort` has ended the run, or is about to."""
+        return self._aborted
 
     def wait_ended(self, timeout: float | None = None) -> bool:
         """Wait until every rank is back or gone, which may be after the error was raised."""
@@ -203,13 +204,19 @@ class ClusterRun:
         if isinstance(result, Outcome):
             self._report(rank, result)
         elif getattr(result, "ename", None) == "EngineError":
-            self.died(rank, None)
+            self.lost(rank)
         else:
-            self._report(rank, ClusterError(describe_remote(self._engines[rank].engine_id, result)))
+            error = ClusterError(describe_remote(self._engines[rank].engine_id, result))
+            error.rank = rank
+            self._report(rank, error)
 
     def died(self, rank: int, signal: str | None) -> None:
         """The process of a rank is gone."""
-        self._report(rank, Death(self._engines[rank].pid, signal))
+        self._report(rank, Death(self._engines[rank], signal))
+
+    def lost(self, rank: int) -> None:
+        """The controller has given a rank up: its process has died, or its heart does not beat."""
+        self._freeze(rank, LOST)
 
     def give_up(self, reason: str) -> None:
         """No rank can be heard of any more."""
@@ -241,11 +248,13 @@ class ClusterRun:
     # The supervising thread.
 
     def _supervise(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._all_back() or self._in_trouble())
+        self._wait_for_trouble()
         if self._missing():
             began = time.monotonic()
             self._call_back(began + VERDICT_SECONDS)
+            if only_echoes(self._known()):
+                self._call_back(began + KILL_SECONDS)
+                self._freeze_silent()
             self._wait_last_samples(0.3)
             self._settle()
             self._call_back(began + KILL_SECONDS)
@@ -255,6 +264,33 @@ class ClusterRun:
             self._settle()
         self._ended.set()
         self._owner.ended(self)
+        # A run that is kept does not keep its cluster.
+        self._owner = _NoOwner()
+
+    def _wait_for_trouble(self) -> None:
+        """Wait until all ranks are back or one has failed; looks at those that are silent."""
+        watch = FrozenWatch()
+        while not self._wait_back_or_trouble(LOOK_SECONDS):
+            try:
+                self._owner.check()
+            except ClusterError as error:
+                self.give_up(str(error))
+            for rank in self._missing():
+                if watch.frozen(self._owner.pid_here(self._engines[rank])):
+                    self._freeze(rank, STOPPED)
+
+    def _wait_back_or_trouble(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._all_back() or self._in_trouble(), seconds)
+
+    def _freeze(self, rank: int, how: str) -> None:
+        self._report(rank, Frozen(self._engines[rank], how))
+        self._owner.kill(self._engines[rank])
+
+    def _freeze_silent(self) -> None:
+        for rank in self._missing():
+            stopped = is_stopped(self._owner.pid_here(self._engines[rank]))
+            self._freeze(rank, STOPPED if stopped else SILENT)
 
     def _all_back(self) -> bool:
         return len(self._reports) == len(self._engines)
@@ -264,6 +300,10 @@ class ClusterRun:
             not isinstance(report, Outcome) or report.failure is not None
             for report in self._reports.values()
         )
+
+    def _known(self) -> dict[int, RankReport]:
+        with self._changed:
+            return dict(self._reports)
 
     def _missing(self) -> list[int]:
         return [rank for rank in self._engines if rank not in self._reports]
@@ -298,9 +338,7 @@ class ClusterRun:
 
     def _settle(self) -> None:
         self._stopped = time.monotonic()
-        with self._changed:
-            reports = dict(self._reports)
-        self._error = self._find_error(reports)
+        self._error = self._find_error(self._known())
         self._log.close()
         self._finished.set()
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """One rank's place in one world; a new generation is a new world, even of the same size."""
+    """One rank's place in one world.
 
-    generation: int
+    `local_rank` is the number of its GPU among those of its host.
+    """
+
+    name: str
+    """Of the world; no other world of any client has it."""
     rank: int
     size: int
     local_rank: int
@@ -31,13 +37,16 @@ class EngineFacts:
     address: str
     """The address of its host as other hosts see it."""
     gpus: int
+    began: float
+    """When its process began, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
 class World:
     """The world that is formed: which slot of the cluster plays which rank."""
 
-    generation: int
+    name: str
+    """Empty once the world is broken."""
     slots: tuple[int, ...]
     specs: tuple[WorldSpec, ...]
 
@@ -47,29 +56,44 @@ class World:
         return len(self.slots)
 
 
-def choose_backend(facts: tuple[EngineFacts, ...]) -> str:
+def choose_backend(facts: tuple[EngineFacts, ...], places: tuple[int, ...]) -> str:
     """`nccl` (with gloo for CPU tensors) if every rank has a separate GPU, else `gloo`."""
-    hosts = [fact.host for fact in facts]
-    own_gpu = all(fact.gpus >= hosts.count(fact.host) for fact in facts)
+    own_gpu = all(place < fact.gpus for fact, place in zip(facts, places, strict=True))
     return "cpu:gloo,cuda:nccl" if own_gpu else "gloo"
 
 
+def places_on_hosts(hosts: Sequence[str]) -> tuple[int, ...]:
+    """The number of each engine among those of its host."""
+    return tuple(hosts[:number].count(host) for number, host in enumerate(hosts))
+
+
 def lay_out(
-    facts: tuple[EngineFacts, ...], generation: int, port: int, timeout: float
+    facts: tuple[EngineFacts, ...],
+    places: tuple[int, ...],
+    port: int,
+    timeout: float,
 ) -> tuple[WorldSpec, ...]:
-    """The place of every rank, in rank order; rank 0's engine hosts the store."""
+    """The place of every rank, in rank order; rank 0's engine hosts the store.
+
+    Args:
+        facts: of the engine of each rank.
+        places: the number of each engine among those of its host, which its GPU has too.
+        port: of the store.
+        timeout: of collectives, in seconds.
+    """
     hosts = [fact.host for fact in facts]
     same_host = len(set(hosts)) == 1
+    backend, name = choose_backend(facts, places), uuid.uuid4().hex
     return tuple(
         WorldSpec(
-            generation=generation,
+            name=name,
             rank=rank,
             size=len(facts),
-            local_rank=hosts[:rank].count(fact.host),
+            local_rank=places[rank],
             local_size=hosts.count(fact.host),
             address="127.0.0.1" if same_host else facts[0].address,
             port=port,
-            backend=choose_backend(facts),
+            backend=backend,
             same_host=same_host,
             timeout=timeout,
         )

@@ -32,6 +32,8 @@ _PATIENCE = 10.0
 """Seconds that an interrupted run may take to finish its iteration."""
 _WRITING = 30.0
 """Seconds that the rows of a run that has ended may take to be appended."""
+_ABORT_PATIENCE = 10.0
+"""Seconds that an aborted run may take to end."""
 
 
 @dataclass(frozen=True)
@@ -163,14 +165,14 @@ class TrainingRun:
         return self._cause if self._cause and isinstance(error, RunAborted) else error
 
     def _end(self) -> None:
-        """Stop after the current iteration; abort if that takes too long."""
-        self.stop()
-        try:
-            self._run.result(_PATIENCE)
-        except TimeoutError:
+        """Stop after the current iteration; abort if that takes too long, or at an interrupt."""
+        with contextlib.suppress(KeyboardInterrupt):
+            self.stop()
+            self._run.wait_ended(_PATIENCE)
+        if not self._run.done:
             self.abort()
-        except Exception:
-            return  # the second call of `result` raises it
+        # Until then the cluster refuses the next run.
+        self._run.wait_ended(_ABORT_PATIENCE)
 
     def _take(self, message: dict[str, object]) -> None:
         # What cannot be appended now is written at the end.

@@ -13,10 +13,16 @@ import ipyparallel
 import psutil
 import pytest
 
-from mimokit.cluster import ClusterError, EngineCluster, RankDied
+from mimokit.cluster import ClusterError, EngineCluster, RankDied, link
 from mimokit.cluster.local import commands
 from mimokit.cluster.local.server import EngineServer
-from tests.cluster.functions import all_reduce_forever, describe_rank, process_id
+from tests.cluster.functions import (
+    all_reduce_forever,
+    describe_rank,
+    process_id,
+    train_until_stopped,
+)
+from tests.cluster.test_streaming import wait_for_samples
 
 PATIENCE = 60.0
 """Seconds that processes may take to end on a busy machine."""
@@ -97,19 +103,25 @@ def test_plain_engines() -> None:
     assert not alive(started)
 
 
-def test_the_process_the_engines_come_from_dies() -> None:
+@pytest.mark.parametrize("victim", ["engine server", "ipyparallel controller"])
+def test_a_process_that_all_engines_need_dies_in_a_run(victim: str) -> None:
     before = set(psutil.Process().children())
-    small = EngineCluster(n=1, preload=(), progress=False)
-    (server,) = set(psutil.Process().children()) - before
-    family = {child.pid for child in server.children(recursive=True)}
-    server.kill()
+    with EngineCluster(n=1, preload=(), progress=False) as small:
+        (server,) = set(psutil.Process().children()) - before
+        family = {child.pid for child in server.children(recursive=True)}
+        (controller,) = [child for child in server.children() if child.pid not in small.pids]
+        run = small.submit(train_until_stopped)
+        (server if victim == "engine server" else controller).kill()
+        sentence = f"the {victim} has died: close this cluster and start another"
+        with pytest.raises(ClusterError, match=sentence) as caught:
+            run.result(PATIENCE)
+        assert not isinstance(caught.value, RankDied)
+        with pytest.raises(ClusterError, match=sentence):
+            small.run(process_id)
     assert gone_within(family, PATIENCE)
-    with pytest.raises(ClusterError, match="the engine server has died: close this cluster"):
-        small.run(process_id)
-    small.close()
 
 
-def test_connect_to_a_running_cluster(tmp_path: Path) -> None:
+def test_connect_to_a_running_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = ipyparallel.Cluster(
         n=2, profile_dir=str(tmp_path / "profile"), cluster_id="theirs", log_level=40
     )
@@ -128,6 +140,7 @@ def test_connect_to_a_running_cluster(tmp_path: Path) -> None:
         for name in ("cluster-theirs.json", "ipcontroller-theirs-client.json"):
             with EngineCluster(cluster_file=security / name, progress=False) as ours:
                 check_connected(ours)
+        check_clients(security / "cluster-theirs.json", monkeypatch)
         with pytest.raises(ClusterError, match="1 of 2 engines have died"):
             check_death(security / "cluster-theirs.json")
         client.close()
@@ -143,6 +156,30 @@ def check_connected(cluster: EngineCluster) -> None:
     assert [one["sum"] for one in cluster.run(describe_rank)] == [3.0, 3.0]
     seen: list[object] = []
     assert len(cluster.run(process_id, world_size=1, on_sample=seen.append)) == 1
+
+
+def check_clients(cluster_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clients use the same engines, in turn, and parts of them at the same time."""
+    monkeypatch.setattr(link, "BUSY_SECONDS", 1.0)
+    with (
+        EngineCluster(cluster_file=cluster_file, progress=False) as first,
+        EngineCluster(cluster_file=cluster_file, progress=False) as second,
+    ):
+        run = first.submit(train_until_stopped)
+        wait_for_samples(run, 2)
+        with pytest.raises(ClusterError, match="another client uses engine 0: wait until its run"):
+            second.run(process_id)
+        run.stop()
+        assert len(set(run.result(PATIENCE))) == 1
+        for client in (second, first, second):
+            assert [one["sum"] for one in client.run(describe_rank)] == [3.0, 3.0]
+        with second.part([0]) as left, second.part([1]) as right:
+            runs = [part.submit(train_until_stopped) for part in (left, right)]
+            for one in runs:
+                wait_for_samples(one, 2)
+            for one in runs:
+                one.stop()
+                assert len(one.result(PATIENCE)) == 1
 
 
 def check_death(cluster_file: Path) -> None:

@@ -19,10 +19,11 @@ from typing import Any
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
-from mimokit.cluster.pool import DeathListener, Engine, Progress
+from mimokit.cluster.pool import Engine, PoolListener, Progress
 
 START_SECONDS = 120.0
 CLOSE_SECONDS = 1.2
+NEW_CLUSTER = "close this cluster and start another"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -36,14 +37,16 @@ class LocalPool:
         n: int,
         fork: bool,
         preload: Sequence[str],
-        on_death: DeathListener,
+        listener: PoolListener,
         progress: Progress,
     ) -> None:
-        self._on_death = on_death
+        self._listener = listener
         self._fork = fork
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._pids: dict[int, int] = {}
         self._dead: set[int] = set()
+        self._killed: set[int] = set()
         self._failure: str | None = None
         self._closed = False
         self._slots = list(range(n))
@@ -74,19 +77,31 @@ class LocalPool:
 
     def alive(self, slot: int) -> bool:
         """Whether the engine in the slot can be spoken to."""
-        return self._slots[slot] not in self._dead and self._failure is None
+        engine_id = self._slots[slot]
+        gone = engine_id in self._dead or engine_id in self._killed
+        return not gone and self._failure is None and engine_id in self.link.live_ids()
 
-    def kill(self, slot: int) -> None:
-        """End an engine by force; returns at once."""
-        self._tell(command="kill", engine_id=self._slots[slot])
+    def check(self) -> None:
+        """Raise ClusterError if no engine can be heard of any more."""
+        if self._failure is not None:
+            raise ClusterError(f"{self._failure}: {NEW_CLUSTER}")
+
+    def kill(self, engine: Engine) -> None:
+        """End an engine by force; returns at once, and the engine is not alive any more."""
+        self._killed.add(engine.engine_id)
+        self._tell(command="kill", engine_id=engine.engine_id)
 
     def replace(self, slots: list[int]) -> None:
         """Start new engines in the slots of dead ones."""
-        if self._failure:
-            raise ClusterError(f"{self._failure}: close this cluster and start another")
+        self.check()
+        for engine in [self.engines[slot] for slot in slots]:
+            # One that the controller has given up may still be there.
+            self.kill(engine)
+        with self._lock:
+            for slot in slots:
+                self._slots[slot] = self._next_id
+                self._next_id += 1
         for slot in slots:
-            self._slots[slot] = self._next_id
-            self._next_id += 1
             self._tell(command="start", engine_id=self._slots[slot])
         self._wait_registered([self._slots[slot] for slot in slots], Progress.none())
 
@@ -177,7 +192,7 @@ class LocalPool:
     def _tell(self, **command: object) -> None:
         pipe = self._server.stdin
         if pipe is not None:
-            with contextlib.suppress(OSError, ValueError):
+            with self._writing, contextlib.suppress(OSError, ValueError):
                 pipe.write(json.dumps(command).encode() + b"\n")
                 pipe.flush()
 
@@ -192,8 +207,7 @@ class LocalPool:
             if self._closed or self._failure is not None:
                 return
             self._failure = reason
-        for engine_id in self._slots:
-            self._on_death(engine_id, None)
+        self._listener.hear_of_failure(f"{reason}: {NEW_CLUSTER}")
 
     def _hear(self, event: dict[str, Any]) -> None:
         kind = event["event"]
@@ -213,6 +227,6 @@ class LocalPool:
                 stacklevel=2,
             )
         elif kind == "died" and not self._closed:
-            self._on_death(event["engine_id"], event["signal"])
+            self._listener.hear_of_death(event["engine_id"], event["signal"])
             with contextlib.suppress(AttributeError):
                 self.link.forget(event["engine_id"])

@@ -92,6 +92,10 @@ class Membership:
         dist = _distributed()
         return self._spec == spec and dist is not None and bool(dist.is_initialized())
 
+    def stands(self, name: str) -> bool:
+        """Whether this process is in the world of a name."""
+        return self._spec is not None and self._spec.name == name and self.intact(self._spec)
+
     @property
     def groups_made(self) -> int:
         """The number of process groups that were made in this world so far."""
@@ -162,7 +166,13 @@ def describe() -> EngineFacts:
     """Where this engine sits."""
     import torch
 
-    return EngineFacts(os.getpid(), socket.gethostname(), _own_address(), torch.cuda.device_count())
+    return EngineFacts(
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        address=_own_address(),
+        gpus=torch.cuda.device_count(),
+        began=psutil.Process().create_time(),
+    )
 
 
 def _own_address() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import linecache
 import pickle
 import traceback
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mimokit.cluster.worker.membership import describe
+from mimokit.cluster.worker.memory import release
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
     EngineSession,
@@ -79,9 +79,8 @@ class RankTask:
             if failure is not None:
                 session.membership.break_off()
                 session.membership.leave()
-        if session.membership.groups_made != made:
-            # A model is full of reference cycles, and each of its groups keeps threads that poll.
-            gc.collect()
+        if failure is not None or session.membership.groups_made != made:
+            release()
         sender.close()
         return Outcome(value, failure, sender.emitted, session.membership.intact(self.spec))
 
@@ -115,6 +114,17 @@ class OpenStore:
     def __call__(self) -> int:
         """Run on the engine's main thread."""
         return engine_session().membership.open_store(self.address, self.timeout)
+
+
+@dataclass(frozen=True)
+class InWorld:
+    """Say whether the engine is still in a world; another client may have formed one since."""
+
+    name: str
+
+    def __call__(self) -> bool:
+        """Run on the engine's main thread."""
+        return engine_session().membership.stands(self.name)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""Engines that are stopped, not dead: short pauses do no harm, long ones are named and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from mimokit.cluster import ClusterError, EngineCluster, RankError, RankFrozen, frozen
+from mimokit.cluster.link import EngineLink
+from mimokit.cluster.pool import Engine
+from mimokit.cluster.verdict import Death, Frozen, only_echoes, verdict
+from mimokit.cluster.worker.task import Failure, Outcome
+from tests.cluster.functions import all_reduce_forever, process_id, train_until_stopped
+from tests.cluster.test_failures import PATIENCE, works
+from tests.cluster.test_streaming import wait_for_samples
+
+PATIENT, IMPATIENT = 600.0, 1.0
+"""Seconds an engine may be stopped: more than a test takes, and few."""
+
+
+def test_a_stopped_rank_is_named_killed_and_replaced(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen, "FROZEN_SECONDS", IMPATIENT)
+    before = cluster.run(process_id, world_size=4)
+    run = cluster.submit(all_reduce_forever, "none", 0)
+    wait_for_samples(run, 8)
+    os.kill(before[2], signal.SIGSTOP)
+    with pytest.raises(RankFrozen) as caught:
+        run.result(PATIENCE)
+    assert (caught.value.rank, caught.value.pid) == (2, before[2])
+    assert str(caught.value) == (
+        f"rank 2 (process {before[2]}) was stopped by a signal, did not go on and was killed; "
+        "the next run starts it anew"
+    )
+    assert works(cluster)
+    after = cluster.run(process_id)
+    assert [rank for rank in range(4) if after[rank] != before[rank]] == [2]
+    assert not psutil.pid_exists(before[2])
+
+
+def test_a_short_pause_does_no_harm(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen, "FROZEN_SECONDS", PATIENT)
+    before = cluster.run(process_id, world_size=2)
+    run = cluster.submit(train_until_stopped)
+    wait_for_samples(run, 4)
+    os.kill(before[1], signal.SIGSTOP)
+    time.sleep(2.5 * frozen.LOOK_SECONDS)
+    assert not run.done
+    os.kill(before[1], signal.SIGCONT)
+    run.stop()
+    assert len(set(run.result(PATIENCE))) == 1
+    assert cluster.run(process_id) == before
+
+
+def test_an_engine_that_is_stopped_before_a_run_is_named_and_replaced(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen, "FROZEN_SECONDS", IMPATIENT)
+    pid = cluster.run(process_id, world_size=4)[1]
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.warns(RuntimeWarning, match=rf"engine 1 \(process {pid}\) was stopped"):
+        assert works(cluster)
+    assert pid not in cluster.pids
+
+
+def _outcome(communication: bool) -> Outcome:
+    return Outcome(None, Failure("Error", "text", "trace", False, communication), 0, False)
+
+
+def test_the_likeliest_cause_is_named() -> None:
+    echo, own = _outcome(communication=True), _outcome(communication=False)
+    silent = Frozen(Engine(2, 2, 7), "did not answer and was killed")
+    assert only_echoes({0: echo, 3: Outcome(b"", None, 0, True)})
+    assert not only_echoes({0: echo, 1: own})
+    assert not only_echoes({0: Outcome(b"", None, 0, True)})
+    assert isinstance(verdict({0: echo, 2: silent}), RankFrozen)
+    raised = verdict({0: echo, 2: silent, 3: own})
+    assert isinstance(raised, RankError)
+    assert (raised.rank, raised.traceback) == (3, "trace")
+    died = verdict({0: own, 2: silent, 3: Death(Engine(3, 3, 8), "SIGKILL")})
+    assert died is not None
+    assert str(died) == "rank 3 (process 8) was killed by SIGKILL; the next run starts it anew"
+    assert died.traceback is None
+
+
+class _Unanswered(EngineLink):
+    def start(self, engine_id: int, task: object, events: object) -> None:
+        """Send nothing."""
+
+
+def test_a_call_that_waits_looks_whether_that_is_of_use() -> None:
+    link = _Unanswered(SimpleNamespace(session=SimpleNamespace()))
+
+    def look(engine_id: int) -> None:
+        raise ClusterError(f"the controller of engine {engine_id} has died")
+
+    with pytest.raises(ClusterError, match="the controller of engine 5 has died"):
+        link.call([5], process_id, PATIENT, look)
