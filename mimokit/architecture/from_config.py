@@ -14,6 +14,7 @@ from mimokit.architecture.config_fields import (
     VISION,
     read,
 )
+from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import (
     AudioEncoder,
     Encoder,
@@ -41,7 +42,7 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
     model and learned ones in encoders; tied embeddings if the config sets them.
 
     Raises:
-        ConfigError: a module has no architecture.
+        ConfigError: a module has no architecture, or all are too large together.
     """
     language = model.get_architecture(model.llm_module_name)
     branches = tuple(
@@ -55,7 +56,9 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
         positions=(language.max_position_embeddings or language.seq_length) if learned else 0,
         **read(LANGUAGE, language),
     )
-    return MultimodalModel(name, described, branches)
+    whole = MultimodalModel(name, described, branches)
+    check_parameters(whole, "Section 'model'", "model")
+    return whole
 
 
 def _net(size: ModuleArchitecture, causal: bool) -> Transformer:

@@ -17,10 +17,6 @@ VOCABULARY_MULTIPLE = 128
 """Megatron's `make_vocab_size_divisible_by`; times the tensor parallel size."""
 
 
-MOST_PARAMETERS = 2**53
-"""Parameters of the largest model that is accepted; larger numbers are not exact as floats."""
-
-
 @dataclass(frozen=True)
 class LanguageModel:
     """A decoder-only language model.

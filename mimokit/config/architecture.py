@@ -6,43 +6,43 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mimokit.config.base import ConfigModel, NotNegative, Positive
+from mimokit.config.base import ConfigModel, Size, SizeOrZero
 from mimokit.config.planned_architecture import PlannedArchitecture
 
 
 class TrainedArchitecture(ConfigModel):
     """The fields of a network that mimokit trains."""
 
-    num_layers: Positive
+    num_layers: Size
     """Transformer layers, all pipeline stages together."""
 
-    hidden_size: Positive
+    hidden_size: Size
     """Width of an activation."""
 
-    num_attention_heads: Positive
+    num_attention_heads: Size
     """Heads of every attention layer."""
 
-    seq_length: Positive
+    seq_length: Size
     """Longest sequence, in tokens. For a vision encoder: in patches. For an audio encoder: in
     positions after its convolutions, each of which spans two frames."""
 
-    vocab_size: NotNegative
+    vocab_size: SizeOrZero
     """Rows of the token embedding; 0 for a module that embeds no tokens."""
 
     modal_type: Literal["text"] | None = None
     """'text' for a text head: an encoder that embeds tokens and whose output takes their places.
     None: an image encoder, or an audio encoder if mel_bins is set."""
 
-    image_size: Positive | None = None
+    image_size: Size | None = None
     """Pixels per side of an image, or None for a module that reads no images."""
 
-    patch_size: Positive | None = None
+    patch_size: Size | None = None
     """Pixels per side of a patch."""
 
-    num_channels: Positive = 1
+    num_channels: Size = 1
     """Channels of an image."""
 
-    merge_size: Positive = 1
+    merge_size: Size = 1
     """Patches per token: merge_size x merge_size patches, or merge_size positions of a
     recording, become one token before the projector."""
 
@@ -50,7 +50,7 @@ class TrainedArchitecture(ConfigModel):
     """A learned position before the patches (CLIP, DINO). It takes part in attention and is
     dropped from the output."""
 
-    num_registers: NotNegative = 0
+    num_registers: SizeOrZero = 0
     """Learned positions next to the class token (DINOv2 with registers), dropped from the output
     likewise."""
 
@@ -58,16 +58,16 @@ class TrainedArchitecture(ConfigModel):
     """Images may be of any size up to image_size x image_size, each side a multiple of
     patch_size x merge_size, and come with their grids of patches."""
 
-    mel_bins: Positive | None = None
+    mel_bins: Size | None = None
     """Frequency bands of a log-mel frame; a module that has them is an audio encoder."""
 
-    ffn_hidden_size: Positive | None = None
+    ffn_hidden_size: Size | None = None
     """Width inside the feed-forward layer, or None for 4 x hidden_size."""
 
     tied_embeddings: bool = False
     """The language model's output layer is its token embedding."""
 
-    mrope_section: Annotated[list[NotNegative], Field(min_length=3, max_length=3)] | None = None
+    mrope_section: Annotated[list[SizeOrZero], Field(min_length=3, max_length=3)] | None = None
     """For the language model: frequencies of a head that rotate with time, height and width
     (Qwen2-VL's three-axis rotary embedding); they sum to half the width of a head. None: one
     axis for text and images."""

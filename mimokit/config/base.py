@@ -18,6 +18,12 @@ LARGEST_NUMBER = 2**53
 Positive = Annotated[int, Field(ge=1, le=LARGEST_NUMBER)]
 NotNegative = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
 
+LARGEST_SIZE = 2**31 - 1
+"""Of a network; no width, count or vocabulary reaches it."""
+
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
+SizeOrZero = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
+
 
 class PassedChecks:
     """The checks that a config has passed, each with the content that it had.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mimokit.config.architecture import ModuleArchitecture
-from mimokit.config.base import LARGEST_NUMBER, ConfigModel
+from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.files import sweep
@@ -35,6 +35,9 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`prediction.inputs.MODULE`": PredictedInput,
 }
 
+_IN_GENERAL = (LARGEST_NUMBER, LARGEST_SIZE)
+"""Bounds that the introduction states once."""
+
 
 def reference() -> str:
     """Return the Markdown text: one table of key, type, default and meaning per section."""
@@ -42,7 +45,7 @@ def reference() -> str:
         "# Config fields",
         "Generated from the config classes. Values that the rest of a file implies may be left "
         "out; `mimokit/config/files/implied.py` lists them. Unknown keys are rejected. "
-        "Whole numbers are at most 2**53.",
+        "Whole numbers are at most 2**53, those of networks 2**31 - 1.",
     ]
     for place, section in SECTIONS.items():
         parts += [f"## {place}", "\n".join(_table(section))]
@@ -91,9 +94,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         "maximum": "≤",
         "exclusiveMaximum": "<",
     }
-    given = {
-        key: schema[key] for key in bounds if schema.get(key, LARGEST_NUMBER) != LARGEST_NUMBER
-    }
+    given = {key: schema[key] for key in bounds if schema.get(key) not in (None, *_IN_GENERAL)}
     limits = ", ".join(f"{bounds[key]} {limit}" for key, limit in given.items())
     return f"{schema.get('type', 'value')} {limits}".strip()
 

@@ -10,7 +10,8 @@ from mimokit.architecture import (
     MixtureOfExperts,
     Transformer,
 )
-from mimokit.architecture.modules import MOST_PARAMETERS, VOCABULARY_MULTIPLE
+from mimokit.architecture.limits import check_parameters
+from mimokit.architecture.modules import VOCABULARY_MULTIPLE
 from mimokit.interop.imported import MEGATRON_LM, Options, number, refused, whole_number, word
 from mimokit.prediction.layout import LANGUAGE
 from mimokit.units import shown
@@ -36,12 +37,7 @@ def model_of(given: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
         next_token_layers=0 if further == "0" else number(given, "mtp-num-layers"),
         vocab_multiple=number(given, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE),
     )
-    if model.parameters > MOST_PARAMETERS:
-        sentence = (
-            f"their sizes give {model.parameters:.1e} parameters, more than the "
-            f"{MOST_PARAMETERS:.1e} that can be planned; correct them."
-        )
-        raise refused(MEGATRON_LM, "parameters", model.parameters, sentence)
+    check_parameters(model, MEGATRON_LM, MEGATRON_LM)
     return model, ()
 
 

@@ -21,8 +21,8 @@ from mimokit.architecture.huggingface.language import (
     LLAMA_DEFAULTS,
     language_model,
 )
+from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import (
-    MOST_PARAMETERS,
     EncoderBranch,
     Model,
     MultimodalModel,
@@ -68,12 +68,7 @@ def from_hf(source: str | os.PathLike[str] | Mapping[str, Any], name: str | None
     called = values.get("_name_or_path") or called
     model = _model(fields, kind, name or (called if isinstance(called, str) else shown(called)))
     fields.check()
-    if model.parameters > MOST_PARAMETERS:
-        sentence = (
-            f"Hugging Face config: its sizes give {model.parameters:.1e} parameters, more than "
-            f"the {MOST_PARAMETERS:.1e} that can be planned; correct them."
-        )
-        raise ConfigError([Problem("config.json", "parameters", model.parameters, sentence)])
+    check_parameters(model, "Hugging Face config", "config.json")
     return model
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mimokit.config.base import LARGEST_SIZE
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import shown
-
-LARGEST = 2**31 - 1
-"""The largest number that is accepted; no width, count or vocabulary reaches it."""
 
 
 class Fields:
@@ -35,15 +33,17 @@ class Fields:
         return name in self._values
 
     def size(self, *names: str, least: int = 1) -> int:
-        """Return the first of the fields that is set: a whole number from `least` to LARGEST."""
+        """Return the first of the fields that is set: a whole number from `least` on."""
         for name in names:
             if name in self._values:
                 value = self._values[name]
                 whole = value if isinstance(value, int) and not isinstance(value, bool) else None
-                if whole is not None and least <= whole <= LARGEST:
+                if whole is not None and least <= whole <= LARGEST_SIZE:
                     return whole
-                large = whole is not None and whole > LARGEST
-                right = f"at most {LARGEST:,}" if large else f"a whole number of at least {least}"
+                large = whole is not None and whole > LARGEST_SIZE
+                right = (
+                    f"at most {LARGEST_SIZE:,}" if large else f"a whole number of at least {least}"
+                )
                 self.refuse(name, f"it must be {right}")
                 return max(1, least)
         self.refuse(names[0], "give it a value")
@@ -69,7 +69,7 @@ class Fields:
     def integers(self, name: str) -> list[int]:
         """Return a list of whole numbers of at least 0; none if it is missing."""
         value = self._values.get(name, [])
-        numbers = range(LARGEST + 1)
+        numbers = range(LARGEST_SIZE + 1)
         if isinstance(value, list) and all(type(one) is int and one in numbers for one in value):
             return value
         self.refuse(name, "write a list of whole numbers of at least 0")

@@ -77,6 +77,15 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
             "both or none.",
         )
     if network.image_size is None or network.patch_size is None:
+        if network.image_size is None and network.seq_length % network.merge_size**2:
+            side = network.merge_size
+            yield Problem(
+                name,
+                "merge_size",
+                side,
+                f"Module '{name}': merge_size is {side}, but its {network.seq_length} patches "
+                f"(seq_length) are no multiple of {side} x {side}; choose another.",
+            )
         return
     if network.image_size % network.patch_size:
         yield not_a_multiple(

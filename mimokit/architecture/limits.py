@@ -1,0 +1,28 @@
+"""How large a model may be, whatever it is read from."""
+
+from __future__ import annotations
+
+from mimokit.architecture.modules import Model
+from mimokit.config.errors import ConfigError, Problem
+
+MOST_PARAMETERS = 2**53
+"""Parameters of the largest model that is accepted; larger numbers are not exact as floats."""
+
+
+def check_parameters(model: Model, where: str, module: str) -> None:
+    """Reject a model whose sizes together are too large.
+
+    Args:
+        model: the model.
+        where: what it was read from; begins the sentence.
+        module: what `Problem.module` holds.
+
+    Raises:
+        ConfigError: it has more than `MOST_PARAMETERS`.
+    """
+    if model.parameters > MOST_PARAMETERS:
+        sentence = (
+            f"{where}: the sizes give {model.parameters:.1e} parameters, more than the "
+            f"{MOST_PARAMETERS:.1e} that can be planned; correct them."
+        )
+        raise ConfigError([Problem(module, "parameters", model.parameters, sentence)])
