@@ -28,7 +28,8 @@ from mimokit.config import (
     load_experiment_config,
 )
 from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
-from mimokit.config.files.text_file import MOST_CHARACTERS, read_text_file
+from mimokit.config.files.text_file import read_text_file
+from mimokit.config.files.yaml_file import MOST_CHARACTERS, MOST_IN_A_LINE
 from mimokit.config.files.yaml_limits import MOST_LEVELS, MOST_VALUES
 from mimokit.config.messages import MOST
 from mimokit.config.model import MOST_MODULES
@@ -55,10 +56,10 @@ BOMBS = {
     "unused": ALIASES,
     "by merge keys": MERGES + "model: *m9\n",
     "in a list": "- " + ALIASES.replace("\n", "\n  ") + "\n",
-    "of 100,000 keys": "".join(f"{number}:\n" for number in range(100_000)),
-    "of 100,000 keys in a line": "{" + ",".join(f"k{n}: " for n in range(100_000)) + "}\n",
+    "of 30,000 keys": "".join(f"{number}:\n" for number in range(30_000)),
+    "of 30,000 keys in few lines": "{" + ",\n".join(["k: "] * 30_000) + "}\n",
     "of 3,000 modules": "model: {module_parallelisms: {"
-    + ", ".join(f"m{n}: {{tensor_parallel: 1, data_parallel: 1}}" for n in range(3000))
+    + ",\n".join(f"m{n}: {{tensor_parallel: 1, data_parallel: 1}}" for n in range(3000))
     + "}}\n",
 }
 
@@ -140,6 +141,8 @@ def unreadable(tmp_path: Path) -> dict[str, tuple[str, str]]:
     listening.bind(str(tmp_path / "socket.yaml"))
     listening.close()
     (tmp_path / "large.yaml").write_text("#" * (MOST_CHARACTERS + 1))
+    (tmp_path / "keys.yaml").write_text("".join(f"key{number}: 1\n" for number in range(100_000)))
+    (tmp_path / "line.yaml").write_text("a: " + "!" * MOST_IN_A_LINE)
     with (tmp_path / "sparse.yaml").open("wb") as file:
         file.truncate(2**40)
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
@@ -150,6 +153,8 @@ def unreadable(tmp_path: Path) -> dict[str, tuple[str, str]]:
         "socket": (str(tmp_path / "socket.yaml"), "cannot be read"),
         "device": ("/dev/zero", special),
         "large": (str(tmp_path / "large.yaml"), large),
+        "100,000 keys": (str(tmp_path / "keys.yaml"), large),
+        "long line": (str(tmp_path / "line.yaml"), "a line has more than 65,536 characters"),
         "a terabyte": (str(tmp_path / "sparse.yaml"), large),
         "zero byte": ("a\0b.yaml", "no file can have this name"),
         "half a character": ("a\ud800.yaml", "no file can have this name"),
@@ -158,9 +163,10 @@ def unreadable(tmp_path: Path) -> dict[str, tuple[str, str]]:
 
 
 KINDS = (
-    "pipe", "socket", "device", "large", "a terabyte", "zero byte", "half a character",
-    "link to itself",
+    "pipe", "socket", "device", "large", "100,000 keys", "long line", "a terabyte",
+    "zero byte", "half a character", "link to itself",
 )  # fmt: skip
+NO_FILES = [kind for kind in KINDS if kind not in ("large", "100,000 keys", "long line")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,7 +187,7 @@ def test_a_parent_that_is_no_file_of_a_config(
     assert f"({child} extends " in found
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "large"])
+@pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize(
     "read",
     [from_hf, read_layout_file, load_hardware, load_calibration],

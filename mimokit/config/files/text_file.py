@@ -7,7 +7,7 @@ import os
 import stat
 
 MOST_CHARACTERS = 2**20
-"""Of a file that a person writes: configs, layouts, hardware. The largest shipped one has 3,000."""
+"""Of a file that a person or a program like Hugging Face's writes: configs, layouts."""
 
 
 def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) -> str:

@@ -9,8 +9,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.files.text_file import MOST_CHARACTERS, read_text_file, reason_of
+from mimokit.config.files.text_file import read_text_file, reason_of
 from mimokit.config.files.yaml_limits import BoundedComposer, YamlLimitError
+
+MOST_CHARACTERS = 2**18
+"""Of a text; the largest shipped file has 3,000. Reading YAML takes about 2 s per 2**20."""
+MOST_IN_A_LINE = 2**16
+"""Of characters; some tokens take a time that grows with the square of their length."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -29,9 +34,7 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it is empty, no YAML, too large or no mapping.
     """
-    if len(text) > MOST_CHARACTERS:
-        what = f"it has more than {MOST_CHARACTERS:,} characters; shorten it"
-        raise _refuse(path, "content", None, what)
+    _check_length(text, path)
     content = _loaded(text, path)
     if content is None:
         raise _refuse(path, "content", None, "it is empty; write model, data and runtime")
@@ -41,6 +44,15 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
             path, "content", kind, f"it holds {kind}; write a mapping of model, data and runtime"
         )
     return content
+
+
+def _check_length(text: str, path: Path) -> None:
+    if len(text) > MOST_CHARACTERS:
+        what = f"it has more than {MOST_CHARACTERS:,} characters; shorten it"
+        raise _refuse(path, "content", None, what)
+    if len(text) > MOST_IN_A_LINE and max(map(len, text.splitlines())) > MOST_IN_A_LINE:
+        what = f"a line has more than {MOST_IN_A_LINE:,} characters; break it"
+        raise _refuse(path, "content", None, what)
 
 
 def _loaded(text: str, path: Path) -> object:
@@ -64,7 +76,7 @@ def _loaded(text: str, path: Path) -> object:
 
 def _read_text(path: Path) -> str:
     try:
-        return read_text_file(path)
+        return read_text_file(path, MOST_CHARACTERS)
     except FileNotFoundError:
         what = "it does not exist; give the path of a YAML file"
     except IsADirectoryError:
