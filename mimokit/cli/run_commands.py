@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mimokit.samples import Sample, StepSample
+from mimokit.experiment.prepare import REFUSED
+from mimokit.experiment.sweeps.options import (
+    ConfigOption,
+    ExperimentsDir,
+    ResultsDir,
+    Resume,
+    Strict,
+    TimeLimit,
+    Trace,
+    named_experiments,
+)
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
     from mimokit.config import ExperimentConfig
-    from mimokit.experiment.run import TrainingRun
+    from mimokit.experiment.sweeps.choice import Experiment
 
 FAILED = 1
 """Exit status of a layout that does not hold, and of a run in which a rank failed."""
+
+MOST_ENGINES = 16
+"""Engines that a sweep starts on this machine at most, unless --engines says otherwise."""
 
 File = Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")]
 Cluster = Annotated[
@@ -51,29 +64,66 @@ def verify(
 
 
 def run(
-    file: File,
-    results_dir: Annotated[
-        Path | None, typer.Option(help="Folder for the results; by default one under runs/.")
+    file: Annotated[
+        str | None,
+        typer.Argument(help="A YAML config, or preset:NAME for a shipped one."),
+    ] = None,
+    config: ConfigOption = None,
+    experiments_dir: ExperimentsDir = None,
+    results_dir: ResultsDir = None,
+    resume: Resume = None,
+    strict: Strict = False,
+    side_by_side: Annotated[
+        bool,
+        typer.Option("--side-by-side", help="Run experiments at the same time on free engines."),
+    ] = False,
+    time_limit: TimeLimit = None,
+    engines: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Engines to start here, or to use of a running cluster; by default what the "
+            f"largest world needs (of several experiments at most {MOST_ENGINES}), or all.",
+        ),
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="Train on strips of digits: 'read' or 'sum'.")
     ] = None,
-    trace: Annotated[
-        bool,
-        typer.Option(help="Time every step of every rank, into trace.json in the same folder."),
-    ] = False,
+    trace: Trace = False,
     cluster: Cluster = None,
 ) -> None:
-    """Train a layout on engines, showing progress, and leave its tables in a folder."""
-    from mimokit.experiment import train
-    from mimokit.experiment.prepare import score
+    """Train one layout, or all in a folder, showing progress; leave tables in a folder.
 
-    with _failures(), _cluster_for(file, cluster) as (engines, config):
-        training = train(engines, config, _source(task), directory=results_dir, trace=trace)
-        result = _follow(training)
-    for row in result.evaluations.to_dict("records"):
-        typer.echo(f"{row['task']}: {score(row['exact_match'], row['chance'])}")
-    typer.echo(f"Results are in {result.directory}")
+    Exit 1 if an experiment failed, 2 if the input is rejected.
+    """
+    from rich.console import Console
+
+    from mimokit.experiment.sweeps.report import follow
+    from mimokit.experiment.sweeps.start import find, sweep
+
+    experiments = named_experiments(file, config, experiments_dir, resume)
+    data = _source(task)
+    with (
+        _failures(),
+        _engines_for(find(experiments, resume), engines, cluster, strict) as (
+            cluster_there,
+            chosen,
+        ),
+    ):
+        started = sweep(
+            cluster_there,
+            chosen,
+            results_dir=results_dir,
+            resume=resume,
+            strict=strict,
+            side_by_side=side_by_side,
+            time_limit=time_limit,
+            data=data,
+            trace=trace,
+        )
+        status = follow(started, Console(soft_wrap=not sys.stdout.isatty()))
+    if status:
+        raise typer.Exit(status)
 
 
 def _source(task: str | None) -> Any:
@@ -86,29 +136,39 @@ def _source(task: str | None) -> Any:
     return DigitData(task)  # type: ignore[arg-type]
 
 
-def _follow(training: TrainingRun) -> Any:
-    """Show rank 0's progress until the run ends; Ctrl-C stops after the iteration.
+@contextmanager
+def _engines_for(
+    found: Sequence[Experiment], engines: int | None, running: str | None, strict: bool
+) -> Iterator[tuple[EngineCluster, Sequence[Experiment]]]:
+    """Name the experiments that cannot run, then give a cluster for the others."""
+    from mimokit.cluster import EngineCluster
+    from mimokit.experiment.sweeps.choice import choose, largest_world
 
-    A bar on a terminal, a line every `log_interval` iterations elsewhere.
-    """
-    from tqdm import tqdm
+    if running is not None:
+        with EngineCluster(engines, **_connection(running)) as cluster:
+            yield cluster, _runnable(choose(found, len(cluster)), strict)
+        return
+    most = MOST_ENGINES if len(found) > 1 else sys.maxsize
+    size = engines or largest_world(found, most)
+    chosen = _runnable(choose(found, size), strict)
+    with EngineCluster(size) as cluster:
+        yield cluster, chosen
 
-    runtime = training.config.runtime
-    with tqdm(total=runtime.num_iterations, unit="step", mininterval=0.5, disable=None) as bar:
 
-        def show(sample: Sample) -> None:
-            if not isinstance(sample, StepSample) or sample.rank != 0 or sample.loss is None:
-                return
-            bar.set_postfix(loss=f"{sample.loss:.3f}", refresh=False)
-            bar.update()
-            if bar.disable and sample.iteration % runtime.log_interval == 0:
-                typer.echo(f"iteration {sample.iteration}: loss {sample.loss:.4f}")
+def _runnable(chosen: Sequence[Experiment], strict: bool) -> Sequence[Experiment]:
+    """Name the experiments that cannot run; end here if nothing is to be started."""
+    from rich.console import Console
 
-        training.on_sample(show)
-        try:
-            return training.result()
-        except KeyboardInterrupt:
-            return training.result()
+    from mimokit.experiment.sweeps.choice import refuse_all
+    from mimokit.experiment.sweeps.report import say_refusals
+
+    if len(chosen) == 1:
+        refuse_all(chosen)
+    refused = [one for one in chosen if one.refusal is not None]
+    say_refusals(refused, Console(stderr=True, soft_wrap=True))
+    if refused and (strict or len(refused) == len(chosen)):
+        raise typer.Exit(REFUSED)
+    return chosen
 
 
 @contextmanager
@@ -122,15 +182,16 @@ def _cluster_for(
 
     config = prepared(file)
     check_runnable(config)
-    ranks = config.model.total_world_size
-    if running is None:
-        options: dict[str, Any] = {"n": ranks}
-    elif Path(running).is_file():
-        options = {"cluster_file": running}
-    else:
-        options = {"profile": running}
+    options: dict[str, Any] = {"n": config.model.total_world_size}
+    if running is not None:
+        options = _connection(running)
     with EngineCluster(**options) as engines:
         yield engines, config
+
+
+def _connection(running: str) -> dict[str, Any]:
+    """Return how to connect to a running cluster: by its file or its profile."""
+    return {"cluster_file" if Path(running).is_file() else "profile": running}
 
 
 @contextmanager
@@ -142,10 +203,10 @@ def _failures() -> Iterator[None]:
     with refusals():
         try:
             yield
-        except (ClusterError, ValueError) as error:
+        except (ClusterError, ValueError, OSError) as error:
             from mimokit.config import ConfigError
 
             if isinstance(error, ConfigError):
                 raise
-            typer.echo(str(error), err=True)
+            typer.echo(" ".join([str(error), *getattr(error, "__notes__", ())]), err=True)
             raise typer.Exit(FAILED) from None

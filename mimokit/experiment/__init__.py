@@ -1,4 +1,4 @@
-"""Runs a config on a cluster: training, verification, the stepper, calibration.
+"""Runs a config on a cluster: training, sweeps, verification, the stepper, calibration.
 
 Names load on first use: planning from the command line needs neither a cluster nor pandas.
 """
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError
+    from mimokit.experiment.sweeps.records import ExperimentRecord as ExperimentRecord
+    from mimokit.experiment.sweeps.records import ExperimentStatus as ExperimentStatus
+    from mimokit.experiment.sweeps.runner import SweepResult as SweepResult
+    from mimokit.experiment.sweeps.runner import SweepRun as SweepRun
+    from mimokit.experiment.sweeps.start import sweep as sweep
     from mimokit.experiment.verification import Oracle as Oracle
     from mimokit.experiment.verification import VerificationReport as VerificationReport
     from mimokit.experiment.verification import compute_oracle as compute_oracle

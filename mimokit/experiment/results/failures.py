@@ -29,17 +29,17 @@ def error_record(error: BaseException, completed: Mapping[int, int]) -> dict[str
 
     Returns:
         type and message of the error; `cause`, the type of the exception on the rank; rank, or
-        None; step, the iteration (0-based) in which that rank, or else the slowest one, was, None
-        if no rank was told to begin; traceback, or None; sentences, the problems of a rejected
-        config.
+        None; step, the iteration (0-based) that was in progress, None if there was none;
+        traceback, or None; sentences, the problems of a rejected config.
     """
-    rank = getattr(error, "rank", None)
     return {
         "type": type(error).__name__,
         "message": _first_paragraph(error),
         "cause": getattr(error, "type_name", None),
-        "rank": rank,
-        "step": _step(rank, completed),
+        "rank": getattr(error, "rank", None),
+        # No rank ends an iteration before all have done their part of it, and the last report of
+        # a rank that was killed may be lost.
+        "step": max(completed.values(), default=None),
         "traceback": _traceback(error),
         "sentences": [one.sentence for one in error.problems]
         if isinstance(error, ConfigError)
@@ -52,12 +52,6 @@ def _first_paragraph(error: BaseException) -> str:
     trace = getattr(error, "traceback_text", None)
     text = str(error)
     return text.replace(trace.rstrip(), "").rstrip() if trace else text
-
-
-def _step(rank: int | None, completed: Mapping[int, int]) -> int | None:
-    if rank is not None and rank in completed:
-        return completed[rank]
-    return min(completed.values(), default=None)
 
 
 def _traceback(error: BaseException) -> str | None:

@@ -28,8 +28,10 @@ _STAMP = "%Y%m%d_%H%M%S"
 def name_problem(name: str) -> str | None:
     """Return why an experiment cannot be a folder of that name, in a sentence, or None."""
     reason = None
-    if not name or name.startswith(".") or name == EARLIER or name in tuple(SweepFile):
+    if not name or name in (EARLIER, *SweepFile):
         reason = "this name has another meaning in a results folder"
+    elif name.startswith("."):
+        reason = "it begins with a dot"
     elif any(sign in "/\\" or not sign.isprintable() for sign in name):
         reason = "it has a slash or a control character"
     elif len(name.encode()) > LONGEST_NAME:

@@ -1,0 +1,1 @@
+"""A sweep: many experiments on one cluster, each with its own folder."""

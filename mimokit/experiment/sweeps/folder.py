@@ -1,0 +1,239 @@
+"""The folder of a sweep: what was to run, what became of it, and one table of all experiments.
+
+sweep.json             the experiments with their configs and states
+all_experiments.csv    the rows of every metrics.csv, with the experiment in front
+NAME/                  the results folder of experiment NAME
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
+from mimokit.experiment.results.failures import error_record
+from mimokit.experiment.results.files import write_json
+from mimokit.experiment.results.folder import (
+    DEFAULT_RESULTS,
+    Folder,
+    name_problem,
+    new_root,
+    unwritable,
+)
+from mimokit.experiment.results.info import Status
+from mimokit.experiment.sweeps.choice import Experiment
+from mimokit.experiment.sweeps.records import ExperimentRecord
+from mimokit.samples import EXPERIMENT_COLUMN, STEP_COLUMNS, RunFile, SweepFile, whole_file
+
+_OUTPUTS = ("metrics_output_dir", "tensorboard_dir")
+"""Fields of `runtime` that say where results go, and change none."""
+
+
+class SweepFolder:
+    """The folder `run_<timestamp>` of a sweep, locked while the sweep runs.
+
+    Attributes:
+        path: absolute.
+    """
+
+    def __init__(self, folder: Folder, started: str) -> None:
+        self._folder = folder
+        self.path = folder.path
+        self._started = started
+
+    @classmethod
+    def new(cls, results: str | os.PathLike[str] | None) -> SweepFolder:
+        """Make the folder of a new sweep.
+
+        Raises:
+            ConfigError: it cannot be made or written.
+        """
+        root = new_root(DEFAULT_RESULTS if results is None else Path(results))
+        return cls(Folder.claim(root), _now())
+
+    @classmethod
+    def existing(cls, root: str | os.PathLike[str]) -> SweepFolder:
+        """Open the folder of a sweep, to go on with it.
+
+        Raises:
+            ConfigError: it is no such folder, cannot be written, or a sweep writes it now.
+        """
+        told = read_sweep(root)
+        return cls(Folder.claim(root), str(told.get("started") or _now()))
+
+    def of(self, name: str, entries: Mapping[str, Mapping[str, Any]]) -> Path:
+        """Return the results folder of an experiment, as it is recorded or by its name.
+
+        A name that is no folder has none; its experiment is rejected.
+        """
+        told = Path(str(entries.get(name, {}).get("directory") or name))
+        safe = told.is_absolute() or (name_problem(name) is None and ".." not in told.parts)
+        return self.path / told if safe else self.path
+
+    def write(self, chosen: Sequence[Experiment], records: Iterable[ExperimentRecord]) -> None:
+        """Write sweep.json.
+
+        Raises:
+            OSError: it cannot be written; the one before is left.
+        """
+        self._folder.make_again()
+        by_name = {one.name: one for one in records}
+        entries = [_entry(one, by_name[one.name], self.path) for one in chosen]
+        content = {"started": self._started, "written": _now(), "experiments": entries}
+        write_json(self.path / SweepFile.SWEEP, content)
+
+    def write_refusal(self, directory: Path, error: Exception) -> None:
+        """Write error.json of an experiment that did not begin, if it has a folder.
+
+        Raises:
+            ConfigError: its folder cannot be written.
+        """
+        if directory == self.path:
+            return
+        folder = Folder.claim(directory)
+        try:
+            folder.set_earlier_run_aside()
+            write_json(folder.path / RunFile.ERROR, error_record(error, {}))
+        except OSError as unwritten:
+            raise unwritable(folder.path, unwritten) from None
+        finally:
+            folder.release()
+
+    def write_table(self, folders: Mapping[str, Path]) -> Path:
+        """Write all_experiments.csv anew.
+
+        Args:
+            folders: experiment -> its results folder, in the order of the rows.
+
+        Raises:
+            OSError: it cannot be written; the one before is left.
+        """
+        self._folder.make_again()
+        target = self.path / SweepFile.ALL_EXPERIMENTS
+        tables = {name: path / RunFile.METRICS for name, path in folders.items()}
+        tables = {name: table for name, table in tables.items() if table.is_file()}
+        named = [heading for table in tables.values() for heading in next(_rows(table), [])]
+        first = [name for name in STEP_COLUMNS if name in named]
+        columns = list(dict.fromkeys([*first, *named]))
+        with whole_file(target) as file:
+            writer = csv.writer(file)
+            writer.writerow([EXPERIMENT_COLUMN, *columns])
+            for name, table in tables.items():
+                writer.writerows([name, *row] for row in _in_columns(table, columns))
+        return target
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        self._folder.release()
+
+
+def read_sweep(root: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the content of sweep.json.
+
+    Raises:
+        ConfigError: the folder is not that of a sweep.
+    """
+    file = Path(root) / SweepFile.SWEEP
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        entries = content["experiments"]
+        names = [entry["name"] for entry in entries]
+    except (OSError, ValueError, TypeError, KeyError):
+        names = None
+    if names is None or not all(isinstance(name, str) for name in names):
+        sentence = (
+            f"Folder {os.fspath(root)!r}: it is not the folder of a sweep, which has a "
+            f"{SweepFile.SWEEP}; give a folder run_<timestamp>."
+        )
+        raise ConfigError([Problem("folder", "resume", os.fspath(root), sentence)])
+    return dict(content)
+
+
+def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
+    """Return the experiments of a sweep as they were when it began.
+
+    Raises:
+        ConfigError: the folder is not that of a sweep.
+    """
+    found = []
+    for entry in read_sweep(root)["experiments"]:
+        config: ExperimentConfig | None = None
+        refusal: ConfigError | None = None
+        try:
+            config = config_from_mapping(entry.get("config") or {}, name=entry["name"])
+        except ConfigError as error:
+            told = [Problem("experiment", "config", None, str(s)) for s in entry["sentences"]]
+            refusal = ConfigError(told) if told else error
+        found.append(Experiment(entry["name"], entry.get("source"), config, refusal))
+    return found
+
+
+def recorded(root: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Return experiment -> its entry in sweep.json.
+
+    Raises:
+        ConfigError: the folder is not that of a sweep.
+    """
+    return {entry["name"]: entry for entry in read_sweep(root)["experiments"]}
+
+
+def config_content(config: ExperimentConfig | None) -> dict[str, Any] | None:
+    """Return what decides the results of an experiment: its config without output folders."""
+    if config is None:
+        return None
+    content: dict[str, Any] = json.loads(json.dumps(config.to_mapping()))
+    for name in _OUTPUTS:
+        content.get("runtime", {}).pop(name, None)
+    return content
+
+
+def completed_info(directory: Path) -> dict[str, Any] | None:
+    """Return experiment_info.json of a run that is complete; None for any other folder."""
+    try:
+        info = json.loads((directory / RunFile.INFO).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    complete = isinstance(info, dict) and info.get("status") == Status.COMPLETED
+    return info if complete else None
+
+
+def _entry(one: Experiment, record: ExperimentRecord, root: Path) -> dict[str, Any]:
+    directory = record.directory.absolute()
+    inside = directory.is_relative_to(root)  # so that the folder of a sweep may be moved
+    return {
+        "name": one.name,
+        "source": one.source,
+        "ranks": one.ranks,
+        "status": str(record.status),
+        "message": record.message,
+        "seconds": record.seconds,
+        "directory": str(directory.relative_to(root) if inside else directory),
+        "sentences": list(one.sentences),
+        "config": config_content(one.config),
+    }
+
+
+def _in_columns(table: Path, columns: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the rows of a table in the order of other columns; rows that are not whole are not."""
+    rows = _rows(table)
+    heading = next(rows, [])
+    place = {name: number for number, name in enumerate(heading)}
+    order = [place.get(name) for name in columns]
+    for row in rows:
+        if len(row) == len(heading):
+            yield ["" if number is None else row[number] for number in order]
+
+
+def _rows(table: Path) -> Iterator[list[str]]:
+    """Yield the lines of a CSV file that end with a line break."""
+    with table.open(newline="", encoding="utf-8", errors="replace") as file:
+        yield from csv.reader(line for line in file if line.endswith("\n"))
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

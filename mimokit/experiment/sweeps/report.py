@@ -1,0 +1,228 @@
+"""Shows a sweep in a terminal: bars where there is one, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mimokit.experiment.prepare import score
+from mimokit.experiment.sweeps.choice import Experiment
+from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
+from mimokit.samples import EvaluationSample, Sample, StepSample
+from mimokit.tables import rich_table
+from mimokit.units import seconds_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from mimokit.experiment.sweeps.runner import SweepResult, SweepRun
+
+FAILED, INTERRUPTED = 1, 130
+"""Exit status of a sweep in which an experiment failed, and of one that Ctrl-C ended."""
+
+
+def say_refusals(chosen: Iterable[Experiment], console: Console) -> None:
+    """Name every experiment that cannot run, with its sentences."""
+    for one in chosen:
+        if one.refusal is not None:
+            console.print(f"{one.name} cannot run:", markup=False, highlight=False)
+            for sentence in one.sentences:
+                console.print(f"  {sentence}", markup=False, highlight=False)
+
+
+class Following:
+    """Shows a sweep until it ends.
+
+    Attributes:
+        sweep: that is shown.
+    """
+
+    def __init__(self, sweep: SweepRun, console: Console) -> None:
+        self.sweep = sweep
+        self._console = console
+        self._interrupts = 0
+        self._show = Bars(sweep, console) if console.is_terminal else Lines(sweep, console)
+
+    def interrupt(self) -> None:
+        """Stop the experiments in progress after their iteration; a second time at once."""
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._show.say("Stopping after this iteration; press Ctrl-C again to stop at once.")
+            self.sweep.stop()
+        else:
+            self.sweep.abort()
+
+    def wait(self) -> int:
+        """Wait for the end, say what failed, and return the exit status.
+
+        Raises:
+            KeyboardInterrupt: the wait was interrupted; it may be called again.
+        """
+        result = self.sweep.result()
+        self._show.close()
+        _say_end(result, self._console)
+        failed = any(one.status in NOT_DONE for one in result.experiments)
+        return INTERRUPTED if self._interrupts else FAILED if failed else 0
+
+
+def follow(sweep: SweepRun, console: Console) -> int:
+    """Show a sweep until it ends, then what failed; return the exit status.
+
+    The first Ctrl-C stops the experiments in progress after their iteration, the second one at
+    once.
+    """
+    following = Following(sweep, console)
+    while True:
+        try:
+            return following.wait()
+        except KeyboardInterrupt:
+            following.interrupt()
+
+
+def _say_end(result: SweepResult, console: Console) -> None:
+    failed = [one for one in result.experiments if one.status in NOT_DONE]
+    if failed:
+        rows = [(one.name, str(one.status), one.message) for one in failed]
+        console.print(rich_table("Not completed", ("experiment", "", "why"), rows))
+    directory = result.directory
+    if len(result.experiments) == 1:
+        directory = result.experiments[0].directory
+    console.print(f"Results are in {directory}", markup=False, highlight=False)
+
+
+class Lines:
+    """A line when an experiment begins or ends, and every `log_interval` iterations."""
+
+    def __init__(self, sweep: SweepRun, console: Console) -> None:
+        self._sweep = sweep
+        self._console = console
+        self._lock = threading.Lock()
+        self._told: dict[str, ExperimentStatus] = {
+            one.name: one.status for one in sweep.experiments if not one.ended
+        }
+        self._several = len(sweep.experiments) > 1
+        for one in sweep.experiments:
+            if one.status is ExperimentStatus.SKIPPED:
+                self.say(f"{one.name}: skipped, {one.message}")
+            elif one.status is ExperimentStatus.WAITING and one.message:
+                self.say(f"{one.name}: {one.message}")
+        self._told = dict.fromkeys(self._told, ExperimentStatus.WAITING)
+        sweep.on_change(lambda _: self._note())
+        sweep.on_sample(self._sample)
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Print what has ended since."""
+        self._note()
+
+    def _note(self) -> None:
+        with self._lock:
+            records = self._sweep.experiments
+            for number, one in enumerate(records, start=1):
+                if self._told.get(one.name, one.status) != one.status:
+                    self._told[one.name] = one.status
+                    self.say(f"[{number}/{len(records)}] {_state(one)}")
+
+    def _sample(self, name: str, sample: Sample) -> None:
+        text = _line(sample, self._interval(name))
+        if text is not None:
+            self._note()
+            self.say(f"{name}: {text}" if self._several else text)
+
+    def _interval(self, name: str) -> int:
+        return self._sweep.log_interval(name)
+
+
+class Bars:
+    """A bar over the experiments and one for each that is in progress."""
+
+    def __init__(self, sweep: SweepRun, console: Console) -> None:
+        self._sweep = sweep
+        self._lock = threading.Lock()
+        self._progress: Progress = _progress(console)
+        self._all = self._progress.add_task("experiments", total=len(sweep.experiments), loss="")
+        self._tasks: dict[str, TaskID] = {}
+        self._progress.start()
+        sweep.on_change(lambda _: self._note())
+        sweep.on_sample(self._sample)
+
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self._note()
+        self._progress.stop()
+
+    def _note(self) -> None:
+        with self._lock:
+            for one in self._sweep.experiments:
+                if one.status is ExperimentStatus.RUNNING:
+                    self._move(one)
+                elif one.name in self._tasks:
+                    self._progress.remove_task(self._tasks.pop(one.name))
+                    self.say(_state(one))
+            ended = sum(one.ended for one in self._sweep.experiments)
+            self._progress.update(self._all, completed=ended)
+
+    def _move(self, one: ExperimentRecord) -> None:
+        if one.name not in self._tasks:
+            task = self._progress.add_task(one.name, total=one.iterations, loss="")
+            self._tasks[one.name] = task
+        loss = "" if one.loss is None else f"loss {one.loss:.3f}"
+        self._progress.update(self._tasks[one.name], completed=one.iteration, loss=loss)
+
+    def _sample(self, name: str, sample: Sample) -> None:
+        if isinstance(sample, EvaluationSample):
+            self.say(f"{name}: {_tested(sample)}")
+
+
+def _progress(console: Console) -> Progress:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[loss]}", markup=False),
+        console=console,
+    )
+
+
+def _line(sample: Sample, interval: int) -> str | None:
+    if isinstance(sample, EvaluationSample):
+        return _tested(sample)
+    if isinstance(sample, StepSample) and sample.rank == 0 and sample.loss is not None:
+        due = sample.iteration % interval == 0
+        return f"iteration {sample.iteration}: loss {sample.loss:.4f}" if due else None
+    return None
+
+
+def _tested(sample: EvaluationSample) -> str:
+    return f"{sample.task}: {score(sample.exact_match, sample.chance)}"
+
+
+def _state(one: ExperimentRecord) -> str:
+    if one.status is ExperimentStatus.RUNNING:
+        return f"{one.name}: started on {one.ranks} ranks"
+    text = f"{one.name}: {one.status}"
+    if one.seconds is not None:
+        text += f" after {seconds_text(one.seconds)}"
+    if one.loss is not None:
+        text += f", loss {one.loss:.4f}"
+    return f"{text} ({one.message})" if one.message else text

@@ -1,0 +1,334 @@
+"""Runs the experiments of a sweep in the background, one after another or side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from mimokit.cluster import RunAborted
+from mimokit.config.evaluations import Evaluations
+from mimokit.experiment.results.failures import TimeLimitError
+from mimokit.experiment.run import TrainingRun, train
+from mimokit.experiment.sweeps.choice import Experiment
+from mimokit.experiment.sweeps.folder import SweepFolder
+from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
+from mimokit.experiment.sweeps.seats import Seats
+from mimokit.samples import EXPERIMENT_COLUMN, Sample, StepSample, SweepFile
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
+    from mimokit.engine.data.sources import DataSource
+
+SampleListener = Callable[[str, Sample], None]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep has left.
+
+    Attributes:
+        experiments: every experiment, in order.
+        directory: the folder of the sweep.
+        table: all_experiments.csv: a row per experiment and iteration, the experiment in front.
+    """
+
+    experiments: tuple[ExperimentRecord, ...]
+    directory: Path
+    table: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Options:
+    """How experiments run.
+
+    Attributes:
+        time_limit: seconds per experiment; None for no limit.
+        data: as in `train`.
+        evaluations: as in `train`.
+        trace: as in `train`.
+    """
+
+    time_limit: float | None = None
+    data: DataSource | None = None
+    evaluations: Evaluations | None = None
+    trace: bool = False
+
+
+class SweepRun:
+    """A sweep in the background; the notebook stays free.
+
+    Attributes:
+        directory: the folder of the sweep.
+    """
+
+    def __init__(
+        self,
+        seats: Seats,
+        chosen: tuple[Experiment, ...],
+        records: tuple[ExperimentRecord, ...],
+        folder: SweepFolder,
+        options: Options,
+    ) -> None:
+        self.directory = folder.path
+        self._seats = seats
+        self._chosen = chosen
+        self._board = Board(records)
+        self._folder = folder
+        self._options = options
+        self._runs: dict[str, TrainingRun] = {}
+        self._listeners: list[SampleListener] = []
+        self._skipped: set[str] = set()
+        self._stopping = False
+        self._changed = threading.Condition(threading.RLock())
+        self._ended = threading.Event()
+        self._writing = threading.Lock()
+        self._started = time.monotonic()
+        self._stopped: float | None = None
+        threading.Thread(target=self._work, name="mimokit-sweep", daemon=True).start()
+
+    # What there is.
+
+    @property
+    def experiments(self) -> tuple[ExperimentRecord, ...]:
+        """Every experiment as it is now, in order."""
+        return self._board.records
+
+    @property
+    def current(self) -> tuple[TrainingRun, ...]:
+        """The runs in progress."""
+        with self._changed:
+            return tuple(self._runs.values())
+
+    @property
+    def done(self) -> bool:
+        """Whether every experiment has ended, or was given up."""
+        return self._ended.is_set()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start; constant after the end."""
+        return (self._stopped or time.monotonic()) - self._started
+
+    def on_change(self, callback: Callable[[SweepRun], object]) -> None:
+        """Call back now and after changes of any record, from a separate thread.
+
+        Changes within a tenth of a second are one call; the last one is never left out.
+        """
+        self._board.listen(lambda: callback(self))
+
+    def on_sample(self, callback: SampleListener) -> None:
+        """Call back with the experiment's name for every sample, from separate threads."""
+        with self._changed:
+            self._listeners.append(callback)
+            for name, run in self._runs.items():
+                run.on_sample(lambda sample, name=name: callback(name, sample))  # type: ignore[misc]
+
+    def log_interval(self, name: str) -> int:
+        """Return the iterations between two lines about an experiment."""
+        config = next(one.config for one in self._chosen if one.name == name)
+        return 1 if config is None else config.runtime.log_interval
+
+    # What it is told.
+
+    def stop(self) -> None:
+        """Stop the current experiments after their iteration; start no other.
+
+        Their results are kept. A second call changes nothing; `abort` does not wait.
+        """
+        with self._changed:
+            self._stopping = True
+            for run in self._runs.values():
+                run.stop()
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """End the current experiments at once; start no other."""
+        with self._changed:
+            self._stopping = True
+            for run in self._runs.values():
+                run.abort()
+            self._changed.notify_all()
+
+    def skip(self, name: str | None = None) -> None:
+        """Leave out an experiment that waits, or end it if it runs; the sweep goes on.
+
+        Args:
+            name: of the experiment; None for those in progress.
+
+        Raises:
+            KeyError: there is no experiment of that name.
+        """
+        with self._changed:
+            names = list(self._runs) if name is None else [name]
+            for one in names:
+                if self._board[one].status is ExperimentStatus.WAITING:
+                    self._end(one, ExperimentStatus.SKIPPED, "skipped on request")
+                elif not self._board[one].ended:
+                    self._skipped.add(one)
+                    if one in self._runs:
+                        self._runs[one].abort()
+            self._changed.notify_all()
+
+    def result(self, timeout: float | None = None) -> SweepResult:
+        """Wait for the end and return what the sweep has left.
+
+        Experiments that failed raise nothing here; their records say why.
+
+        Args:
+            timeout: seconds; None waits indefinitely.
+
+        Raises:
+            TimeoutError: the sweep did not end within the timeout; it goes on.
+            OSError: the table of all experiments cannot be written; call again when it can.
+        """
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"the sweep has not ended after {timeout:g} s")
+        self._complete()
+        table = self.directory / SweepFile.ALL_EXPERIMENTS
+        return SweepResult(self.experiments, self.directory, _read(table))
+
+    # How it does it.
+
+    def _work(self) -> None:
+        try:
+            self._note_refusals()
+            with self._changed:
+                while self._start_what_fits() or self._running():
+                    self._changed.wait()
+        finally:
+            with contextlib.suppress(OSError):
+                self._complete()
+            self._folder.release()
+            self._stopped = time.monotonic()
+            self._ended.set()
+            self._board.close()
+
+    def _running(self) -> bool:
+        return any(one.status is ExperimentStatus.RUNNING for one in self.experiments)
+
+    def _start_what_fits(self) -> bool:
+        """Start experiments on free engines; return whether there are others that wait."""
+        for one in self._chosen:
+            record = self._board[one.name]
+            if record.status is not ExperimentStatus.WAITING:
+                continue
+            if self._stopping:
+                self._end(one.name, ExperimentStatus.STOPPED, "the sweep was stopped before it")
+            elif (engines := self._seats.take(one.ranks or 1)) is not None:
+                self._board.update(one.name, status=ExperimentStatus.RUNNING, seconds=0.0)
+                self._start(one, engines)
+        return any(one.status is ExperimentStatus.WAITING for one in self.experiments)
+
+    def _start(self, one: Experiment, engines: EngineCluster) -> None:
+        name = f"mimokit-experiment-{one.name}"
+        work = threading.Thread(target=self._run_one, args=(one, engines), name=name, daemon=True)
+        work.start()
+
+    def _run_one(self, one: Experiment, engines: EngineCluster) -> None:
+        began = time.monotonic()
+        status, message = ExperimentStatus.FAILED, ""
+        try:
+            run = self._begin(one, engines)
+            status = self._await(run)
+        except RunAborted:
+            skipped = one.name in self._skipped
+            status = ExperimentStatus.SKIPPED if skipped else ExperimentStatus.STOPPED
+            message = "skipped on request" if skipped else "aborted"
+        except Exception as error:
+            message = self._explain(one, error)
+        finally:
+            seconds = time.monotonic() - began
+            with self._changed:
+                self._runs.pop(one.name, None)
+                self._end(one.name, status, message, seconds=seconds)
+                try:
+                    self._seats.give_back(engines)
+                finally:
+                    self._changed.notify_all()
+
+    def _begin(self, one: Experiment, engines: EngineCluster) -> TrainingRun:
+        assert one.config is not None
+        options = self._options
+        run = train(
+            engines,
+            one.config,
+            options.data,
+            evaluations=options.evaluations,
+            directory=self._board[one.name].directory,
+            trace=options.trace,
+        )
+        run.on_sample(lambda sample: self._count(one.name, sample))
+        with self._changed:
+            self._runs[one.name] = run
+            for listener in self._listeners:
+                run.on_sample(lambda sample, hear=listener: hear(one.name, sample))  # type: ignore[misc]
+            if one.name in self._skipped:
+                run.abort()
+            elif self._stopping:
+                run.stop()
+        return run
+
+    def _await(self, run: TrainingRun) -> ExperimentStatus:
+        limit = self._options.time_limit
+        try:
+            result = run.result(limit)
+        except TimeoutError:
+            assert limit is not None
+            run.abort(because=TimeLimitError(limit))
+            result = run.result()
+        whole = result.steps["iteration"].nunique() >= run.config.runtime.num_iterations
+        return ExperimentStatus.COMPLETED if whole else ExperimentStatus.STOPPED
+
+    def _count(self, name: str, sample: Sample) -> None:
+        if isinstance(sample, StepSample) and sample.rank == 0:
+            run = self._runs.get(name)
+            seconds = None if run is None else run.elapsed
+            self._board.update(
+                name, iteration=sample.iteration + 1, loss=sample.loss, seconds=seconds
+            )
+
+    def _explain(self, one: Experiment, error: Exception) -> str:
+        """Return why an experiment failed; its folder says it too, also if it did not begin."""
+        if one.name not in self._runs:
+            with contextlib.suppress(ValueError):  # a folder that cannot be written
+                self._folder.write_refusal(self._board[one.name].directory, error)
+        notes = getattr(error, "__notes__", ())
+        return "; ".join([(str(error) or type(error).__name__).split("\n\n")[0], *notes])
+
+    def _note_refusals(self) -> None:
+        for one in self._chosen:
+            if one.refusal is not None:
+                with contextlib.suppress(ValueError):
+                    self._folder.write_refusal(self._board[one.name].directory, one.refusal)
+        with contextlib.suppress(OSError):
+            self._folder.write(self._chosen, self.experiments)
+
+    def _end(
+        self,
+        name: str,
+        status: ExperimentStatus,
+        message: str = "",
+        *,
+        seconds: float | None = None,
+    ) -> None:
+        self._board.update(name, status=status, message=message, seconds=seconds)
+        # The end of the sweep writes it again, and says if it cannot.
+        with contextlib.suppress(OSError):
+            self._folder.write(self._chosen, self.experiments)
+
+    def _complete(self) -> None:
+        with self._writing:
+            self._folder.write(self._chosen, self.experiments)
+            self._folder.write_table({one.name: one.directory for one in self.experiments})
+
+
+def _read(table: Path) -> pd.DataFrame:
+    """Read all_experiments.csv; an experiment named `007` or `nan` keeps its name."""
+    return pd.read_csv(table, converters={EXPERIMENT_COLUMN: str})

@@ -1,0 +1,63 @@
+"""The engines of an experiment of a sweep: all of them in turn, or free ones side by side."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol, cast
+
+from mimokit.cluster import EngineCluster
+
+
+class Seats(Protocol):
+    """Gives engines to experiments."""
+
+    def take(self, ranks: int) -> EngineCluster | None:
+        """Return engines for a world, None while they are in use."""
+
+    def give_back(self, engines: EngineCluster) -> None:
+        """Take back the engines of an experiment that has ended."""
+
+
+class InTurn:
+    """The whole cluster, for one experiment at a time."""
+
+    def __init__(self, cluster: EngineCluster) -> None:
+        self._cluster = cluster
+        self._free = threading.Lock()
+
+    def take(self, ranks: int) -> EngineCluster | None:
+        """Return the cluster unless an experiment has it."""
+        return self._cluster if self._free.acquire(blocking=False) else None
+
+    def give_back(self, engines: EngineCluster) -> None:
+        """Take the cluster back."""
+        self._free.release()
+
+
+class SideBySide:
+    """Parts of the cluster; experiments on separate parts run at the same time."""
+
+    def __init__(self, cluster: EngineCluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._free = set(range(len(cluster)))
+        self._taken: dict[EngineCluster, tuple[int, ...]] = {}
+
+    def take(self, ranks: int) -> EngineCluster | None:
+        """Return the lowest free engines, None if there are not enough."""
+        with self._lock:
+            if len(self._free) < ranks:
+                return None
+            slots = tuple(sorted(self._free)[:ranks])
+            part: EngineCluster = cast(Any, self._cluster).part(slots)
+            self._free -= set(slots)
+            self._taken[part] = slots
+            return part
+
+    def give_back(self, engines: EngineCluster) -> None:
+        """Close a part; its engines are free."""
+        try:
+            engines.close()
+        finally:
+            with self._lock:
+                self._free |= set(self._taken.pop(engines))
