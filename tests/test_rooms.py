@@ -42,7 +42,9 @@ LIGHT = """
 import json, sys
 import mimokit, mimokit.cli.main, mimokit.engine
 mimokit.plan("preset:llava_7b_colocated").to_json()
-heavy = {"torch", "megatron", "pandas", "altair", "ipyparallel", "IPython"}
+from mimokit.planning.frames import plan_frames
+plan_frames(range(64), 8)
+heavy = {"torch", "megatron", "pandas", "altair", "ipyparallel", "IPython", "numba"}
 loaded = [sorted(heavy & set(sys.modules))]
 sys.path.insert(0, sys.argv[1])
 import pandas

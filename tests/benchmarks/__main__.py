@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.benchmarks import (
     cold_start,
     failure_reports,
+    frame_balance,
     monitor_lag,
     pipeline_overhead,
     plan_speed,
@@ -25,6 +26,7 @@ def main() -> None:
     """Measure and print."""
     show("Planning", plan_speed.rows())
     show("The planner in Chromium", planner_speed.rows())
+    show("Balancing frames", frame_balance.rows())
     show("Schedules", schedule_speed.rows())
     show("Predicting", prediction_speed.rows())
     show("Search", search_speed.rows())

@@ -1,0 +1,21 @@
+"""Frame parallel: which rank encodes which frame of a batch, and what travels for it.
+
+It needs the sizes of the frames of a batch, so no plan of a layout can contain it. These are pure
+functions, which every rank calls with the same gathered numbers.
+"""
+
+from mimokit.planning.frames.cost import PATCHES, FrameCost, fit_cost
+from mimokit.planning.frames.plan import FramePlan, lpt_balance, plan_frames
+from mimokit.planning.frames.routing import FrameRoutes, FrameSettings, route_frames
+
+__all__ = [
+    "PATCHES",
+    "FrameCost",
+    "FramePlan",
+    "FrameRoutes",
+    "FrameSettings",
+    "fit_cost",
+    "lpt_balance",
+    "plan_frames",
+    "route_frames",
+]

@@ -1,0 +1,187 @@
+"""The planner's loops that move frames between two ranks; see `placing.py`."""
+
+from __future__ import annotations
+
+from mimokit.planning.frames.placing import Floats, Integers
+
+
+def exchange(
+    sizes: Floats,
+    rank_of: Integers,
+    totals: Floats,
+    first: Integers,
+    following: Integers,
+    goal: float,
+    steps: int,
+    thorough: bool,
+) -> None:
+    """Lower the most loaded rank by moves and swaps with another, until it is at the goal.
+
+    Of all exchanges of two ranks it takes the one that leaves the lower maximum. The partner is the
+    least loaded rank or, where no exchange with it helps, the rank with the best exchange.
+
+    Args:
+        sizes: [frames].
+        rank_of: [frames], changed.
+        totals: [ranks], changed.
+        first: see `placing.py`; changed.
+        following: see `placing.py`; changed.
+        goal: load at which to stop.
+        steps: exchanges at most.
+        thorough: look at all ranks where the least loaded one does not help.
+    """
+    ranks = len(totals)
+    for _ in range(steps):
+        high = low = 0
+        for rank in range(ranks):
+            if totals[rank] > totals[high]:
+                high = rank
+            if totals[rank] < totals[low]:
+                low = rank
+        if totals[high] <= goal:
+            return
+        least, given, taken, partner = 1e-12 * totals[high], -1, -1, -1
+        for number in range(ranks + 1):
+            other = low if number == 0 else number - 1
+            if number == 1 and (partner >= 0 or not thorough):
+                break
+            gap = totals[high] - totals[other]
+            if gap / 2 <= least:
+                continue
+            enough = 0.45 * gap  # of at most half of it
+            frame = first[high]
+            while frame >= 0 and least < enough:
+                size = sizes[frame]
+                better = min(size, gap - size)
+                if better > least:
+                    least, given, taken, partner = better, frame, -1, other
+                swapped = first[other]
+                while swapped >= 0 and least < enough:
+                    difference = size - sizes[swapped]
+                    better = min(difference, gap - difference)
+                    if better > least:
+                        least, given, taken, partner = better, frame, swapped, other
+                    swapped = following[swapped]
+                frame = following[frame]
+        if partner < 0:
+            return
+        for frame, source, target in ((given, high, partner), (taken, partner, high)):
+            if frame < 0:
+                continue
+            if first[source] == frame:
+                first[source] = following[frame]
+            else:
+                before = first[source]
+                while following[before] != frame:
+                    before = following[before]
+                following[before] = following[frame]
+            following[frame] = first[target]
+            first[target] = frame
+            rank_of[frame] = target
+            totals[source] -= sizes[frame]
+            totals[target] += sizes[frame]
+
+
+def move_from_home(
+    sizes: Floats,
+    home: Integers,
+    rank_of: Integers,
+    totals: Floats,
+    first: Integers,
+    following: Integers,
+    goal: float,
+    most: float,
+    node: int,
+    thorough: bool,
+) -> float:
+    """Move as little as possible until every rank is at the goal; return the load away from home.
+
+    Each step takes from the most loaded rank. It takes the move or swap that lowers what both ranks
+    have above the goal by the most per load that leaves its home: first with the least loaded rank
+    of the same node, then with the least loaded of all, then with any.
+
+    Args:
+        sizes: [frames].
+        home: [frames], rank of every frame.
+        rank_of: [frames], where they are now; changed.
+        totals: [ranks], changed.
+        first: see `placing.py`; changed.
+        following: see `placing.py`; changed.
+        goal: load at which to stop.
+        most: load that may be away from home.
+        node: ranks per node.
+        thorough: look at all ranks where the others do not help.
+    """
+    ranks = len(totals)
+    away = 0.0
+    for frame in range(len(sizes)):
+        if rank_of[frame] != home[frame]:
+            away += sizes[frame]
+    while True:
+        high = low = 0
+        for rank in range(ranks):
+            if totals[rank] > totals[high]:
+                high = rank
+            if totals[rank] < totals[low]:
+                low = rank
+        near = begin = high - high % node
+        for rank in range(begin, min(begin + node, ranks)):
+            if totals[rank] < totals[near]:
+                near = rank
+        above = totals[high] - goal
+        if above <= 0:
+            return away
+        best, best_gain, given, taken, partner = 0.0, 0.0, -1, -1, -1
+        for number in range(ranks + 2):
+            other = near if number == 0 else low if number == 1 else number - 2
+            if number > 0 and (partner >= 0 or (number > 1 and not thorough)):
+                break
+            room = goal - totals[other]
+            if other == high:
+                continue
+            enough = 0.8 * min(above, room)
+            frame = first[high]
+            while frame >= 0 and (best < 0.999 or best_gain < enough):
+                size = sizes[frame]
+                travel = size
+                if home[frame] != high:
+                    travel = -size if home[frame] == other else 0.0
+                swapped = -2
+                while swapped != -1:
+                    difference, extra = size, travel
+                    if swapped >= 0:
+                        back = sizes[swapped]
+                        difference = size - back
+                        if home[swapped] == other:
+                            extra += back
+                        elif home[swapped] == high:
+                            extra -= back
+                    gain = min(difference, above) - max(0.0, difference - max(room, 0.0))
+                    if gain > 1e-9 * goal and away + extra <= most:
+                        rate = gain / max(extra, 1e-9 * goal)
+                        if rate > best * 1.000001 or (rate > best * 0.999999 and gain > best_gain):
+                            best, best_gain = rate, gain
+                            given, taken, partner = frame, swapped, other
+                    swapped = first[other] if swapped == -2 else following[swapped]
+                frame = following[frame]
+        if partner < 0:
+            return away
+        for frame, source, target in ((given, high, partner), (taken, partner, high)):
+            if frame < 0:
+                continue
+            if first[source] == frame:
+                first[source] = following[frame]
+            else:
+                before = first[source]
+                while following[before] != frame:
+                    before = following[before]
+                following[before] = following[frame]
+            following[frame] = first[target]
+            first[target] = frame
+            rank_of[frame] = target
+            totals[source] -= sizes[frame]
+            totals[target] += sizes[frame]
+            if source == home[frame]:
+                away += sizes[frame]
+            elif target == home[frame]:
+                away -= sizes[frame]

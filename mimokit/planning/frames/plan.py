@@ -1,0 +1,261 @@
+"""Which rank encodes which frame: decided from the loads of all frames, the same on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mimokit.planning.frames.partition import (
+    Partition,
+    best_partition,
+    longest_first,
+    lower_bound,
+    moved_from_home,
+    refined,
+)
+from mimokit.units import shown
+
+Numbers: TypeAlias = "Sequence[float] | np.ndarray"
+
+
+@dataclass(frozen=True)
+class FramePlan:
+    """The rank of every frame.
+
+    Attributes:
+        assignment: [frames], the rank that encodes each.
+        load_per_rank: [ranks], sum of the loads of its frames.
+        loads: [frames].
+        home: [frames], the rank that holds each; None if frames have no home.
+    """
+
+    assignment: tuple[int, ...]
+    load_per_rank: tuple[float, ...]
+    loads: np.ndarray = field(repr=False, compare=False)
+    home: np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, assignment: Numbers, loads: Numbers, num_ranks: int, home: Numbers | None = None
+    ) -> FramePlan:
+        """Return the plan of an assignment that was made elsewhere.
+
+        Raises:
+            ValueError: the assignment does not give every frame exactly one of the ranks, or see
+                `plan_frames`.
+        """
+        ranks, sizes = check_ranks(num_ranks), check_loads(loads)
+        taken = check_homes("assignment", assignment, len(sizes), ranks)
+        sums = np.bincount(taken, weights=sizes, minlength=ranks)
+        where = None if home is None else check_homes("home", home, len(sizes), ranks)
+        return cls(tuple(taken.tolist()), tuple(sums.tolist()), sizes, where)
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.load_per_rank)
+
+    @property
+    def makespan(self) -> float:
+        """Load of the most loaded rank, for which all others wait."""
+        return max(self.load_per_rank)
+
+    @property
+    def imbalance(self) -> float:
+        """Makespan over max(mean load of a rank, largest frame); 1 is the best possible."""
+        least = max(sum(self.load_per_rank) / self.num_ranks, float(self.loads.max(initial=0.0)))
+        return self.makespan / least if least else 1.0
+
+    @property
+    def moved(self) -> float:
+        """Share of the load that a rank encodes which is not its home; 0 without homes."""
+        total = float(self.loads.sum())
+        if self.home is None or not total:
+            return 0.0
+        return float(self.loads[self.home != np.asarray(self.assignment)].sum()) / total
+
+    def traffic(self, sizes: Numbers | None = None) -> np.ndarray:
+        """Return [home rank, encoding rank]: the sizes of the frames between them.
+
+        Args:
+            sizes: [frames], patches say. None: the loads.
+
+        Raises:
+            ValueError: if the frames have no home.
+        """
+        if self.home is None:
+            raise ValueError("The frames have no home ranks; plan with home=… to see what travels.")
+        amounts = self.loads if sizes is None else np.asarray(sizes)
+        ranks = self.num_ranks
+        pairs = self.home * ranks + np.asarray(self.assignment, dtype=np.int64)
+        return np.bincount(pairs, weights=amounts, minlength=ranks**2).reshape(ranks, ranks)
+
+
+def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]:
+    """Assign frames by LPT (longest processing time first).
+
+    Frames are taken by descending load, then ascending index. Each goes to the least loaded rank,
+    the lowest on ties. Ranks may end without frames.
+
+    Args:
+        loads: [frames], any unit.
+        num_ranks: number of ranks.
+
+    Returns:
+        assignment [frames] and load_per_rank [ranks], whole numbers if the loads are.
+
+    Raises:
+        ValueError: a load is negative or not finite, or there is no rank.
+    """
+    ranks, sizes = check_ranks(num_ranks), check_loads(loads)
+    found = longest_first(sizes, ranks)
+    totals = found.totals
+    if np.asarray(loads).dtype.kind in "iub":
+        totals = totals.astype(np.int64)
+    return found.assignment().tolist(), totals.tolist()
+
+
+def plan_frames(
+    loads: Numbers,
+    num_ranks: int,
+    *,
+    home: Numbers | None = None,
+    max_moved: float | None = None,
+    tolerance: float = 0.0,
+    ranks_per_node: int | None = None,
+) -> FramePlan:
+    """Assign frames so that the most loaded rank has little more than the mean.
+
+    LPT and MultiFit (Coffman, Garey and Johnson 1978) are each refined by exchanges of two ranks,
+    and the best is taken; no plan is worse than LPT. With homes, frames stay where they are as far
+    as possible: from their homes, the moves and swaps are taken that lower what ranks have too much
+    by the most per load that travels.
+
+    Args:
+        loads: [frames], any unit.
+        num_ranks: number of ranks.
+        home: [frames], the rank that holds each.
+        max_moved: share of the load that may leave its home, which goes before the balance.
+        tolerance: with homes, ranks may exceed the lowest possible makespan by this share, so that
+            less travels; also beyond LPT.
+        ranks_per_node: with homes, frames rather move within groups of so many ranks.
+
+    Raises:
+        ValueError: a load is negative or not finite, there is no rank, a home is no rank, or a
+            share is not in its range.
+    """
+    ranks, sizes = check_ranks(num_ranks), check_loads(loads)
+    node = ranks if ranks_per_node is None else _check_node(ranks_per_node, ranks)
+    _check_share("tolerance", tolerance, np.inf)
+    if max_moved is not None:
+        _check_share("max_moved", max_moved, 1.0)
+    if home is None:
+        if max_moved is not None:
+            raise ValueError("max_moved limits what leaves its home; give home=… as well.")
+        return _plan(best_partition(longest_first(sizes, ranks)), sizes, None)
+    homes = check_homes("home", home, len(sizes), ranks)
+    most = np.inf if max_moved is None else max_moved * float(sizes.sum())
+    return _plan(_near_home(sizes, ranks, homes, tolerance, most, node), sizes, homes)
+
+
+def _near_home(
+    sizes: np.ndarray, ranks: int, homes: np.ndarray, tolerance: float, most: float, node: int
+) -> Partition:
+    lpt = longest_first(sizes, ranks)
+    best = best_partition(lpt)
+    goal = max(best.makespan, lower_bound(lpt.sizes, ranks) * (1 + tolerance))
+    near = moved_from_home(lpt, homes[lpt.order], goal, most, node)
+    if near.makespan <= goal or np.isfinite(most):
+        return near
+    near = refined(near, goal)
+    if near.makespan <= max(goal, lpt.makespan):
+        return near
+    return _relabelled(best, homes[lpt.order])
+
+
+def _relabelled(partition: Partition, homes: np.ndarray) -> Partition:
+    """Exchange the names of ranks so that as much as possible stays at home."""
+    from scipy.optimize import linear_sum_assignment
+
+    ranks = partition.ranks
+    stays = np.bincount(
+        partition.rank_of * ranks + homes, weights=partition.sizes, minlength=ranks**2
+    )
+    _, names = linear_sum_assignment(stays.reshape(ranks, ranks), maximize=True)
+    return partition.with_ranks(np.asarray(names, dtype=np.int64)[partition.rank_of])
+
+
+def _plan(partition: Partition, sizes: np.ndarray, homes: np.ndarray | None) -> FramePlan:
+    assignment = tuple(partition.assignment().tolist())
+    return FramePlan(assignment, tuple(partition.totals.tolist()), sizes, homes)
+
+
+def check_loads(loads: Any) -> np.ndarray:
+    """Return loads as float64.
+
+    Raises:
+        ValueError: one is negative or not finite, or they are not a list of numbers.
+    """
+    try:
+        found = np.array(loads, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The loads of frames are {shown(loads)}; give one number for each frame."
+        ) from error
+    if found.ndim != 1:
+        raise ValueError(
+            f"The loads of frames have {found.ndim} dimensions; give one number for each frame."
+        )
+    wrong = ~np.isfinite(found) | (found < 0)
+    if wrong.any():
+        frame = int(wrong.argmax())
+        raise ValueError(
+            f"Frame {frame} has a load of {found[frame]:g}; a load is finite and >= 0."
+        )
+    return found
+
+
+def check_ranks(number: Any, name: str = "num_ranks") -> int:
+    """Return a number of ranks.
+
+    Raises:
+        ValueError: it is not a whole number above 0.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise ValueError(f"{name} is {shown(number)}; frames need at least 1 rank.")
+    return int(number)
+
+
+def check_homes(name: str, homes: Any, frames: int, ranks: int) -> np.ndarray:
+    """Return the rank of every frame as int64.
+
+    Raises:
+        ValueError: there is not exactly one of the ranks for every frame.
+    """
+    found = np.asarray(homes)
+    if found.shape != (frames,):
+        raise ValueError(
+            f"The {name} of {frames} frames has shape {found.shape}; give one rank for each frame."
+        )
+    if frames and found.dtype.kind not in "iu":
+        raise ValueError(f"The {name} of frames is {shown(homes)}; give whole numbers of ranks.")
+    wrong = (found < 0) | (found >= ranks)
+    if wrong.any():
+        frame = int(wrong.argmax())
+        raise ValueError(
+            f"The {name} of frame {frame} is rank {found[frame]}; the ranks are 0 to {ranks - 1}."
+        )
+    return found.astype(np.int64)
+
+
+def _check_node(ranks_per_node: Any, ranks: int) -> int:
+    return min(check_ranks(ranks_per_node, "ranks_per_node"), ranks)
+
+
+def _check_share(name: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        limit = "0 to 1" if most == 1 else "at least 0"
+        raise ValueError(f"{name} is {value:g}; it is a share: {limit}.")
