@@ -45,7 +45,7 @@ class Explanation:
     Attributes:
         run: its name.
         step: median seconds of a step, warm-up left out; NaN if none was measured.
-        parts: where a step goes, see `StepFigures.parts`.
+        parts: where a step goes, the largest part first; see `StepFigures.parts`.
         findings: what stands out, the largest share of the step first.
         summary: one or two sentences about the step as a whole.
         missing: what could not be looked at, and what makes figures uncertain.
@@ -131,7 +131,7 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
     return Explanation(
         run=chosen,
         step=figures.step,
-        parts=figures.parts,
+        parts=_largest_first(figures.parts),
         findings=tuple(found),
         summary=tuple(_summary(figures, found)),
         missing=told,
@@ -140,6 +140,10 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
 
 def _no_parts() -> pd.DataFrame:
     return pd.DataFrame(columns=["part", "module", "column", "seconds", "share"])
+
+
+def _largest_first(parts: pd.DataFrame) -> pd.DataFrame:
+    return parts.sort_values("seconds", ascending=False, kind="stable", ignore_index=True)
 
 
 def _ending(run: Runs) -> Iterator[str]:
@@ -157,7 +161,7 @@ def _ending(run: Runs) -> Iterator[str]:
 
 
 def _summary(run: StepFigures, found: Sequence[Finding]) -> Iterator[str]:
-    parts = run.parts
+    parts = _largest_first(run.parts)
     first = parts.iloc[0]
     modules = parts[parts["column"].isin([phase.column for phase in MODULE_PHASES])]
     yield (

@@ -81,7 +81,7 @@ def _calibration(hardware: object) -> Calibration | None:
 
 
 def _on_accelerators(runs: Runs) -> bool:
-    return bool(runs.runs["accelerators"].fillna("").astype(bool).any())
+    return bool(runs.runs["accelerators"].notna().any())
 
 
 def _predicted(

@@ -37,7 +37,7 @@ from mimokit.tables import html_table, rich_table
 from mimokit.units import seconds_text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Runs:
     """The results of many runs.
 
@@ -174,6 +174,9 @@ class Runs:
         """Return the table of runs as texts, under `SUMMARY`."""
         return [_summary(row) for row in records(self.runs)]
 
+    def __repr__(self) -> str:
+        return f"Runs({len(self)} runs: {_shortened(self.names)})"
+
     def _repr_html_(self) -> str:
         rows = html_table(SUMMARY, self.summary(), heading=f"{len(self)} runs")
         sentences = [(str(one),) for one in self.problems]
@@ -240,8 +243,11 @@ def _of_runs(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _there_are(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return f"there are {shown}" if len(names) > 1 else f"there is {shown}"
+    return f"there {'are' if len(names) > 1 else 'is'} {_shortened(names)}"
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
 
 
 def _summary(row: dict[str, object]) -> tuple[str, ...]:

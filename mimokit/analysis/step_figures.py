@@ -120,15 +120,16 @@ class StepFigures:
 
     @cached_property
     def parts(self) -> pd.DataFrame:
-        """Where a step goes: a row per part, largest first, as a mean over the ranks.
+        """Where a step goes: a row per part, in the order of a step, as a mean over the ranks.
 
         Columns: part, module ("" for a part of no module), column, seconds, share of the step.
         Forward and backward are those of modules; communication is divided if the run has done so.
         """
         count = len(self.ranks)
         rows = []
-        for module in dict.fromkeys(self.modules.index.get_level_values(0)):
-            for phase in MODULE_PHASES:
+        names = dict.fromkeys(self.modules.index.get_level_values(0))
+        for phase in MODULE_PHASES:
+            for module in names:
                 if phase.column in self.modules.columns:
                     total = float(self.modules.loc[module, phase.column].sum())
                     rows.append((f"{phase} of {module}", module, phase.column, total / count))
@@ -143,8 +144,7 @@ class StepFigures:
         rest = self.step - sum(row[-1] for row in rows)
         rows.append((PART_WORDS[REMAINDER], "", REMAINDER, max(0.0, rest)))
         table = pd.DataFrame(rows, columns=["part", "module", "column", "seconds"])
-        table["share"] = table["seconds"] / self.step if self.step > 0 else np.nan
-        return table.sort_values("seconds", ascending=False, kind="stable", ignore_index=True)
+        return table.assign(share=table["seconds"] / self.step if self.step > 0 else np.nan)
 
 
 def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:

@@ -1,4 +1,4 @@
-"""Pure functions from a plan or a table to an altair chart.
+"""Pure functions from a plan or a table to an altair chart, and a page of them about runs.
 
 The first use of a chart imports altair and sets it up to work without a network (see
 `mimokit.charts._renderer`); the palette alone does not import altair.
@@ -13,17 +13,25 @@ from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mimokit.charts._batch_split import batch_split as batch_split
+    from mimokit.charts._compared_layouts import compared_layouts as compared_layouts
     from mimokit.charts._curves import accuracy as accuracy
     from mimokit.charts._curves import loss as loss
     from mimokit.charts._curves import throughput as throughput
+    from mimokit.charts._losses import losses as losses
     from mimokit.charts._memory_bars import memory_bars as memory_bars
+    from mimokit.charts._module_phases import module_phases as module_phases
     from mimokit.charts._pareto import pareto as pareto
     from mimokit.charts._phases import phases as phases
     from mimokit.charts._pipeline_timeline import pipeline_timeline as pipeline_timeline
+    from mimokit.charts._planned_and_measured import planned_and_measured as planned_and_measured
     from mimokit.charts._predicted_phases import predicted_phases as predicted_phases
     from mimokit.charts._rank_map import rank_map as rank_map
+    from mimokit.charts._rank_memory import rank_memory as rank_memory
+    from mimokit.charts._report import report as report
+    from mimokit.charts._scaling import scaling as scaling
     from mimokit.charts._step_parts import step_parts as step_parts
     from mimokit.charts._step_times import step_times as step_times
+    from mimokit.charts._stragglers import stragglers as stragglers
     from mimokit.charts._trace import trace_over_prediction as trace_over_prediction
     from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._training import training as training

@@ -50,6 +50,12 @@ STEP_COLORS: Mapping[str, str] = {
 }
 """Parts of a predicted step: computation, modules, communication, and the rest in grey."""
 
+MESSAGES, WAITING = "#8E4B74", "#F0D9E6"
+"""Next to `Phase.COMMUNICATION`, where communication is divided."""
+
+DIVERGING = ("#0B5A8A", "#F4F6F8", "#B8336A")
+"""Less than usual, as usual, more than usual."""
+
 HEAT = ("#EDF4F9", "#A9CFE5", "#4A98C5", "#0B5A8A", "#052C49")
 """From half to one and a half times the median; even in lightness, so it also prints in grey."""
 

@@ -1,4 +1,4 @@
-"""The command line: `mimokit plan`, `config`, `predict`, `search`, `run`, `verify` and others."""
+"""The command line: `mimokit plan`, `config`, `predict`, `search`, `run`, `analyze` and others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mimokit.cli.analyze_command import analyze
 from mimokit.cli.config_command import config
 from mimokit.cli.layout_commands import export, import_layout, predict, search
 from mimokit.cli.run_commands import run, verify
@@ -50,6 +51,7 @@ app.command("import")(import_layout)
 app.command()(export)
 app.command()(run)
 app.command()(verify)
+app.command()(analyze)
 
 
 def main() -> None:

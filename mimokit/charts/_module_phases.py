@@ -1,0 +1,80 @@
+"""Where the time of a step goes, run by run."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from mimokit.analysis.step_figures import COLLECTIVE, POINT_TO_POINT, WAITING
+from mimokit.charts import _axes, _palette
+from mimokit.charts._axes import inline, need, records
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase
+
+_MILLISECONDS = 1e3
+COLORS = {
+    Phase.OPTIMIZER.column: _palette.PHASE_COLORS[Phase.OPTIMIZER],
+    Phase.DATA.column: _palette.PHASE_COLORS[Phase.DATA],
+    COLLECTIVE: _palette.PHASE_COLORS[Phase.COMMUNICATION],
+    POINT_TO_POINT: _palette.MESSAGES,
+    WAITING: _palette.WAITING,
+    Phase.COMMUNICATION.column: _palette.PHASE_COLORS[Phase.COMMUNICATION],
+    REMAINDER: _palette.PHASE_COLORS[REMAINDER],
+}
+"""Parts that belong to no module, by their columns, in the order of stacking."""
+
+
+def module_phases(parts: pd.DataFrame) -> alt.Chart:
+    """Return a stacked bar per run: forward and backward of every module, and the other parts.
+
+    Args:
+        parts: from `mimokit.analysis.time_parts`.
+    """
+    need(parts, "module_phases", "run", "part", "module", "column", "seconds", "share")
+    colors = _colors(parts)
+    order = list(colors)
+    rows = [
+        {**row, "order": order.index(row["part"]), "ms": row["seconds"] * _MILLISECONDS}
+        for row in records(parts[parts["seconds"] > 0])
+    ]
+    names = list(dict.fromkeys(row["run"] for row in records(parts)))
+    present = {row["part"] for row in rows}
+    chart: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("sum(ms):Q", title="milliseconds in a step", stack="zero"),
+            y=alt.Y("run:N", title=None, sort=names, axis=alt.Axis(labelLimit=320)),
+            color=_axes.parts("part", [part for part in order if part in present], colors),
+            order="order:Q",
+            tooltip=[
+                "run:N",
+                "part:N",
+                alt.Tooltip("ms:Q", format=".1f"),
+                alt.Tooltip("share:Q", format=".1%"),
+            ],
+        )
+        .properties(
+            height=alt.Step(22),
+            title=alt.TitleParams(
+                "Where a step goes",
+                subtitle="median of a step, mean over ranks; light: forward, full: backward",
+            ),
+            description=f"Parts of a step of {len(names)} runs, by module and phase",
+        )
+    )
+    return chart
+
+
+def _colors(parts: pd.DataFrame) -> dict[str, str]:
+    """Return part -> colour, in the order of stacking."""
+    known = parts[["part", "module", "column"]].drop_duplicates()
+    modules = [name for name in dict.fromkeys(known["module"]) if name]
+    hues = _palette.module_colors(modules)
+    shades = {
+        (hue_of, phase.column): _palette.forward_color(hue) if phase == Phase.FORWARD else hue
+        for phase in MODULE_PHASES
+        for hue_of, hue in hues.items()
+    }
+    shades |= {("", column): color for column, color in COLORS.items()}
+    names = {(row["module"], row["column"]): row["part"] for row in records(known)}
+    return {names[key]: color for key, color in shades.items() if key in names}

@@ -1,0 +1,202 @@
+"""Everything about some runs on one page that opens without a network."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from mimokit.analysis import (
+    Comparison,
+    Runs,
+    compare,
+    explain,
+    loss_over_tokens,
+    planned_against_measured,
+    scaling_table,
+    time_parts,
+)
+from mimokit.charts import _renderer
+from mimokit.charts._compared_layouts import compared_layouts
+from mimokit.charts._losses import losses
+from mimokit.charts._module_phases import module_phases
+from mimokit.charts._planned_and_measured import planned_and_measured
+from mimokit.charts._rank_memory import rank_memory
+from mimokit.charts._scaling import scaling
+from mimokit.charts._stragglers import stragglers
+from mimokit.samples import over_ranks
+
+if TYPE_CHECKING:
+    from mimokit.prediction.calibration import Calibration
+    from mimokit.prediction.task import HardwareSource
+
+MOST_EXPLAINED, MOST_DRAWN = 40, 4
+"""Runs that are explained in words, and runs whose ranks are drawn."""
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 Helvetica Neue, Arial, sans-serif; max-width: 1080px; margin: 0 auto;
+  padding: 32px 16px 64px; color: #1f2933; background: #fff; }
+h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin: 2em 0 .4em; }
+.wide { overflow-x: auto; } .problem { color: #b8336a; }
+figure { margin: 1em 0; overflow-x: auto; } figure > * { border-radius: 6px; background: #fff; }
+figure > div { display: inline-block; } summary { cursor: pointer; margin: .5em 0; }
+@media (prefers-color-scheme: dark) {
+  body { color: #e4e7eb; background: #14181d; } .problem { color: #f28ab2; } }
+"""
+DRAW = """
+for (const figure of document.querySelectorAll("figure")) {
+  const place = document.createElement("div");
+  vegaEmbed(place, JSON.parse(figure.querySelector("script").textContent),
+    {actions: false, renderer: "svg"}).then(() => figure.querySelector("img").replaceWith(place));
+}
+"""
+
+
+def report(
+    runs: Runs,
+    baseline: str | None = None,
+    metric: str = "tokens_per_sec",
+    *,
+    by: str = "run",
+    hardware: Calibration | HardwareSource | None = None,
+) -> str:
+    """Return a page about runs: tables, comparison, explanations, charts and problems.
+
+    The page holds its scripts: charts have tool tips without a network, and are pictures where
+    scripts are not run. It follows the light or dark colours of the reader's machine.
+
+    Args:
+        runs: from `mimokit.analysis.load_runs`.
+        baseline: as in `mimokit.analysis.compare`.
+        metric: the compared column.
+        by: "run", or "layout" to put repeated runs of one layout together.
+        hardware: to predict for, as in `mimokit.analysis.planned_against_measured`.
+
+    Raises:
+        ValueError: as `compare`, except for runs of which none was measured; or vl-convert is not
+            installed.
+    """
+    if importlib.util.find_spec("vl_convert") is None:
+        raise ValueError("A report needs vl-convert-python; install mimokit with its extra `lab`.")
+    comparison = _comparison(runs, baseline, metric, by)
+    parts = [f"<h1>{escape(_title(runs))}</h1>"]
+    parts += _in_short(runs, comparison)
+    parts += _section("Runs", [f'<div class="wide">{runs._repr_html_()}</div>'])
+    if isinstance(comparison, Comparison):
+        parts += _section("Comparison", _compared(runs, comparison))
+        parts += _section("Planned and measured", _planned(runs, hardware))
+        parts += _section("Loss", _losses(runs))
+    parts += _section("Where the time went", _explained(runs))
+    if isinstance(comparison, Comparison):
+        parts += _section("Ranks", _ranks(runs, comparison))
+    return _page(_title(runs), "".join(parts))
+
+
+def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Comparison | str:
+    """Compare the runs; of runs of which none was measured return the reason."""
+    if runs.iterations.empty:
+        return "No iteration of any run was measured, so there is nothing to compare."
+    return compare(runs, baseline, metric, by=by)
+
+
+def _title(runs: Runs) -> str:
+    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+
+
+def _section(heading: str, parts: list[str]) -> list[str]:
+    return [f"<section><h2>{escape(heading)}</h2>", *parts, "</section>"] if parts else []
+
+
+def _in_short(runs: Runs, comparison: Comparison | str) -> Iterator[str]:
+    said = [comparison] if isinstance(comparison, str) else comparison.sentences()
+    yield "".join(f"<p>{escape(sentence)}</p>" for sentence in said)
+    count = len(runs.problems)
+    if count:
+        yield f'<p class="problem">{count} problem{"s" if count > 1 else ""} below the runs.</p>'
+
+
+def _compared(runs: Runs, comparison: Comparison) -> list[str]:
+    found = [f'<div class="wide">{comparison._repr_html_()}</div>']
+    found.append(_figure(compared_layouts(comparison)))
+    table = scaling_table(runs, comparison)
+    if table["world_size"].nunique() > 1 and str(over_ranks(comparison.metric)) == "min":
+        found.append(_figure(scaling(table, comparison.metric)))
+    return found
+
+
+def _planned(runs: Runs, hardware: Any) -> list[str]:
+    try:
+        table = planned_against_measured(runs, hardware)
+    except ValueError as error:
+        return [f"<p>{escape(str(error))}</p>"]
+    found = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in _left_out(table)]
+    return [_figure(planned_and_measured(table)), *found] if len(table) else found
+
+
+def _left_out(table: Any) -> Iterator[tuple[str, str]]:
+    yield from table.attrs["left_out"].items()
+
+
+def _losses(runs: Runs) -> list[str]:
+    table = loss_over_tokens(runs)
+    return [_figure(losses(table))] if len(table) else []
+
+
+def _explained(runs: Runs) -> list[str]:
+    table = time_parts(runs.only(runs.names[:MOST_EXPLAINED]))
+    found = [_figure(module_phases(table))] if len(table) else []
+    for place, name in enumerate(runs.names[:MOST_EXPLAINED]):
+        words = explain(runs, name)
+        opened = " open" if place == 0 else ""
+        found.append(
+            f"<details{opened}><summary>{escape(name)}</summary>{words._repr_html_()}</details>"
+        )
+    hidden = len(runs) - MOST_EXPLAINED
+    if hidden > 0:
+        found.append(f"<p>{hidden} further runs: `explain(runs, name)` explains each.</p>")
+    return found
+
+
+def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
+    """Return the ranks of the best and the worst runs, which are looked at first."""
+    measured = set(runs.iterations["run"].unique())
+    ordered = [str(name) for name in comparison.table["name"] if str(name) in measured]
+    chosen = dict.fromkeys([*ordered[: MOST_DRAWN // 2], *ordered[-MOST_DRAWN // 2 :]])
+    found = []
+    for name in chosen:
+        ranks = runs[name].ranks
+        if len(ranks):
+            found.append(f"<h3>{escape(name)}</h3>")
+            found.append(_figure(stragglers(ranks)))
+            found.append(_figure(rank_memory(ranks)))
+    return found
+
+
+def _figure(chart: alt.TopLevelMixin) -> str:
+    """Return a chart as a picture, with the spec that scripts draw in its place."""
+    bundle = _renderer.bundle_of(chart)
+    picture = base64.b64encode(bundle["image/svg+xml"].encode()).decode()
+    spec = json.dumps(bundle[_renderer.MIME_TYPE], separators=(",", ":")).replace("<", "\\u003c")
+    words = escape(bundle["text/plain"], quote=True)
+    return (
+        f'<figure><img alt="{words}" src="data:image/svg+xml;base64,{picture}">'
+        f'<script type="application/json">{spec}</script></figure>'
+    )
+
+
+def _page(title: str, body: str) -> str:
+    import vl_convert
+
+    script = vl_convert.javascript_bundle(DRAW, vl_version=_renderer.PICTURE_VERSION)
+    script = script.replace("</script", "<\\/script")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>"
+        f"<body>{body}<script>{script}</script></body></html>"
+    )

@@ -1,0 +1,69 @@
+"""Throughput over the number of ranks, against ideal scaling."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from mimokit.charts import _axes, _palette
+from mimokit.charts._axes import inline, layered, need, records
+
+MODES = ("homogeneous", "colocated", "heterogeneous")
+
+
+def scaling(table: pd.DataFrame, metric: str = "tokens_per_sec") -> alt.LayerChart:
+    """Return throughput over ranks, a point per run with its interval, a line per mode.
+
+    The dashed line is ideal scaling: the throughput per rank of the best run on the fewest ranks,
+    times the ranks.
+
+    Args:
+        table: from `mimokit.analysis.scaling_table`.
+        metric: what its medians are, for the axis.
+    """
+    need(table, "scaling", "name", "mode", "world_size", "median", "low", "high", "efficiency")
+    rows = records(table)
+    modes = [mode for mode in MODES if mode in set(table["mode"])]
+    colors = _palette.module_colors(MODES)
+    sizes = sorted({int(row["world_size"]) for row in rows})
+    best = table[table["world_size"] == sizes[0]]["median"].max() / sizes[0]
+    ideal = alt.Chart(inline([{"ranks": size, "ideal": best * size} for size in sizes]))
+    base = alt.Chart(inline(rows)).encode(
+        x=_ranks("world_size", sizes),
+        color=alt.Color(
+            "mode:N",
+            scale=alt.Scale(domain=modes, range=[colors[mode] for mode in modes]),
+            legend=_axes.legend_above("circle"),
+        ),
+        tooltip=[
+            "name:N",
+            "mode:N",
+            alt.Tooltip("world_size:Q", title="ranks"),
+            alt.Tooltip("median:Q", format=",.4~g"),
+            alt.Tooltip("efficiency:Q", format=".1%", title="of ideal scaling"),
+        ],
+    )
+    chart: alt.LayerChart = layered(
+        ideal.mark_line(strokeDash=[4, 4], color=_palette.MUTED).encode(
+            x=_ranks("ranks", sizes), y=_axes.amount("ideal", "~s")
+        ),
+        base.mark_line(strokeWidth=1.4).encode(y="max(median):Q", tooltip=alt.value(None)),
+        base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q"),
+        base.mark_point(filled=True, size=60, opacity=1).encode(y="median:Q"),
+    ).properties(
+        title=alt.TitleParams(
+            f"Scaling of {metric}",
+            subtitle="points: runs with intervals; lines: best of a mode; dashed: ideal",
+        ),
+        description=f"Median {metric} over {len(sizes)} numbers of ranks",
+    )
+    return chart
+
+
+def _ranks(column: str, sizes: list[int]) -> alt.X:
+    return alt.X(
+        f"{column}:Q",
+        title="ranks",
+        axis=alt.Axis(values=sizes, grid=False, format="d"),
+        scale=alt.Scale(zero=True, nice=False, padding=10),
+    )

@@ -1,0 +1,146 @@
+"""`mimokit analyze`: what results folders say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mimokit.experiment.prepare import REFUSED
+
+if TYPE_CHECKING:
+    from mimokit.analysis import Comparison, Runs
+
+
+def analyze(
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Results folders: of a run, of a sweep, of many, or globs of them."),
+    ],
+    html: Annotated[
+        Path | None, typer.Option(help="File for a page that opens without a network.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Run to compare with; by default `baseline`, or the first.")
+    ] = None,
+    metric: Annotated[str, typer.Option(help="Column of metrics.csv to compare.")] = (
+        "tokens_per_sec"
+    ),
+    by: Annotated[
+        str, typer.Option(help="'run', or 'layout' to put repeated runs of one layout together.")
+    ] = "run",
+    hardware: Annotated[
+        str | None,
+        typer.Option(help="GPU, hardware file or calibration to predict for, in the page."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
+) -> None:
+    """Compare runs, explain where their time went, and say what is broken in their folders."""
+    from mimokit.analysis import load_runs
+
+    with _one_sentence():
+        runs = load_runs(paths)
+        comparison = _compared(runs, baseline, metric, by)
+        if html is not None:
+            _write(html, runs, baseline, metric, by, hardware)
+    if as_json:
+        typer.echo(json.dumps(_plain(runs, comparison)))
+    else:
+        _show(runs, comparison)
+        if html is not None:
+            typer.echo(f"Written to {html}")
+
+
+def _compared(runs: Runs, baseline: str | None, metric: str, by: str) -> Comparison | None:
+    from mimokit.analysis import compare
+
+    return None if runs.iterations.empty else compare(runs, baseline, metric, by=by)
+
+
+def _write(
+    html: Path, runs: Runs, baseline: str | None, metric: str, by: str, hardware: str | None
+) -> None:
+    from mimokit import charts
+    from mimokit.samples import whole_file
+
+    page = charts.report(runs, baseline, metric, by=by, hardware=hardware)
+    try:
+        with whole_file(html) as file:
+            file.write(page)
+    except OSError as error:
+        raise ValueError(
+            f"Output '{html}': it cannot be written ({error.strerror}); give a file in a folder "
+            "that there is."
+        ) from None
+
+
+def _show(runs: Runs, comparison: Comparison | None) -> None:
+    from rich.console import Console
+
+    from mimokit.analysis import explain
+
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    console.print(runs)
+    if comparison is not None:
+        console.print()
+        console.print(comparison, markup=False, highlight=False)
+        console.print()
+        console.print(explain(runs, _looked_at(runs, comparison)), markup=False, highlight=False)
+
+
+def _looked_at(runs: Runs, comparison: Comparison) -> str:
+    """Return the run that is explained on a terminal: the best, or the first of the best layout."""
+    if comparison.best in runs.names:
+        return comparison.best
+    layouts = runs.runs.set_index("run")["layout"]
+    measured = set(runs.iterations["run"].unique())
+    own = (name for name in runs if name in measured and layouts[name] == comparison.best)
+    return next(own, runs.names[0])
+
+
+def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
+    """Return everything as values for `json.dumps`; what is not known is null."""
+    from mimokit.analysis import explain
+
+    told = [explain(runs, name) for name in runs]
+    return {
+        "runs": _records(runs.runs),
+        "comparison": None
+        if comparison is None
+        else {
+            "metric": comparison.metric,
+            "baseline": comparison.baseline,
+            "confidence": comparison.confidence,
+            "rows": _records(comparison.table),
+            "sentences": comparison.sentences(),
+        },
+        "explanations": [
+            {
+                "run": one.run,
+                "parts": _records(one.parts),
+                "findings": [vars(finding) for finding in one.findings],
+                "sentences": one.sentences(),
+            }
+            for one in told
+        ],
+        "problems": [str(one) for one in runs.problems],
+    }
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    return list(json.loads(table.to_json(orient="records")))
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Print why something cannot be analyzed, and exit with `REFUSED`."""
+    try:
+        yield
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(REFUSED) from None

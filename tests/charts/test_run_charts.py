@@ -1,0 +1,156 @@
+"""Charts of many runs, and the page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from mimokit import charts
+from mimokit.analysis import (
+    Runs,
+    compare,
+    load_runs,
+    loss_over_tokens,
+    planned_against_measured,
+    scaling_table,
+    time_parts,
+)
+from mimokit.charts import _renderer
+from mimokit_widgets.notebooks.page import external_references
+from tests.analysis.planted_runs import Planted, write_run
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+CALIBRATION = FIXTURES / "first_release" / "calibration" / "this-machine.json"
+EVEN = Planted(iterations=30, warmup=3)
+RUNS = {
+    "baseline": EVEN,
+    "slow_rank": replace(EVEN, slow={3: 1.6}, seed=1),
+    "same": replace(EVEN, seed=2),
+    "apart": replace(EVEN, mode="heterogeneous", seed=3),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("results")
+    for name, planted in RUNS.items():
+        write_run(folder / name, planted)
+    broken = folder / "refused <b>"
+    broken.mkdir()
+    (broken / "error.json").write_text('{"type": "ConfigError", "message": "5 < 6 & more"}')
+    return load_runs(folder)
+
+
+def planned(runs: Runs) -> pd.DataFrame:
+    return planned_against_measured(runs, CALIBRATION)
+
+
+MAKERS: dict[str, Callable[[Runs], Any]] = {
+    "compared_layouts": lambda runs: charts.compared_layouts(compare(runs, "baseline")),
+    "module_phases": lambda runs: charts.module_phases(time_parts(runs)),
+    "stragglers": lambda runs: charts.stragglers(runs["slow_rank"].ranks),
+    "rank_memory": lambda runs: charts.rank_memory(runs["apart"].ranks, 600e6),
+    "rank_memory without a limit": lambda runs: charts.rank_memory(runs["apart"].ranks),
+    "scaling": lambda runs: charts.scaling(scaling(runs)),
+    "losses": lambda runs: charts.losses(loss_over_tokens(runs)),
+    "planned_and_measured": lambda runs: charts.planned_and_measured(planned(runs)),
+}
+
+
+def scaling(runs: Runs) -> pd.DataFrame:
+    """Return the compared runs as if each had another number of ranks."""
+    table = scaling_table(runs, compare(runs, "baseline"))
+    table["world_size"] = [2, 4, 8, 8]
+    return table
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_is_a_valid_spec_and_a_picture(runs: Runs, name: str) -> None:
+    bundle = _renderer.bundle_of(MAKERS[name](runs))
+    assert bundle["image/svg+xml"].startswith("<svg")
+    assert "no description" not in bundle["text/plain"]
+
+
+def rows(chart: Any) -> list[dict[str, Any]]:
+    (first, *_) = chart.to_dict()["datasets"].values()
+    return list(first)
+
+
+def test_pale_bars_are_those_that_do_not_differ(runs: Runs) -> None:
+    found = {row["name"]: row for row in rows(charts.compared_layouts(compare(runs, "baseline")))}
+    assert found["baseline"]["verdict"] == "baseline"
+    assert found["same"]["verdict"] == "not significant"
+    assert found["slow_rank"]["verdict"] == "differs from it"
+    assert found["slow_rank"]["against"].startswith("-")
+
+
+def test_parts_of_a_run_add_up_to_its_step(runs: Runs) -> None:
+    found = rows(charts.module_phases(time_parts(runs)))
+    median = runs.settled(runs["same"].iterations)["total_time"].median()
+    total = sum(row["ms"] for row in found if row["run"] == "same")
+    assert total == pytest.approx(1000 * median, rel=0.01)
+
+
+def test_the_slow_rank_stands_out(runs: Runs) -> None:
+    found = pd.DataFrame(rows(charts.stragglers(runs["slow_rank"].ranks)))
+    means = found.groupby("rank")["share"].mean()
+    assert means[3] == pytest.approx(0.6, abs=0.05)
+    assert means.drop(3).abs().max() < 0.02
+
+
+def test_long_runs_stay_small(runs: Runs) -> None:
+    ranks = runs["same"].ranks
+    long = pd.concat([ranks.assign(iteration=ranks["iteration"] + 30 * k) for k in range(40)])
+    assert len(rows(charts.stragglers(long))) <= 8 * 101
+    losses = loss_over_tokens(runs["same"])
+    assert len(rows(charts.losses(pd.concat([losses] * 40)))) <= 200
+
+
+def test_ideal_scaling_is_that_of_the_smallest(runs: Runs) -> None:
+    table = scaling_table(runs, compare(runs, "baseline"))
+    assert table["efficiency"].max() == 1.0
+    assert (table["world_size"] == 8).all()
+
+
+def test_tokens_are_those_of_the_steps_so_far(runs: Runs) -> None:
+    table = loss_over_tokens(runs)
+    assert table.attrs["over"] == "tokens"
+    assert table[table["run"] == "same"]["tokens"].to_list()[:2] == [1152, 2304]
+    runs = replace(runs, runs=runs.runs.assign(tokens_per_step=None))
+    assert loss_over_tokens(runs).attrs["over"] == "samples"
+
+
+def test_without_a_calibration_nothing_is_planned_for_cpus(runs: Runs) -> None:
+    with pytest.raises(ValueError, match="give the calibration that"):
+        planned_against_measured(runs)
+    table = planned(runs)
+    assert set(table["run"]) == set(RUNS)
+    assert table.attrs["how"] == "predicted for the calibrated machine"
+    assert table["error"].to_list() == pytest.approx(
+        (table["planned"] / table["measured"] - 1).to_list()
+    )
+    assert table.attrs["left_out"] == {"refused <b>": "no step was measured"}
+
+
+def test_the_page_holds_everything_and_needs_no_network(runs: Runs) -> None:
+    page = charts.report(runs, "baseline")
+    assert external_references(page) == []
+    assert page.count("<figure>") == page.count('type="application/json"') >= 7
+    assert "Rank 3 is the slowest" in page
+    assert "same and apart" in page or "not significant" in page
+    assert "5 &lt; 6 &amp; more" in page
+    assert "refused <b>" not in page
+    assert "vegaEmbed" in page or "vega-embed" in page
+
+
+def test_a_page_of_runs_that_measured_nothing(tmp_path: Path) -> None:
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "error.json").write_text('{"type": "RankDied", "message": "gone"}')
+    page = charts.report(load_runs(tmp_path))
+    assert "nothing to compare" in page
+    assert "RankDied: gone" in page
