@@ -77,13 +77,13 @@ class Comparison:
             said.append(f"{_against(best)} the baseline {self.baseline}.")
         ties = self.as_good_as_best
         if ties:
-            said.append(f"The steps do not tell it from {listed(ties)}.")
+            said.append(f"Its difference from {listed(ties)} is not significant.")
         same = [
             str(name)
             for name, row in rows.items()
             if name != self.baseline and not row["significant"]
         ]
-        if same:
+        if same and self.best != self.baseline:
             verb = "does" if len(same) == 1 else "do"
             said.append(f"{listed(same)} {verb} not differ significantly from {self.baseline}.")
         said += [f"{name} is not compared: {why}." for name, why in self.left_out.items()]

@@ -25,8 +25,6 @@ FINDERS: Sequence[Callable[[StepFigures], Iterator[Finding]]] = (
     pipeline_findings.imbalance,
     causes.uneven_steps,
     causes.data_loading,
-    causes.collectives,
-    causes.messages,
     causes.communication,
     causes.optimizer,
     causes.rest,
@@ -122,7 +120,7 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
         )
     chosen = runs.names[0] if name is None else name
     figures, missing = step_figures(runs, chosen)
-    told = (*_ending(runs[chosen]), *missing)
+    told = (*runs[chosen].endings(), *missing)
     if figures is None:
         return Explanation(chosen, float("nan"), _no_parts(), (), (), told)
     found = [finding for find in FINDERS for finding in find(figures)]
@@ -144,20 +142,6 @@ def _no_parts() -> pd.DataFrame:
 
 def _largest_first(parts: pd.DataFrame) -> pd.DataFrame:
     return parts.sort_values("seconds", ascending=False, kind="stable", ignore_index=True)
-
-
-def _ending(run: Runs) -> Iterator[str]:
-    """Yield how the run ended, if it did not end well."""
-    row = records(run.runs)[0]
-    if isinstance(row["error"], str):
-        where = "".join(
-            f", {word} {row[column]:.0f}"
-            for word, column in (("rank", "error_rank"), ("step", "error_step"))
-            if row[column] == row[column] and row[column] is not None
-        )
-        yield f"The run is {row['status']}{where}: {row['error']}"
-    elif row["status"] not in ("completed", "unknown"):
-        yield f"The run is {row['status']}: it measured {row['iterations']} iterations."
 
 
 def _summary(run: StepFigures, found: Sequence[Finding]) -> Iterator[str]:

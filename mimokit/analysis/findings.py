@@ -11,14 +11,12 @@ import pandas as pd
 
 from mimokit.analysis.bootstrap import difference, estimate_run
 from mimokit.analysis.step_figures import (
-    COLLECTIVE,
     PART_WORDS,
-    POINT_TO_POINT,
     WAITING,
     WORK,
     StepFigures,
 )
-from mimokit.step_kinds import REMAINDER, Phase
+from mimokit.step_kinds import REMAINDER, Phase, Traffic
 from mimokit.units import gib_text, seconds_text
 
 SMALL = 0.05
@@ -32,8 +30,8 @@ class Finding:
     """One reason for the time of a step.
 
     Attributes:
-        kind: straggler, uneven steps, bubble, imbalance, waiting, data, collectives, messages,
-            optimizer, rest, outliers, drift or memory.
+        kind: straggler, uneven steps, bubble, imbalance, waiting, data, communication, optimizer,
+            rest, outliers, drift or memory.
         share: of the step that it costs, by which findings are ordered.
         sentence: what was found, with figures.
         advice: what to try.
@@ -136,40 +134,39 @@ def data_loading(run: StepFigures) -> Iterator[Finding]:
     )
 
 
-def collectives(run: StepFigures) -> Iterator[Finding]:
-    """Find that collectives take long: reductions of gradients, gathers between modules."""
-    seconds = run.mean(COLLECTIVE)
-    if run.share(seconds) >= 2 * SMALL:
-        yield Finding(
-            "collectives",
-            run.share(seconds),
-            f"Collectives (bridges between modules, reduction of gradients) take "
-            f"{seconds_text(seconds)} of a step, {run.share(seconds):.0%}, waiting left out.",
-            "Use more micro-batches per reduction of gradients, fewer replicas, or the same sizes "
-            "in neighbouring modules, so that less crosses between ranks.",
-            {"seconds": seconds},
-        )
-
-
-def messages(run: StepFigures) -> Iterator[Finding]:
-    """Find that messages between stages and modules take long."""
-    seconds = run.mean(POINT_TO_POINT)
-    if run.share(seconds) >= 2 * SMALL:
-        yield Finding(
-            "messages",
-            run.share(seconds),
-            f"Messages between ranks take {seconds_text(seconds)} of a step, "
-            f"{run.share(seconds):.0%}, waiting left out.",
-            "Put stages that talk to each other on one host, use fewer stages, or larger "
-            "micro-batches.",
-            {"seconds": seconds},
-        )
-
-
 def communication(run: StepFigures) -> Iterator[Finding]:
+    """Find that communication takes long: reductions, bridges between modules, messages."""
+    if not run.has(WAITING):
+        yield from _with_waiting(run)
+        return
+    seconds = run.transfer
+    if run.share(seconds) < 2 * SMALL:
+        return
+    kinds = {kind: run.mean(kind.column) for kind in (Traffic.COLLECTIVE, Traffic.POINT_TO_POINT)}
+    larger = max(kinds, key=lambda kind: kinds[kind])
+    yield Finding(
+        "communication",
+        run.share(seconds),
+        f"Communication takes {seconds_text(seconds)} of a step, {run.share(seconds):.0%}, waiting "
+        f"left out (with it: collectives {seconds_text(kinds[Traffic.COLLECTIVE])}, messages "
+        f"between stages {seconds_text(kinds[Traffic.POINT_TO_POINT])}).",
+        _COMMUNICATION_ADVICE[larger],
+        {"seconds": seconds, **{str(kind): value for kind, value in kinds.items()}},
+    )
+
+
+_COMMUNICATION_ADVICE = {
+    Traffic.COLLECTIVE: "Use more samples per reduction of gradients, fewer replicas, or the same "
+    "sizes in neighbouring modules, so that less crosses between ranks.",
+    Traffic.POINT_TO_POINT: "Put stages that talk to each other on one host, use fewer stages, or "
+    "larger micro-batches.",
+}
+
+
+def _with_waiting(run: StepFigures) -> Iterator[Finding]:
     """Find that communication takes long in a run that does not tell it from waiting."""
     seconds = run.mean(Phase.COMMUNICATION.column)
-    if not run.has(WAITING) and run.share(seconds) >= 2 * SMALL:
+    if run.share(seconds) >= 2 * SMALL:
         column = run.ranks[Phase.COMMUNICATION.column]
         yield Finding(
             "communication",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,8 @@ def _hardware(info: Mapping[str, Any]) -> dict[str, Any]:
     known, git = info.get("hardware"), info.get("git")
     found = _same(known, "cores", "memory_bytes") if isinstance(known, dict) else {}
     if isinstance(known, dict) and isinstance(known.get("accelerators"), list):
-        names = [one.get("name") if isinstance(one, dict) else one for one in known["accelerators"]]
-        found["accelerators"] = _words(names)
+        counts = Counter(map(str, known["accelerators"]))
+        found["accelerators"] = _words([f"{count} × {name}" for name, count in counts.items()])
     if isinstance(git, dict) and git.get("revision"):
         found["revision"] = f"{git['revision']}{' (changed)' if git.get('dirty') else ''}"
     return found

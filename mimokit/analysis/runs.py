@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -170,6 +171,10 @@ class Runs:
         starts = np.array([first.get(name, 0) for name in runs.categories], dtype=np.int64)
         return table[table["iteration"].to_numpy() >= starts[runs.codes]] if len(table) else table
 
+    def endings(self) -> list[str]:
+        """Return a sentence for every run that did not complete: where it ended, and why."""
+        return [sentence for row in records(self.runs) for sentence in _ending(row)]
+
     def summary(self) -> list[tuple[str, ...]]:
         """Return the table of runs as texts, under `SUMMARY`."""
         return [_summary(row) for row in records(self.runs)]
@@ -178,18 +183,20 @@ class Runs:
         return f"Runs({len(self)} runs: {_shortened(self.names)})"
 
     def _repr_html_(self) -> str:
-        rows = html_table(SUMMARY, self.summary(), heading=f"{len(self)} runs")
-        sentences = [(str(one),) for one in self.problems]
-        return rows + (html_table(("problem",), sentences) if sentences else "")
+        shown = [html_table(SUMMARY, self.summary(), heading=f"{len(self)} runs")]
+        for heading, sentences in (("not completed", self.endings()), ("problems", self.problems)):
+            if sentences:
+                shown.append(html_table((heading,), [(str(one),) for one in sentences]))
+        return "".join(shown)
 
     def __rich__(self) -> object:
         from rich.console import Group
 
         table = rich_table(f"{len(self)} runs", SUMMARY, self.summary())
-        return Group(table, *map(str, self.problems))
+        return Group(table, *self.endings(), *map(str, self.problems))
 
 
-SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time", "error")
+SUMMARY = ("run", "status", "layout", "ranks", "iterations", "time")
 """Headings of `Runs.summary`."""
 
 
@@ -250,7 +257,21 @@ def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
 
 
-def _summary(row: dict[str, object]) -> tuple[str, ...]:
+def _ending(row: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(row["error"], str):
+        where = "".join(
+            f", {word} {row[column]:.0f}"
+            for word, column in (("rank", "error_rank"), ("step", "error_step"))
+            if not pd.isna(row[column])
+        )
+        reason = row["error"].partition("\n")[0]
+        yield f"The run {row['run']} is {row['status']}{where}: {reason}"
+    elif row["status"] not in ("completed", "unknown"):
+        count = row["iterations"]
+        yield f"The run {row['run']} is {row['status']}; it measured {count} iterations."
+
+
+def _summary(row: Mapping[str, Any]) -> tuple[str, ...]:
     def text(name: str) -> str:
         value = row.get(name)
         return "" if value is None or value != value else str(value)
@@ -263,5 +284,4 @@ def _summary(row: dict[str, object]) -> tuple[str, ...]:
         f"{ranks:.0f}" if isinstance(ranks, int | float) and ranks == ranks else "",
         text("iterations"),
         seconds_text(seconds) if isinstance(seconds, int | float) and seconds == seconds else "",
-        text("error"),
     )

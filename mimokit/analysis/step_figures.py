@@ -14,19 +14,16 @@ from mimokit.analysis.runs import Runs
 from mimokit.analysis.table_file import records
 from mimokit.config import ConfigError
 from mimokit.planning.types import LayoutPlan
-from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, Traffic
 
 WORK = tuple(phase.column for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.DATA))
 """What a rank does alone; the rest of a step it communicates, waits or reports."""
-COLLECTIVE, POINT_TO_POINT, WAITING = "collective_time", "point_to_point_time", "waiting_time"
-PARTS_OF_COMMUNICATION = (COLLECTIVE, POINT_TO_POINT, WAITING)
+WAITING = Traffic.WAITING.column
 PART_WORDS = {
     Phase.OPTIMIZER.column: "optimizer",
     Phase.DATA.column: "data loading",
-    COLLECTIVE: "collectives",
-    POINT_TO_POINT: "messages between ranks",
+    Phase.COMMUNICATION.column: "communication",
     WAITING: "waiting for other ranks",
-    Phase.COMMUNICATION.column: "communication and waiting",
     REMAINDER: "the rest, reports included",
 }
 """Column -> what it holds, in words."""
@@ -114,6 +111,11 @@ class StepFigures:
         """Return the mean over ranks of their medians of a column; 0 if it was not measured."""
         return float(self.ranks[column].fillna(0.0).mean()) if self.has(column) else 0.0
 
+    @property
+    def transfer(self) -> float:
+        """Seconds of communication on the mean rank, waiting for other ranks left out."""
+        return max(0.0, self.mean(Phase.COMMUNICATION.column) - self.mean(WAITING))
+
     def share(self, seconds: float) -> float:
         """Return seconds as a share of the step."""
         return seconds / self.step if self.step > 0 else 0.0
@@ -123,7 +125,8 @@ class StepFigures:
         """Where a step goes: a row per part, in the order of a step, as a mean over the ranks.
 
         Columns: part, module ("" for a part of no module), column, seconds, share of the step.
-        Forward and backward are those of modules; communication is divided if the run has done so.
+        Forward and backward are those of modules. Waiting is a part of its own, and not in
+        communication, if the run has measured it.
         """
         count = len(self.ranks)
         rows = []
@@ -137,10 +140,14 @@ class StepFigures:
             rows = [
                 (str(phase), "", phase.column, self.mean(phase.column)) for phase in MODULE_PHASES
             ]
-        divided = self.has(WAITING)
-        columns = PARTS_OF_COMMUNICATION if divided else (Phase.COMMUNICATION.column,)
-        for column in (Phase.OPTIMIZER.column, Phase.DATA.column, *columns):
+        for column in (Phase.OPTIMIZER.column, Phase.DATA.column):
             rows.append((PART_WORDS[column], "", column, self.mean(column)))
+        column, words = Phase.COMMUNICATION.column, PART_WORDS[Phase.COMMUNICATION.column]
+        if self.has(WAITING):
+            rows.append((words, "", column, self.transfer))
+            rows.append((PART_WORDS[WAITING], "", WAITING, self.mean(WAITING)))
+        else:
+            rows.append((f"{words} and waiting", "", column, self.mean(column)))
         rest = self.step - sum(row[-1] for row in rows)
         rows.append((PART_WORDS[REMAINDER], "", REMAINDER, max(0.0, rest)))
         table = pd.DataFrame(rows, columns=["part", "module", "column", "seconds"])

@@ -5,19 +5,16 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from mimokit.analysis.step_figures import COLLECTIVE, POINT_TO_POINT, WAITING
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, need, records
-from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, Traffic
 
 _MILLISECONDS = 1e3
 COLORS = {
     Phase.OPTIMIZER.column: _palette.PHASE_COLORS[Phase.OPTIMIZER],
     Phase.DATA.column: _palette.PHASE_COLORS[Phase.DATA],
-    COLLECTIVE: _palette.PHASE_COLORS[Phase.COMMUNICATION],
-    POINT_TO_POINT: _palette.MESSAGES,
-    WAITING: _palette.WAITING,
     Phase.COMMUNICATION.column: _palette.PHASE_COLORS[Phase.COMMUNICATION],
+    Traffic.WAITING.column: _palette.WAITING,
     REMAINDER: _palette.PHASE_COLORS[REMAINDER],
 }
 """Parts that belong to no module, by their columns, in the order of stacking."""

@@ -50,8 +50,8 @@ STEP_COLORS: Mapping[str, str] = {
 }
 """Parts of a predicted step: computation, modules, communication, and the rest in grey."""
 
-MESSAGES, WAITING = "#8E4B74", "#F0D9E6"
-"""Next to `Phase.COMMUNICATION`, where communication is divided."""
+WAITING = "#F0D9E6"
+"""Next to the colour of communication, where waiting is told from it."""
 
 DIVERGING = ("#0B5A8A", "#F4F6F8", "#B8336A")
 """Less than usual, as usual, more than usual."""

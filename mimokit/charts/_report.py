@@ -21,6 +21,7 @@ from mimokit.analysis import (
     scaling_table,
     time_parts,
 )
+from mimokit.analysis.comparison import HEADINGS
 from mimokit.charts import _renderer
 from mimokit.charts._compared_layouts import compared_layouts
 from mimokit.charts._losses import losses
@@ -30,6 +31,7 @@ from mimokit.charts._rank_memory import rank_memory
 from mimokit.charts._scaling import scaling
 from mimokit.charts._stragglers import stragglers
 from mimokit.samples import over_ranks
+from mimokit.tables import html_table
 
 if TYPE_CHECKING:
     from mimokit.prediction.calibration import Calibration
@@ -52,7 +54,8 @@ DRAW = """
 for (const figure of document.querySelectorAll("figure")) {
   const place = document.createElement("div");
   vegaEmbed(place, JSON.parse(figure.querySelector("script").textContent),
-    {actions: false, renderer: "svg"}).then(() => figure.querySelector("img").replaceWith(place));
+    {actions: false, renderer: "svg", logLevel: 1}
+  ).then(() => figure.querySelector("img").replaceWith(place));
 }
 """
 
@@ -91,7 +94,7 @@ def report(
         parts += _section("Comparison", _compared(runs, comparison))
         parts += _section("Planned and measured", _planned(runs, hardware))
         parts += _section("Loss", _losses(runs))
-    parts += _section("Where the time went", _explained(runs))
+    parts += _section("Where the time went", _explained(runs, comparison))
     if isinstance(comparison, Comparison):
         parts += _section("Ranks", _ranks(runs, comparison))
     return _page(_title(runs), "".join(parts))
@@ -121,7 +124,9 @@ def _in_short(runs: Runs, comparison: Comparison | str) -> Iterator[str]:
 
 
 def _compared(runs: Runs, comparison: Comparison) -> list[str]:
-    found = [f'<div class="wide">{comparison._repr_html_()}</div>']
+    heading = f"{comparison.metric}: medians with {comparison.confidence:.0%} intervals"
+    table_of_medians = html_table(HEADINGS, comparison.rows(), heading=heading)
+    found = [f'<div class="wide">{table_of_medians}</div>']
     found.append(_figure(compared_layouts(comparison)))
     table = scaling_table(runs, comparison)
     if table["world_size"].nunique() > 1 and str(over_ranks(comparison.metric)) == "min":
@@ -147,10 +152,14 @@ def _losses(runs: Runs) -> list[str]:
     return [_figure(losses(table))] if len(table) else []
 
 
-def _explained(runs: Runs) -> list[str]:
-    table = time_parts(runs.only(runs.names[:MOST_EXPLAINED]))
+def _explained(runs: Runs, comparison: Comparison | str) -> list[str]:
+    """Return each run in words, the best first."""
+    compared = [] if isinstance(comparison, str) else list(map(str, comparison.table["name"]))
+    ordered = [name for name in compared if name in runs.folders]
+    ordered = [*ordered, *(name for name in runs if name not in ordered)][:MOST_EXPLAINED]
+    table = time_parts(runs.only(ordered))
     found = [_figure(module_phases(table))] if len(table) else []
-    for place, name in enumerate(runs.names[:MOST_EXPLAINED]):
+    for place, name in enumerate(ordered):
         words = explain(runs, name)
         opened = " open" if place == 0 else ""
         found.append(

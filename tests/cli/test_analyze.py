@@ -1,0 +1,90 @@
+"""`mimokit analyze` on folders of runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mimokit.cli.main import app
+from tests.analysis.planted_runs import Planted, write_run
+
+EVEN = Planted(iterations=20, warmup=2)
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, ["analyze", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("my results") / "run_20260102_030405"
+    write_run(folder / "baseline", EVEN)
+    write_run(folder / "slow", replace(EVEN, slow={5: 1.5}))
+    (folder / "broken").mkdir()
+    error = {"type": "RankDied", "message": "rank 2 has died", "rank": 2, "step": 0}
+    (folder / "broken" / "error.json").write_text(json.dumps(error))
+    return folder
+
+
+def test_tables_words_and_problems(sweep: Path) -> None:
+    done = call(sweep.parent)
+    assert done.exit_code == 0, done.output
+    for text in (
+        "RankDied: rank 2 has died",
+        "baseline has the best median of tokens_per_sec",
+        "broken is not compared: it is failed",
+        "Where the time of baseline went",
+        "has no metrics.csv",
+    ):
+        assert text in done.stdout, text
+
+
+def test_as_json(sweep: Path) -> None:
+    done = call(sweep, "--json", "--baseline", "slow", "--metric", "total_time")
+    found = json.loads(done.stdout)
+    assert [row["run"] for row in found["runs"]] == ["baseline", "broken", "slow"]
+    assert [row["name"] for row in found["comparison"]["rows"]] == ["baseline", "slow"]
+    assert found["comparison"]["rows"][0]["significant"] is True
+    causes = {one["run"]: [kind["kind"] for kind in one["findings"]]
+              for one in found["explanations"]}  # fmt: skip
+    assert causes == {"baseline": [], "broken": [], "slow": ["straggler"]}
+    assert any("metrics.csv" in sentence for sentence in found["problems"])
+
+
+def test_layouts_are_put_together(sweep: Path) -> None:
+    done = call(sweep, "--by", "layout")
+    assert done.exit_code == 0, done.output
+    assert "colocated: images DP8 · language_module TP4 DP2" in done.stdout
+
+
+def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet, vl_version: snippet)
+    file = tmp_path / "report.html"
+    done = call(sweep, "--html", file)
+    assert done.exit_code == 0, done.output
+    assert f"Written to {file}" in done.stdout.replace("\n", "")
+    assert "Rank 5 is the slowest" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere"], "There is no folder at nowhere"),
+        ([Path(__file__).parent], "There is no run in"),
+        (["SWEEP", "--baseline", "other"], "Baseline 'other': there is none of this name"),
+        (["SWEEP", "--metric", "speed"], "There is no metric speed"),
+        (["SWEEP", "--by", "colour"], "There is no column colour"),
+        (["SWEEP", "--html", "/nowhere/report.html"], "it cannot be written"),
+    ],
+)
+def test_refusals_are_one_sentence(sweep: Path, words: list[object], sentence: str) -> None:
+    done = call(*(sweep if word == "SWEEP" else word for word in words))
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert isinstance(done.exception, SystemExit)
