@@ -75,7 +75,7 @@ def test_what_failed_says_so_in_one_line_with_its_rank(sweep: FakeSweep) -> None
 def test_the_head_counts_and_the_bar_fills(sweep: FakeSweep) -> None:
     head = SweepMonitor(sweep)._shown["head"]
     assert head["sentence"].startswith(
-        "4 of 6 experiments have ended: 2 completed, 1 failed, 1 refused and 1 running."
+        "4 of 6 experiments have ended: 2 completed, 1 failed and 1 refused; 1 running."
     )
     assert head["share"] == pytest.approx((4 + 0.4) / 6)
     assert not head["done"]

@@ -28,6 +28,7 @@ class ExperimentRow {
   update(row, head) {
     for (const [column, node] of this.texts) setText(node, row.cells[column]);
     this.bar.style.width = `${100 * row.share}%`;
+    this.bar.parentElement.hidden = !row.share;
     setAttribute(this.line, "class", row.status);
     setAttribute(this.told, "class", `told ${row.status}`);
     setText(this.words, row.message);

@@ -80,7 +80,7 @@ def sweep_rows(experiments: Sequence[Experiment], rates: Rates) -> list[dict[str
 
 def _row(one: Experiment, rates: Rates) -> dict[str, Any]:
     done, planned = one.iteration or 0, one.iterations or 0
-    known = planned and one.status not in ("waiting", "refused")
+    known = planned and (done or one.status == "running")
     cells = {
         "experiment": one.name,
         "status": one.status,
@@ -109,11 +109,13 @@ def sweep_head(rows: Sequence[Mapping[str, Any]], done: bool) -> dict[str, Any]:
     ended = sum(count[status] for status in ENDED)
     shares = [1.0 if row["status"] in ENDED else row["share"] for row in rows]
     failed = [row["cells"]["experiment"] for row in rows if row["status"] in ("failed", "refused")]
-    words = listed([f"{count[status]} {status}" for status in (*ENDED, "running") if count[status]])
+    words = listed([f"{count[status]} {status}" for status in ENDED if count[status]])
+    how = f": {words}" if words else ""
+    going = f"; {count['running']} running" if count["running"] else ""
     named = f" Without a result: {listed(failed[:5])}{_more(failed[5:])}." if failed else ""
     return {
         "title": "Sweep ended" if done else "Sweep",
-        "sentence": f"{ended} of {len(rows)} experiments have ended: {words or 'none'}.{named}",
+        "sentence": f"{ended} of {len(rows)} experiments have ended{how}{going}.{named}",
         "share": sum(shares) / len(rows) if rows else 1.0,
         "done": done,
     }
