@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,13 @@ from mimokit_widgets import SweepMonitor
 from mimokit_widgets.notebooks.page import external_references
 from mimokit_widgets.view_models.sweep_rows import ENDED, Rates
 from tests.widgets.fake_sweep import FakeSweep, sweep_in_progress
+
+if TYPE_CHECKING:
+    from mimokit.experiment.sweeps.runner import SweepRun
+    from mimokit_widgets.sweep_monitor import Sweep
+
+    def _fits(run: SweepRun) -> Sweep:
+        return run
 
 
 def eventually(holds: Callable[[], bool]) -> bool:

@@ -83,7 +83,7 @@ def _row(one: Experiment, rates: Rates) -> dict[str, Any]:
     known = planned and (done or one.status == "running")
     cells = {
         "experiment": one.name,
-        "status": one.status,
+        "status": str(one.status),
         "ranks": str(one.ranks or _NONE),
         "iterations": f"{done:,} of {planned:,}" if known else _NONE,
         "loss": _NONE if one.loss is None else _finite(one.loss, f"{one.loss:.4f}"),
@@ -92,7 +92,7 @@ def _row(one: Experiment, rates: Rates) -> dict[str, Any]:
     }
     share = 1.0 if one.status == "completed" else min(1.0, done / planned if planned else 0.0)
     message = " ".join((one.message or "").split())
-    return {"cells": cells, "status": one.status, "share": share, "message": message}
+    return {"cells": cells, "status": str(one.status), "share": share, "message": message}
 
 
 def _finite(number: float, text: str) -> str:
