@@ -72,7 +72,7 @@ class StepSample:
     and `flops_per_sec` (of this rank). `model_flop_utilisation` is the share of all ranks' peak, 0
     to 1. `warmup` is 1.0 in the first iterations, which averages leave out, else 0.0. `time` is the
     end of the step in Unix seconds. Without the performance monitor only rank, iteration, time,
-    loss, grad_norm and validation_loss have values. What is measured: see `PerformanceMonitor`.
+    loss, grad_norm, validation_loss and warmup have values; `PerformanceMonitor` says more.
 
     Attributes:
         modules: module -> its measurements.

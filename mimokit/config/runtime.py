@@ -41,6 +41,10 @@ class ValidationConfig(ConfigModel):
     samples: Positive = 256
     """Held-out samples, the same ones in every validation and every layout."""
 
+    def due(self, iteration: int) -> bool:
+        """Tell whether to validate after an iteration (0-based)."""
+        return (iteration + 1) % self.interval == 0
+
 
 class RuntimeConfig(ConfigModel):
     """One run."""

@@ -6,6 +6,7 @@ The engine is imported on the rank, so that the notebook's process does not impo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
@@ -13,6 +14,7 @@ from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.evaluations import Evaluations
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
+from mimokit.prediction.peak import peak_of_device
 from mimokit.samples import Sample, to_wire
 
 if TYPE_CHECKING:
@@ -32,15 +34,26 @@ def train_rank(
     source: DataSource | None,
     evaluations: Evaluations | None,
     trace: bool = False,
+    peak_flops: float | None = None,
 ) -> None:
     """Train on this rank; the caller receives its samples."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.device import rank_facts
     from mimokit.engine.training.loop import train_on_rank
 
-    _send(rank_facts())
+    facts = rank_facts()
+    if peak_flops is None:
+        peak_flops = peak_of_device(facts.hardware.accelerator, config.runtime.precision)
+    _send(replace(facts, peak_flops_per_sec=peak_flops))
     train_on_rank(
-        plan, config, _send, cluster.should_stop, source or default_data, evaluations, trace
+        plan,
+        config,
+        _send,
+        cluster.should_stop,
+        source or default_data,
+        evaluations,
+        trace,
+        peak_flops,
     )
 
 

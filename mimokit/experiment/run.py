@@ -23,11 +23,14 @@ from mimokit.experiment.results.info import Setting
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.planning import plan as make_plan
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import RankFacts, Sample, from_wire
+from mimokit.prediction.peak import peak_of_hardware
+from mimokit.samples import ProfileSample, RankFacts, Sample, from_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
 
+_OF_THE_FOLDER = (RankFacts, ProfileSample)
+"""Samples that are for the run's folder alone."""
 _PATIENCE = 10.0
 """Seconds that an interrupted run may take to finish its iteration."""
 _WRITING = 30.0
@@ -90,14 +93,14 @@ class TrainingRun:
     def samples(self) -> list[Sample]:
         """What the ranks have sent so far."""
         found = (from_wire(message) for message in self._run.samples)
-        return [sample for sample in found if not isinstance(sample, RankFacts)]
+        return [sample for sample in found if not isinstance(sample, _OF_THE_FOLDER)]
 
     def on_sample(self, callback: Callable[[Sample], None]) -> None:
         """Call back for every sample, earlier ones included, from a separate thread."""
 
         def hear(message: dict[str, object]) -> None:
             sample = from_wire(message)
-            if not isinstance(sample, RankFacts):
+            if not isinstance(sample, _OF_THE_FOLDER):
                 callback(sample)
 
         self._run.on_sample(hear)
@@ -245,6 +248,7 @@ def train(
     check_runnable(ready)
     plan = make_plan(ready)
     loggers = make_loggers(ready.runtime)
+    peak = peak_of_hardware(ready.runtime, plan.world_size)
     named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
     folder = Folder.claim(named)
     # This process writes the tables from the samples of the ranks: on a cluster of many hosts
@@ -255,7 +259,14 @@ def train(
     try:
         writer = RunWriter(folder, Setting(ready, plan), loggers)
         run = cluster.submit(
-            on_rank.train_rank, plan, remote, data, evaluations, trace, world_size=plan.world_size
+            on_rank.train_rank,
+            plan,
+            remote,
+            data,
+            evaluations,
+            trace,
+            peak,
+            world_size=plan.world_size,
         )
     except BaseException:
         folder.release()

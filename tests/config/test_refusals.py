@@ -338,6 +338,46 @@ def test_wrong_values(path: str, value: object, module: str | None, field: str |
         ]
 
 
+@pytest.mark.parametrize(
+    ("runtime", "field", "said"),
+    [
+        (
+            {"num_iterations": 5, "enable_profiling": True},
+            "profile_end_step",
+            "profile_end_step is 8, but the run has 5 iterations (num_iterations)",
+        ),
+        (
+            {"enable_profiling": True, "profile_start_step": 12, "profile_end_step": 14},
+            "profile_end_step",
+            "profile steps before 10 alone, or raise num_iterations",
+        ),
+        (
+            {"validation": {"interval": 11}},
+            "interval",
+            "validation.interval is 11, but the run has 10 iterations",
+        ),
+        ({"validation": {"interval": 0}}, "interval", "interval is 0; it must be at least 1"),
+        ({"validation": {}}, "interval", "interval is missing"),
+        (
+            {"validation": {"interval": 2, "samples": 0}},
+            "samples",
+            "samples is 0; it must be at least 1",
+        ),
+        ({"validation": {"intervall": 2}}, "intervall", "did you mean interval?"),
+    ],
+)
+def test_what_a_run_cannot_measure(runtime: dict[str, object], field: str, said: str) -> None:
+    content = sections()
+    content["runtime"] = {**content.get("runtime", {}), "num_iterations": 10, **runtime}
+    found = [problem for problem in problems(content) if problem.field == field]
+    assert [problem.module for problem in found] == ["runtime"]
+    assert said in found[0].sentence
+
+
+def test_steps_beyond_the_last_are_no_problem_if_nothing_is_profiled() -> None:
+    assert load(put(sections(), "runtime.num_iterations", 2)).runtime.profile_end_step == 8
+
+
 def test_an_unknown_key_gets_its_nearest_name() -> None:
     content = put(sections(), "data.num_microbatch", 2)
     assert "did you mean num_microbatches?" in refusal(content)[3]

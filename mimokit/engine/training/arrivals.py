@@ -51,8 +51,8 @@ class Arrivals:
         self._groups: dict[Meeting, Sequence[int]] = {}
         for bridge in plan.colocated_bridges:
             kind = MEETING_OF_DIRECTION.get(bridge.direction)
-            group = next(group for group in bridge.gather_groups if rank in group)
             if kind is not None:
+                group = next(group for group in bridge.gather_groups if rank in group)
                 for microbatch in range(plan.batch.num_microbatches):
                     self._groups[str(kind), bridge.source, microbatch] = group
         self._groups[str(StepKind.GRAD_SYNC), None, None] = range(plan.world_size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from mimokit.config import DataConfig
+from mimokit.config import DataConfig, ExperimentConfig
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
@@ -42,7 +42,8 @@ def evaluate(
         model: the model on this rank.
         data: its `test` set is read from the start.
         data_config: as in training.
-        samples: rounded up to whole micro-batches, down to the size of the test set.
+        samples: the first ones of the test set's order, which no layout changes; at most those of
+            its whole micro-batches.
 
     Raises:
         ValueError: if there is no test data.
@@ -55,13 +56,19 @@ def evaluate(
     mode = mode_of(model.plan)
     iterator = mode.read(model, sizes, data.test, data.collate_fn, 0)
     language = model.pg_collections.get(model.language_module_name)
-    totals = torch.zeros(5, dtype=torch.float64, device=rank_device())
+    start = 0 if language is None else _first_sample(model)
+    totals, seen = torch.zeros(5, dtype=torch.float64, device=rank_device()), 0
 
     def count(logits: torch.Tensor, batch: Batch) -> None:
-        nonlocal totals
+        nonlocal totals, seen
         assert language is not None
-        found = count_right(logits, batch["labels"], batch["loss_mask"], language.tp)
+        # The last micro-batch may have samples beyond those to be counted.
+        left = samples - seen * batch_size - start
+        counted = torch.arange(len(logits), device=logits.device) < left
+        mask = batch["loss_mask"] * counted[:, None]
+        found = count_right(logits, batch["labels"], mask, language.tp)
         totals += found / language.tp.size()
+        seen += 1
 
     mode.observe_logits(model, iterator, batches, count)
     dist.all_reduce(totals)
@@ -103,3 +110,36 @@ def count_right(
     samples = answered.sum()
     counts = [exact, samples, right.sum(), expected.sum(), (losses * loss_mask).sum()]
     return torch.stack([count.to(torch.float64) for count in counts])
+
+
+def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: int) -> None:
+    """Reject a validation without enough held-out samples.
+
+    Args:
+        config: its `runtime.validation` says how many samples.
+        data: the data of the run.
+        batch_size: samples of a micro-batch over all replicas.
+
+    Raises:
+        ValueError: there is no test data, or fewer samples in its whole micro-batches.
+    """
+    validation = config.runtime.validation
+    if validation is None:
+        return
+    if data.test is None:
+        raise ValueError(
+            f"The config asks for runtime.validation, but the data {data.name!r} has no held-out "
+            "samples; give it a test set, or leave runtime.validation out."
+        )
+    whole = len(data.test) // batch_size * batch_size  # type: ignore[arg-type]
+    if validation.samples > whole:
+        raise ValueError(
+            f"runtime.validation.samples is {validation.samples}, but the data {data.name!r} has "
+            f"{whole} held-out samples in micro-batches of {batch_size}; make it at most {whole}."
+        )
+
+
+def _first_sample(model: RankModel) -> int:
+    """Return the first of the samples of a micro-batch whose logits this rank computes."""
+    start, _ = model.plan.batch.modules[model.language_module_name].samples[dist.get_rank()]
+    return start

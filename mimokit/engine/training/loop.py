@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -23,16 +23,17 @@ from mimokit.engine.parallel.gradients import (
     clip_gradients,
     finalize_model_grads,
     global_gradient_norm,
-    trainable_parameters,
     zero_grad_buffer_for_multimodule,
 )
 from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
-from mimokit.engine.training.evaluation import Evaluation, evaluate
+from mimokit.engine.training.arrivals import Arrivals
+from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
 from mimokit.engine.training.modes import RankModel, mode_of
 from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.tracer import Tracer
+from mimokit.engine.training.watching import watch
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, EvaluationSample, StepSample
 from mimokit.step_kinds import StepKind
@@ -46,7 +47,7 @@ class DivergedError(ArithmeticError):
 
 @dataclass
 class TrainingState:
-    """The state of training on one rank."""
+    """The state of training on one rank; without `arrivals` they are not exchanged."""
 
     model: RankModel
     modules: ModuleToGridTuple
@@ -55,6 +56,7 @@ class TrainingState:
     data: TrainingData
     iterator: Iterator[Batch] | None
     config: ExperimentConfig
+    arrivals: Arrivals | None = None
     iteration: int = 0
 
 
@@ -94,8 +96,8 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
         (module, model.module_to_grid_map[name]) for name, module in model.modules().items()
     )
     runtime = config.runtime
-    optimizer = MainGradAdamW(
-        trainable_parameters(modules),
+    optimizer = MainGradAdamW.of_modules(
+        modules,
         lr=runtime.learning_rate,
         weight_decay=runtime.weight_decay,
         eps=runtime.adam_epsilon,
@@ -145,7 +147,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     state.scheduler.step()
     state.iteration += 1
     yield Step(StepKind.REPORT)
-    return _reduce(model, losses, norm, stop)
+    return _reduce(state, losses, norm, stop)
 
 
 def _check_finite(norm: float, state: TrainingState) -> None:
@@ -163,11 +165,14 @@ def _check_finite(norm: float, state: TrainingState) -> None:
     )
 
 
-def _reduce(model: RankModel, losses: list[MicrobatchLoss], norm: float, stop: bool) -> StepResult:
+def _reduce(
+    state: TrainingState, losses: list[MicrobatchLoss], norm: float, stop: bool
+) -> StepResult:
     """Sum the results of all ranks in one all-reduce over the world, each sample once.
 
     The tensor-parallel ranks of a module have the same samples, so each counts its share.
     """
+    model, arrivals = state.model, state.arrivals
     names = list(model.plan.modules)
     groups = model.pg_collections
     share = {name: 1.0 / groups[name].tp.size() if name in groups else 0.0 for name in names}
@@ -178,10 +183,14 @@ def _reduce(model: RankModel, losses: list[MicrobatchLoss], norm: float, stop: b
         sum(loss.loss_sum for loss in losses) * own,
         sum(loss.num_tokens for loss in losses) * own,
         *(counted[name] * share[name] for name in names),
+        *(() if arrivals is None else arrivals.to_sum()),
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())
     dist.all_reduce(total)
-    stops, loss, tokens, *modules = total.tolist()
+    stops, loss, tokens, *rest = total.tolist()
+    modules, arrived = rest[: len(names)], rest[len(names) :]
+    if arrivals is not None:
+        arrivals.take(arrived)
     return StepResult(
         loss=loss / max(tokens, 1.0),
         num_tokens=round(tokens),
@@ -199,6 +208,7 @@ def train_on_rank(
     source: DataSource = default_data,
     evaluations: Evaluations | None = None,
     trace: bool = False,
+    peak_flops: float | None = None,
 ) -> list[StepSample]:
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
@@ -210,55 +220,87 @@ def train_on_rank(
         source: returns the data.
         evaluations: when to test; by default once at the end.
         trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
+        peak_flops: FLOP/s of this rank at most, for the utilisation; None if it is not known.
+
+    Raises:
+        ValueError: the config asks for a validation that the test data does not allow.
     """
     with prepared(plan, config, source) as state:
         tracer = Tracer.aligned(emit) if trace else None
-        return _train(state, config, emit, should_stop, evaluations or Evaluations(), tracer)
+        check_validation(config, state.data, plan.batch.samples_per_microbatch)
+        monitor = _monitor(state, config, peak_flops)
+        watchers = Watchers(emit, monitor, tracer)
+        return _train(state, config, watchers, should_stop, evaluations or Evaluations())
+
+
+@dataclass(frozen=True)
+class Watchers:
+    """Who watches a run.
+
+    Attributes:
+        emit: takes the samples.
+        monitor: measures the steps; None if the config disables it.
+        tracer: records the steps of the schedule; None if they are not traced.
+    """
+
+    emit: Emit
+    monitor: PerformanceMonitor | None
+    tracer: Tracer | None
+
+
+def _monitor(
+    state: TrainingState, config: ExperimentConfig, peak_flops: float | None
+) -> PerformanceMonitor | None:
+    if not config.runtime.enable_performance_monitoring:
+        return None
+    watched = watch(state.model, config, peak_flops)
+    state.arrivals = watched.arrivals
+    return create_performance_monitor(
+        config.model, config.runtime, state.model.module_to_grid_map, watched
+    )
 
 
 def _train(
     state: TrainingState,
     config: ExperimentConfig,
-    emit: Emit,
+    watchers: Watchers,
     should_stop: ShouldStop,
     evaluations: Evaluations,
-    tracer: Tracer | None,
 ) -> list[StepSample]:
-    monitor = create_performance_monitor(
-        config.model, config.runtime, state.model.module_to_grid_map
-    )
+    runtime, emit, monitor = config.runtime, watchers.emit, watchers.monitor
     iteration = 0
-    with profiler(config.runtime) as profile:
-        for iteration in range(config.runtime.num_iterations):
-            result = _iterate(state, monitor, tracer, iteration, emit, should_stop())
-            profile.step(iteration, result.loss)
+    with profiler(runtime, emit) as profile:
+        for iteration in range(runtime.num_iterations):
+            result = _iterate(state, watchers, iteration, should_stop())
+            sample = _step_sample(state, monitor, iteration, result)
+            if runtime.validation is not None and runtime.validation.due(iteration):
+                sample = replace(
+                    sample, validation_loss=_validated(state, runtime.validation.samples)
+                )
+            emit(sample)
+            if monitor is not None:
+                monitor.rows[-1] = sample
+            profile.step(iteration)
             if result.stop:
                 break
-            if evaluations.due(iteration, config.runtime.num_iterations):
+            if evaluations.due(iteration, runtime.num_iterations):
                 _test(state, evaluations.samples, iteration, emit)
     _test(state, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []
-    if config.runtime.metrics_output_dir is not None:
-        monitor.save_metrics(config.runtime.metrics_output_dir)
+    if runtime.metrics_output_dir is not None:
+        monitor.save_metrics(runtime.metrics_output_dir)
     return monitor.rows
 
 
-def _iterate(
-    state: TrainingState,
-    monitor: PerformanceMonitor | None,
-    tracer: Tracer | None,
-    iteration: int,
-    emit: Emit,
-    stop: bool,
-) -> StepResult:
+def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: bool) -> StepResult:
+    monitor, tracer = watchers.monitor, watchers.tracer
     if monitor is not None:
         monitor.start_step()
     watching = [watcher.observe for watcher in (monitor, tracer) if watcher is not None]
     result = exhaust(training_step(state, stop), observed_by(watching))
     if tracer is not None:
         tracer.end_iteration(iteration)
-    emit(_step_sample(state, monitor, iteration, result))
     return result
 
 
@@ -268,7 +310,10 @@ def _step_sample(
     loss, norm = result.loss, result.grad_norm
     if monitor is None:
         rank = dist.get_rank()
-        return StepSample(iteration, loss=loss, grad_norm=norm, time=time.time(), rank=rank)
+        warmup = float(iteration < state.config.runtime.warmup_iterations)
+        return StepSample(
+            iteration, loss=loss, grad_norm=norm, time=time.time(), rank=rank, warmup=warmup
+        )
     samples = state.model.plan.batch.global_batch_size
     return monitor.end_step(
         iteration,
@@ -278,6 +323,10 @@ def _step_sample(
         loss=loss,
         grad_norm=norm,
     )
+
+
+def _validated(state: TrainingState, samples: int) -> float:
+    return evaluate(state.model, state.data, state.config.data, samples).loss
 
 
 def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Evaluation | None:

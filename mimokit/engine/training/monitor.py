@@ -208,7 +208,8 @@ class PerformanceMonitor:
             found.add_update(module, taken[Part.UPDATE])
         taken = self._watched.messages.take()
         # Messages are those of a stage, and a rank that has a stage has no other module.
-        stage = self._modules[0] if len(self._modules) == 1 else None
+        here = list(self._watched.modules)
+        stage = here[0] if len(here) == 1 else None
         found.add_wait(stage, taken[Part.PEER])
         found.move_to_collective(stage, taken[Part.GROUP])
         if self._watched.arrivals is not None:

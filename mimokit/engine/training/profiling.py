@@ -1,9 +1,13 @@
-"""torch's profiler and TensorBoard for the steps in the runtime config."""
+"""PyTorch's profiler over the steps in the runtime config, and marks for Nsight."""
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
+import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,20 +15,21 @@ import torch.distributed as dist
 
 from mimokit.config import RuntimeConfig
 from mimokit.engine.megatron import CPU_ONLY
+from mimokit.samples import Emit, ProfileSample
+
+PART_BYTES = 2**18
+"""A file travels in parts of this size, so that other samples come between them."""
 
 
 class Profile:
     """Called at the end of every iteration."""
 
-    def __init__(self, runtime: RuntimeConfig, profile: Any | None, writer: Any | None) -> None:
+    def __init__(self, runtime: RuntimeConfig, profile: Any | None) -> None:
         self._runtime = runtime
         self._profile = profile
-        self._writer = writer
 
-    def step(self, iteration: int, loss: float) -> None:
+    def step(self, iteration: int) -> None:
         """End an iteration."""
-        if self._writer is not None:
-            self._writer.add_scalar("loss", loss, iteration)
         if self._profile is not None:
             self._profile.step()
         if self._runtime.enable_profiling and not CPU_ONLY:
@@ -38,46 +43,39 @@ class Profile:
 
 
 @contextlib.contextmanager
-def profiler(runtime: RuntimeConfig) -> Iterator[Profile]:
+def profiler(runtime: RuntimeConfig, emit: Emit) -> Iterator[Profile]:
     """Profile the steps [profile_start_step, profile_end_step) if the config asks for it.
 
-    With `use_pytorch_profiler` every rank writes a trace into `tensorboard_dir` (else
-    `metrics_output_dir`, else the working directory); rank 0 writes the loss into
-    `tensorboard_dir`. On CUDA, `enable_profiling` also starts and stops a profiler attached from
-    outside (Nsight).
-
-    Raises:
-        RuntimeError: if TensorBoard files are asked for and tensorboard is not installed.
+    With `use_pytorch_profiler` every rank emits its file: whoever takes the samples has the run's
+    folder, which the ranks may not reach. A run that ends earlier emits what it has. On CUDA,
+    `enable_profiling` also starts and stops a profiler attached from outside (Nsight).
     """
     with contextlib.ExitStack() as stack:
-        writer = None
-        if runtime.tensorboard_dir is not None and dist.get_rank() == 0:
-            writer = stack.enter_context(_summary_writer(runtime.tensorboard_dir))
         profile = None
         if runtime.enable_profiling and runtime.use_pytorch_profiler:
-            profile = stack.enter_context(_torch_profiler(runtime))
-        yield Profile(runtime, profile, writer)
+            profile = stack.enter_context(_torch_profiler(runtime, emit))
+        yield Profile(runtime, profile)
 
 
-def _torch_profiler(runtime: RuntimeConfig) -> Any:
+def _torch_profiler(runtime: RuntimeConfig, emit: Emit) -> Any:
     start, stop = runtime.profile_start_step, runtime.profile_end_step
-    folder = runtime.tensorboard_dir or runtime.metrics_output_dir or "."
     return torch.profiler.profile(
         schedule=torch.profiler.schedule(
             wait=max(start - 1, 0), warmup=min(start, 1), active=max(stop - start, 1), repeat=1
         ),
-        on_trace_ready=torch.profiler.tensorboard_trace_handler(
-            folder, worker_name=f"rank{dist.get_rank()}"
-        ),
+        on_trace_ready=partial(_send, emit),
     )
 
 
-def _summary_writer(folder: str) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise RuntimeError(
-            "runtime.tensorboard_dir is given but tensorboard is not installed; "
-            "install mimokit[lab] or leave tensorboard_dir out."
-        ) from error
-    return SummaryWriter(folder)
+def _send(emit: Emit, profile: Any) -> None:
+    rank = dist.get_rank()
+    with tempfile.TemporaryDirectory() as folder:
+        # The name that TensorBoard's plugin expects: worker, time, ending.
+        file = Path(folder) / f"rank{rank}.{time.time_ns()}.pt.trace.json.gz"
+        profile.export_chrome_trace(str(file))
+        content = file.read_bytes()
+    pieces = [content[at : at + PART_BYTES] for at in range(0, len(content), PART_BYTES)]
+    for number, piece in enumerate(pieces):
+        emit(
+            ProfileSample(rank=rank, name=file.name, part=number, parts=len(pieces), content=piece)
+        )

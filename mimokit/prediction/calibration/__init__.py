@@ -2,6 +2,7 @@
 
 from mimokit.prediction.calibration.calibration import (
     Calibration,
+    calibration_of,
     fit_calibration,
     load_calibration,
     save_calibration,
@@ -15,6 +16,7 @@ __all__ = [
     "Fit",
     "Measurements",
     "RankMeasurements",
+    "calibration_of",
     "fit_calibration",
     "fit_law",
     "load_calibration",

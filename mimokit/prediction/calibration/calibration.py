@@ -115,6 +115,11 @@ class CalibrationFile(ConfigModel):
     """As in `Calibration`."""
 
 
+def calibration_of(path: Path) -> Path:
+    """Return the path of the file next to a hardware file."""
+    return path.with_suffix(SUFFIX)
+
+
 def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> Calibration:
     """Write the hardware file, and the file next to it.
 
@@ -131,7 +136,7 @@ def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> 
         fits=calibration.fits,
     )
     text = content.model_dump_json(indent=2)
-    target.with_suffix(SUFFIX).write_text(text + "\n", encoding="utf-8")
+    calibration_of(target).write_text(text + "\n", encoding="utf-8")
     return replace(calibration, path=target)
 
 
@@ -145,7 +150,7 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
         ConfigError: a file cannot be read, has another format, or has been changed.
     """
     hardware = load_hardware(Path(path))
-    found = _read(Path(path).with_suffix(SUFFIX))
+    found = _read(calibration_of(Path(path)))
     return Calibration(hardware, found.software, found.costs, found.cores, found.fits, Path(path))
 
 

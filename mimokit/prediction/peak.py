@@ -1,0 +1,64 @@
+"""The peak of a rank's device, of which utilisation is a share."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.runtime import RuntimeConfig
+from mimokit.prediction.calibration import calibration_of, load_calibration
+from mimokit.prediction.hardware import Hardware, hardware_names, load_hardware
+
+PRECISION = "fp32"
+"""Precision of matrix products in a run that sets none; the only one that runs support."""
+_OTHER_BOARDS = re.compile(r"\b(h100|h200)\b.*\b(pcie|nvl)\b")
+"""GPUs of the same name whose peak is not that of the shipped hardware, which is SXM."""
+
+
+def peak_of_hardware(runtime: RuntimeConfig, world_size: int) -> float | None:
+    """Return the FLOP/s of one rank at most on `runtime.hardware`; None if that is not given.
+
+    What `calibrate` measured on a CPU is the peak of a core. Ranks that have fewer cores than they
+    are on a host share them.
+
+    Raises:
+        ConfigError: there is no such hardware, or its peak in the run's precision is not known.
+    """
+    source = runtime.hardware
+    if source is None:
+        return None
+    hardware, precision = load_hardware(source), runtime.precision or PRECISION
+    if precision not in hardware.peak_flops:
+        known = ", ".join(hardware.peak_flops)
+        sentence = (
+            f"Section 'runtime': hardware '{source}' has no peak_flops of {precision}, which the "
+            f"run computes in; those have: {known}."
+        )
+        raise ConfigError([Problem("runtime", "hardware", source, sentence)])
+    return hardware.peak_flops[precision] * _share_of_a_core(hardware, Path(source), world_size)
+
+
+def _share_of_a_core(hardware: Hardware, path: Path, world_size: int) -> float:
+    if not calibration_of(path).is_file():
+        return 1.0
+    return min(1.0, load_calibration(path).cores / min(world_size, hardware.domain_ranks))
+
+
+def peak_of_device(name: str | None, precision: str | None = None) -> float | None:
+    """Return the FLOP/s of a GPU at most.
+
+    Args:
+        name: as CUDA reports it, such as "NVIDIA H100 80GB HBM3".
+        precision: of matrix products; None: that of runs.
+
+    Returns:
+        None if there is no GPU, or none of that name among the shipped hardware.
+    """
+    words = (name or "").lower()
+    if _OTHER_BOARDS.search(words):
+        return None
+    for known in hardware_names():
+        if re.search(rf"\b{re.escape(known)}\b", words):
+            return load_hardware(known).peak_flops.get(precision or PRECISION)
+    return None

@@ -1,0 +1,289 @@
+"""What a run measures: parts that add up, waiting, validation, FLOP/s, profiles, TensorBoard."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import mimokit
+from mimokit.analysis import read_run
+from mimokit.cluster import RankError
+from mimokit.experiment import Evaluations, train
+from mimokit.prediction.hardware import load_hardware
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+from tests.planted import planted
+
+NO_TESTS = Evaluations(final_samples=8)
+SLEEP = 0.3
+COLOCATED = ((1, 4), (2, 2))
+RUNTIME: dict[str, Any] = {
+    "num_iterations": 4,
+    "warmup_iterations": 1,
+    "validation": {"interval": 2, "samples": 13},
+}
+
+
+def _config(encoder, language, **runtime):
+    from mimokit.config.runtime import ValidationConfig
+
+    validation = ValidationConfig(**RUNTIME["validation"])
+    return digits_config(encoder, language, **{**RUNTIME, "validation": validation, **runtime})
+
+
+@pytest.fixture(scope="module")
+def run(shared_cluster, tmp_path_factory):
+    """A run on four colocated ranks that measures everything, and its folder."""
+    folder = tmp_path_factory.mktemp("measured")
+    config = _config(
+        *COLOCATED,
+        hardware="h100",
+        loggers=["tensorboard"],
+        enable_profiling=True,
+        use_pytorch_profiler=True,
+        profile_start_step=1,
+        profile_end_step=3,
+    )
+    train(shared_cluster.get(), config, evaluations=NO_TESTS, directory=folder).result()
+    return config, read_run(folder)
+
+
+# Parts of a step.
+
+
+def test_parts_of_a_step_add_up_on_every_rank(run):
+    _, tables = run
+    rows = tables.metrics_by_rank
+    traffic = rows["collective_time"] + rows["point_to_point_time"]
+    assert traffic.tolist() == pytest.approx(rows["communication_time"].tolist())
+    phases = ("forward", "backward", "communication", "optimizer", "data", "report")
+    known = sum(rows[f"{phase}_time"] for phase in phases)
+    assert (known <= rows["total_time"]).all()
+    assert (rows["waiting_time"] <= rows["communication_time"]).all()
+    assert (rows["waiting_time"].groupby(rows["iteration"]).max() > 0).all(), "one rank is last"
+    for phase in ("optimizer", "collective"):
+        of_modules = sum(rows[f"{module}_{phase}_time"] for module in ("images", "language_module"))
+        assert (of_modules > 0).all()
+        assert (of_modules <= rows[f"{phase}_time"]).all()
+    assert rows["warmup"].tolist() == [1.0] * 4 + [0.0] * 12
+    assert (rows["memory_peak"] >= rows["memory_allocated"]).all()
+    assert (rows["memory_allocated"] <= rows["memory_reserved"]).all()
+
+
+def _slow_encoder(original):
+    """Rank 0 takes long before its encoder."""
+
+    def slow(*arguments):
+        import torch.distributed as dist
+
+        if dist.get_rank() == 0:
+            time.sleep(SLEEP)
+        return (yield from original(*arguments))
+
+    return slow
+
+
+def test_ranks_wait_for_a_slow_one_at_the_bridge_and_at_the_reduction(cluster, tmp_path):
+    config = digits_config(*COLOCATED, num_iterations=2)
+    with planted(cluster, "mimokit.engine.colocated.schedule.encoder_rows", _slow_encoder, 4):
+        steps = train(cluster, config, evaluations=NO_TESTS, directory=tmp_path).result().steps
+    rows = steps[steps["iteration"] == 1].set_index("rank")
+    waited, transferred = rows["waiting_time"], rows["collective_time"] - rows["waiting_time"]
+    assert (waited[1:] > SLEEP / 2).all(), "rank 1 at the bridge, ranks 2 and 3 at the reduction"
+    assert (transferred[1:] < SLEEP / 2).all()
+    assert waited[0] < SLEEP / 2
+    assert rows["images_waiting_time"][1] > SLEEP / 2
+    assert rows["images_waiting_time"][2] < SLEEP / 2
+
+
+def _slow_stage(original):
+    """The encoder's stage takes long to compute a micro-batch."""
+
+    def slow(executor, action):
+        if executor.model.stage.name == "images":
+            time.sleep(SLEEP)
+        original(executor, action)
+
+    return slow
+
+
+def test_a_stage_waits_for_a_slow_one_and_its_messages_take_no_longer(cluster, tmp_path):
+    config = apart_config((1, 1, 1), (2, 1, 1), 2, num_iterations=2)
+    with planted(
+        cluster, "mimokit.engine.pipeline.executor.StageExecutor._forward", _slow_stage, 3
+    ):
+        steps = train(cluster, config, evaluations=NO_TESTS, directory=tmp_path).result().steps
+    rows = steps[steps["iteration"] == 1].set_index("rank")
+    assert rows["forward_time"][0] > 2 * SLEEP
+    for rank in (1, 2):
+        own = rows.loc[rank]
+        assert own["waiting_time"] > SLEEP
+        assert SLEEP < own["language_module_waiting_time"] <= own["waiting_time"]
+        moved = own["point_to_point_time"] + own["collective_time"] - own["waiting_time"]
+        assert moved < SLEEP, "the messages themselves are quick"
+        assert own["communication_time"] == pytest.approx(
+            own["point_to_point_time"] + own["collective_time"]
+        )
+    assert rows["waiting_time"][0] < 2 * SLEEP
+
+
+# Validation.
+
+
+def _validation(cluster, config, folder) -> pd.Series:
+    train(cluster, config, evaluations=NO_TESTS, directory=folder).result()
+    return read_run(folder).metrics["validation_loss"]
+
+
+def test_the_validation_loss_is_that_of_one_process_in_every_layout(cluster, run, tmp_path):
+    """13 samples are one whole micro-batch of 8 and a part of another."""
+    one = _validation(cluster, _config((1, 1), (1, 1)), tmp_path / "one")
+    assert one.notna().tolist() == [False, True, False, True]
+    assert one[3] < one[1]
+    apart = _config(*COLOCATED).with_layout(
+        "heterogeneous",
+        images={"tensor_parallel": 1, "data_parallel": 2},
+        language_module={"tensor_parallel": 1, "data_parallel": 2},
+    )
+    separate = _validation(cluster, apart, tmp_path / "apart")
+    colocated = run[1].metrics["validation_loss"]
+    for found in (colocated, separate):
+        assert found.tolist() == pytest.approx(one.tolist(), rel=1e-5, nan_ok=True)
+    halves = _config((1, 1), (1, 1))
+    halves.data.base_batch_size, halves.data.num_microbatches = 4, 2
+    assert _validation(cluster, halves, tmp_path / "halves").tolist() == pytest.approx(
+        one.tolist(), rel=1e-5, nan_ok=True
+    )
+
+
+def test_a_validation_without_held_out_samples_is_one_sentence(cluster, tmp_path):
+    def without_test(config):
+        from dataclasses import replace
+
+        from mimokit.engine.data.sources import default_data
+
+        return replace(default_data(config), test=None)
+
+    config = _config((1, 1), (1, 1))
+    with pytest.raises(RankError, match=r"has no held-out samples; give it a test set, or leave"):
+        train(cluster, config, without_test, directory=tmp_path / "none").result()
+    config.runtime.validation.samples = 100_000
+    with pytest.raises(RankError, match=r"samples is 100000, but .* make it at most 10000"):
+        train(cluster, config, directory=tmp_path / "many").result()
+
+
+# FLOP/s.
+
+
+def _counted_on_rank(plan, config) -> tuple[dict[str, int], float, float]:
+    """Return (tokens of modules, FLOPs of the forward pass, FLOPs of a step) as torch counts."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from mimokit.engine.colocated.schedule import forward_backward_steps, forward_microbatch
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared
+
+    with prepared(plan, config, default_data) as state:
+        batch = next(state.iterator)
+        with FlopCounterMode(display=False) as ahead, torch.no_grad():
+            text, boundaries, _ = exhaust(forward_microbatch(iter([batch]), state.model, 0))
+        tokens = {name: len(one.encoder_output) for name, one in boundaries.items()}
+        tokens["language_module"] = text["input_ids"].numel()
+        with FlopCounterMode(display=False) as both:
+            exhaust(forward_backward_steps(iter([batch]), state.model, 1))
+    return tokens, ahead.get_total_flops(), both.get_total_flops()
+
+
+def test_flops_are_those_that_torch_counts_on_the_real_modules(cluster):
+    from mimokit.architecture import model_of_config
+    from mimokit.architecture.flops import forward_flops
+    from mimokit.engine.training.flops import StepFlops
+
+    config = digits_config((1, 1), (1, 1))
+    plan = mimokit.plan(config)
+    ((tokens, ahead, both),) = cluster.run(_counted_on_rank, plan, config, world_size=1)
+    model = model_of_config(config.model)
+    language = forward_flops(model.language, 42, tokens["language_module"] / 42)
+    encoder = forward_flops(model.branches[0], 4, tokens["images"] / 4)
+    # Megatron's unfused attention computes the masked half as well.
+    assert encoder.total + language.total + language.core == ahead
+    # No gradient of the pixels is needed.
+    assert 3 * ahead - encoder.first == both
+    flops = StepFlops(config, plan, 0)
+    assert flops.of_modules(tokens) == pytest.approx(
+        {"images": 3 * encoder.total, "language_module": 3 * language.total}
+    )
+    assert flops.of_rank(tokens) == pytest.approx(3 * (encoder.total + language.total))
+
+
+@pytest.mark.parametrize(
+    "config", [digits_config(*COLOCATED), apart_config((2, 1, 2), (1, 3, 1), 2)]
+)
+def test_the_ranks_together_do_what_the_modules_do(config):
+    from mimokit.engine.training.flops import StepFlops
+
+    plan, tokens = mimokit.plan(config), {"images": 640, "language_module": 4200}
+    ranks = [StepFlops(config, plan, rank).of_rank(tokens) for rank in range(plan.world_size)]
+    whole = StepFlops(config, plan, 0).of_modules(tokens)
+    assert sum(ranks) == pytest.approx(sum(whole.values()))
+
+
+def test_rates_and_utilisation_of_a_run(run):
+    _, tables = run
+    rows = tables.metrics_by_rank
+    peak = load_hardware("h100").peak_flops["fp32"]
+    modules = ("images", "language_module")
+    whole = sum(rows[f"{module}_flops_per_sec"] for module in modules)
+    assert rows["model_flop_utilisation"].tolist() == pytest.approx((whole / (4 * peak)).tolist())
+    assert rows.groupby("iteration")["flops_per_sec"].sum().tolist() == pytest.approx(
+        whole.groupby(rows["iteration"]).mean().tolist(), rel=0.2
+    )
+    for module in modules:
+        assert rows[f"{module}_samples_per_sec"].tolist() == rows["samples_per_sec"].tolist()
+    reduced = rows.groupby("iteration")["flops_per_sec"].mean()
+    assert tables.metrics["flops_per_sec"].tolist() == pytest.approx(reduced.tolist())
+
+
+# Files.
+
+
+def test_every_rank_leaves_a_profile_in_the_run_s_folder(run):
+    _, tables = run
+    files = sorted((tables.directory / "profile").iterdir())
+    assert [file.name.split(".")[0] for file in files] == [f"rank{rank}" for rank in range(4)]
+    for file in files:
+        assert file.name.endswith(".pt.trace.json.gz")
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+        steps = {e["name"] for e in events if str(e.get("name")).startswith("ProfilerStep")}
+        assert steps == {"ProfilerStep#1", "ProfilerStep#2"}
+
+
+def test_tensorboard_has_all_scalars_in_groups(run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, tables = run
+    board = EventAccumulator(str(tables.directory / "tensorboard"))
+    board.Reload()
+    tags = board.Tags()["scalars"]
+    written = {tag.split("/")[1] for tag in tags if not tag.startswith("evaluation/")}
+    assert written == set(tables.metrics.columns) - {"iteration", "time"}
+    expected = {
+        "time/waiting_time",
+        "memory/memory_peak",
+        "throughput/model_flop_utilisation",
+        "loss/validation_loss",
+        "training/grad_norm",
+        "images/images_forward_time",
+        "evaluation/exact_match",
+    }
+    assert expected <= set(tags)
+    losses = [event.value for event in board.Scalars("loss/loss")]
+    assert losses == pytest.approx(tables.metrics["loss"].tolist())
+    assert [event.step for event in board.Scalars("loss/validation_loss")] == [1, 3]
