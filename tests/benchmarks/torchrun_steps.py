@@ -7,7 +7,7 @@ import os
 import sys
 
 from mimokit.experiment.prepare import prepared
-from mimokit.experiment.torchrun import world_from_environment
+from mimokit.experiment.torchrun.world import world_from_environment
 from mimokit.planning import plan as make_plan
 from mimokit.samples import Sample, StepSample
 

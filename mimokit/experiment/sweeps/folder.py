@@ -7,6 +7,7 @@ NAME/                  the results folder of experiment NAME
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -183,9 +184,14 @@ def recorded(root: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def config_content(config: ExperimentConfig | None) -> dict[str, Any] | None:
-    """Return what decides the results of an experiment: its config without output folders."""
+    """Return what decides the results of an experiment: its config without output folders.
+
+    What other fields imply is filled in, as it is when the content is read again.
+    """
     if config is None:
         return None
+    with contextlib.suppress(ConfigError):
+        config = config_from_mapping(config.to_mapping(), name=config.name)
     content: dict[str, Any] = json.loads(json.dumps(config.to_mapping()))
     for name in _OUTPUTS:
         content.get("runtime", {}).pop(name, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 from mimokit.cluster import EngineCluster
 
@@ -49,7 +49,7 @@ class SideBySide:
             if len(self._free) < ranks:
                 return None
             slots = tuple(sorted(self._free)[:ranks])
-            part: EngineCluster = cast(Any, self._cluster).part(slots)
+            part = self._cluster.part(slots)
             self._free -= set(slots)
             self._taken[part] = slots
             return part

@@ -1,0 +1,128 @@
+"""A sweep under torchrun: every process calls `run_job`, rank 0 decides what runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from mimokit.config import ConfigError
+from mimokit.experiment.prepare import REFUSED
+from mimokit.experiment.sweeps.choice import Experiments
+from mimokit.experiment.torchrun.store import JobStore, started_by_torchrun
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
+    from mimokit.experiment.sweeps.report import Following
+    from mimokit.experiment.torchrun.cluster import TorchrunCluster
+
+NOT_STARTED = (
+    "This command runs under torchrun: python -m torch.distributed.run --nproc-per-node N -m "
+    "mimokit.experiment ...; without torchrun use `mimokit run`."
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for; the fields are arguments of `sweep`."""
+
+    experiments: Experiments | None
+    results_dir: Path | None = None
+    resume: Path | None = None
+    strict: bool = False
+    time_limit: float | None = None
+    trace: bool = False
+
+
+def run_job(request: Request) -> int:
+    """Take part in a sweep as the rank that torchrun says; return the exit status.
+
+    Rank 0 writes the folder. A rank that raises fails its experiment only: the ranks form a new
+    world for the next one. A rank that dies ends the job; `--resume` goes on in a new one.
+    """
+    if not started_by_torchrun():
+        print(NOT_STARTED)
+        return REFUSED
+    if int(os.environ["RANK"]) != 0:
+        # Ctrl-C reaches every process; rank 0 decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        from mimokit.experiment.torchrun.member import Member
+
+        Member(JobStore.from_environment()).serve()
+        return 0
+    from mimokit.experiment.torchrun.cluster import TorchrunCluster
+
+    return _Driver(TorchrunCluster(JobStore.from_environment()), request).run()
+
+
+class _Driver:
+    """Rank 0: a thread drives the sweep while the main thread trains."""
+
+    def __init__(self, cluster: TorchrunCluster, request: Request) -> None:
+        self._cluster = cluster
+        self._request = request
+        self._status = 1
+        self._following: Following | None = None
+
+    def run(self) -> int:
+        """Drive the sweep and train; return the exit status."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # A handler must take no lock that the interrupted code may hold.
+            signal.signal(number, lambda given, _: self._later(given))
+        thread = threading.Thread(target=self._drive, name="mimokit-driver", daemon=True)
+        thread.start()
+        self._cluster.member.serve()
+        thread.join()
+        return self._status
+
+    def _later(self, number: int) -> None:
+        action = self._interrupt if number == signal.SIGINT else self._terminate
+        threading.Thread(target=action, daemon=True).start()
+
+    def _interrupt(self) -> None:
+        if self._following is not None:
+            self._following.interrupt()
+
+    def _terminate(self) -> None:
+        if self._following is not None:
+            self._following.sweep.stop()
+        self._cluster.give_up("torchrun has ended the job")
+
+    def _drive(self) -> None:
+        try:
+            self._status = self._sweep()
+        except ConfigError as error:
+            print(error, flush=True)
+            self._status = REFUSED
+        except Exception:
+            traceback.print_exc()
+        finally:
+            self._cluster.end()
+
+    def _sweep(self) -> int:
+        from rich.console import Console
+
+        from mimokit.experiment.sweeps.choice import choose
+        from mimokit.experiment.sweeps.report import Following, say_refusals
+        from mimokit.experiment.sweeps.start import find, sweep
+
+        request, console = self._request, Console(soft_wrap=not sys.stdout.isatty())
+        chosen = choose(find(request.experiments, request.resume), len(self._cluster))
+        if len(chosen) > 1:
+            say_refusals(chosen, console)
+        started = sweep(
+            cast("EngineCluster", self._cluster),
+            chosen,
+            results_dir=request.results_dir,
+            resume=request.resume,
+            strict=request.strict,
+            time_limit=request.time_limit,
+            trace=request.trace,
+        )
+        self._following = Following(started, console)
+        return self._following.wait()

@@ -1,0 +1,124 @@
+"""What ranks of a torchrun job tell each other through its store: JSON, never pickles.
+
+The store is open to every process of the network, so nothing that is read from it is executed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mimokit.cluster.worker.task import Failure, Outcome
+from mimokit.config import ExperimentConfig, config_from_mapping
+from mimokit.config.evaluations import Evaluations
+from mimokit.samples import (
+    CalibrationSample,
+    EvaluationSample,
+    Hardware,
+    ProfileSample,
+    RankFacts,
+    Sample,
+    TraceSample,
+    from_wire,
+    to_wire,
+)
+
+_STEP = "step"
+_RECORDS: Mapping[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (EvaluationSample, TraceSample, ProfileSample, CalibrationSample)
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the ranks of a job do next; the default ends the job.
+
+    Attributes:
+        world_size: the first ranks, which take part.
+        config: as a mapping.
+        evaluations: when to test.
+        trace: whether to time every step.
+        last: the job ends.
+    """
+
+    world_size: int = 0
+    config: Mapping[str, Any] | None = None
+    evaluations: Mapping[str, int] | None = None
+    trace: bool = False
+    last: bool = True
+
+    @classmethod
+    def training(
+        cls, config: ExperimentConfig, evaluations: Evaluations | None, trace: bool, ranks: int
+    ) -> Task:
+        """Return the task to train a config."""
+        tests = None if evaluations is None else asdict(evaluations)
+        return cls(ranks, config.to_mapping(), tests, trace, last=False)
+
+    def to_text(self) -> str:
+        """Return the task as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> Task:
+        """Return the task of `to_text`."""
+        return cls(**json.loads(text))
+
+    def read_config(self) -> ExperimentConfig:
+        """Return the config, finalized."""
+        assert self.config is not None
+        return config_from_mapping(self.config).finalize(self.world_size)
+
+    def read_evaluations(self) -> Evaluations | None:
+        """Return when to test."""
+        return None if self.evaluations is None else Evaluations(**self.evaluations)
+
+
+def message_to_json(message: Mapping[str, Any]) -> Any:
+    """Return a message of `samples.to_wire` as values that `json.dumps` takes."""
+    if _STEP in message:
+        return {_STEP: message[_STEP]}
+    sample = from_wire(message)
+    fields = asdict(sample)
+    if isinstance(sample, ProfileSample):
+        fields["content"] = base64.b64encode(sample.content).decode()
+    return {type(sample).__name__: fields}
+
+
+def message_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the message of `message_to_json`.
+
+    Raises:
+        KeyError: it is none.
+    """
+    if _STEP in content:
+        return {_STEP: content[_STEP]}
+    ((name, fields),) = content.items()
+    return to_wire(_sample(name, dict(fields)))
+
+
+def _sample(name: str, fields: dict[str, Any]) -> Sample:
+    if name == RankFacts.__name__:
+        return RankFacts(**{**fields, "hardware": Hardware(**fields["hardware"])})
+    if name == ProfileSample.__name__:
+        fields["content"] = base64.b64decode(fields["content"])
+    if name == TraceSample.__name__:
+        fields["events"] = tuple(tuple(event) for event in fields["events"])
+    sample: Sample = _RECORDS[name](**fields)
+    return sample
+
+
+def outcome_to_json(outcome: Outcome) -> str:
+    """Return how a task ended on a rank, without its value, as JSON."""
+    failure = None if outcome.failure is None else asdict(outcome.failure)
+    return json.dumps([failure, outcome.emitted, outcome.world_intact])
+
+
+def outcome_from_json(text: str | bytes) -> Outcome:
+    """Return the outcome of `outcome_to_json`."""
+    failure, emitted, intact = json.loads(text)
+    return Outcome(None, None if failure is None else Failure(**failure), emitted, intact)

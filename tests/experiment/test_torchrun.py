@@ -1,0 +1,131 @@
+"""A sweep under torchrun: the same folder as on a cluster, and a cluster goes on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mimokit.analysis import read_run
+from mimokit.cluster.worker.task import Failure, Outcome
+from mimokit.experiment import Evaluations, sweep
+from mimokit.experiment.sweeps.folder import config_content
+from mimokit.experiment.torchrun.messages import (
+    Task,
+    message_from_json,
+    message_to_json,
+    outcome_from_json,
+    outcome_to_json,
+)
+from mimokit.samples import (
+    Hardware,
+    ProfileSample,
+    RankFacts,
+    Sample,
+    TraceSample,
+    from_wire,
+    to_wire,
+)
+from tests.charts.fakes import samples
+from tests.experiment.torchrun_faults import KILLED, RAISES
+from tests.layouts import digits_config
+
+ROOT = Path(__file__).parents[2]
+FAULTS = {"a raises": RAISES, "b good": 1e-3, "c killed": KILLED}
+QUICK = Evaluations(samples=8, final_samples=8)
+HARDWARE = Hardware("a processor", 2, 2**34)
+
+
+def _write(folder: Path) -> None:
+    for name, rate in FAULTS.items():
+        config = digits_config((1, 2), (2, 1), num_iterations=4, learning_rate=rate)
+        (folder / f"{name.replace(' ', '_')}.yaml").write_text(config.to_yaml())
+
+
+def test_a_job_goes_on_after_an_exception_and_a_cluster_after_the_job(cluster, tmp_path) -> None:
+    """One job of two ranks: rank 1 raises in one experiment and is killed in another."""
+    _write(tmp_path)
+    arguments = ("--experiments-dir", tmp_path, "--results-dir", tmp_path / "results")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    job = subprocess.run(
+        [*command, "-m", "tests.experiment.torchrun_faults", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert job.returncode == 1, job.stdout + job.stderr
+    (root,) = (tmp_path / "results").iterdir()
+    error = json.loads((root / "a_raises" / "error.json").read_text())
+    assert (error["rank"], error["step"], error["cause"]) == (1, 2, "KeyError")
+    assert "in collate" in error["traceback"]
+    killed = json.loads((root / "c_killed" / "error.json").read_text())
+    assert (killed["type"], killed["rank"]) == ("RankDied", 1)
+    assert "torchrun replaces no single rank" in killed["message"]
+    assert len(read_run(root / "c_killed").metrics) == 2
+    good = read_run(root / "b_good")
+    assert good.info["status"] == "completed"
+    assert len(good.metrics_by_rank) == 2 * 4
+    assert set(good.info["versions"]) >= {"torch", "megatron-core"}
+
+    result = sweep(cluster, resume=root, evaluations=QUICK).result(120)
+    assert [one.status for one in result.experiments] == [
+        "completed",
+        "skipped",
+        "completed",
+    ]
+    config = digits_config((1, 2), (2, 1), num_iterations=4)
+    again = sweep(cluster, config, results_dir=tmp_path / "again", evaluations=QUICK).result(120)
+    rows = result.table[result.table["experiment"] == "b_good"]
+    assert rows["loss"].tolist() == pytest.approx(again.table["loss"].tolist(), rel=1e-6)
+    assert list(good.metrics.columns) == list(read_run(again.experiments[0].directory).metrics)
+
+
+def _all_samples() -> list[Sample]:
+    return [
+        *samples(iterations=10, ranks=2),
+        TraceSample(
+            rank=1,
+            iteration=0,
+            clock_offset=0.5,
+            clock_error=1e-6,
+            events=(("load", None, 0, 0.0, 1.0), ("forward", "images", None, 1.0, 2.0)),
+        ),
+        RankFacts(rank=1, host="here", hardware=HARDWARE, peak_flops_per_sec=1e12),
+        ProfileSample(rank=1, name="a.gz", part=0, parts=1, content=b"\x00\xff"),
+    ]
+
+
+def test_samples_cross_as_json_and_are_the_same() -> None:
+    for sample in _all_samples():
+        text = json.dumps(message_to_json(to_wire(sample)))
+        assert from_wire(message_from_json(json.loads(text))) == sample
+
+
+def test_a_message_that_is_no_sample_is_rejected() -> None:
+    with pytest.raises(KeyError):
+        message_from_json({"os.system": {"command": "true"}})
+
+
+def test_tasks_and_outcomes_cross_as_json() -> None:
+    config = digits_config((1, 2), (2, 1))
+    task = Task.from_text(Task.training(config, Evaluations(3, 4, 5), True, 2).to_text())
+    assert config_content(task.read_config()) == config_content(config)
+    assert task.read_evaluations() == Evaluations(3, 4, 5)
+    assert (task.trace, task.last, Task.from_text(Task().to_text()).last) == (True, False, True)
+    outcome = Outcome(None, Failure("KeyError", "k", "Traceback", False, False), 7, False)
+    assert outcome_from_json(outcome_to_json(outcome)) == outcome
+
+
+def test_without_torchrun_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    from mimokit.experiment.torchrun.job import Request, run_job
+
+    monkeypatch.delenv("RANK", raising=False)
+    assert run_job(Request("a.yaml")) == 2
+    assert "torch.distributed.run --nproc-per-node N" in capsys.readouterr().out

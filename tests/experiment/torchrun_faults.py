@@ -1,0 +1,41 @@
+"""`python -m mimokit.experiment` with data that fails on rank 1 where a config says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import typer
+
+import mimokit.engine.data.sources as sources
+from mimokit.config import ExperimentConfig
+from mimokit.experiment.__main__ import main
+
+RAISES, KILLED = 0.011, 0.012
+"""Learning rates with which rank 1 raises, or is killed, when it loads its third batch."""
+
+_default = sources.default_data
+
+
+def _faulty(config: ExperimentConfig) -> sources.TrainingData:
+    data = _default(config)
+    calls = [0]
+
+    def collate(samples: list[Any]) -> Any:
+        calls[0] += 1
+        if calls[0] == 3 and os.environ["RANK"] == "1":
+            if config.runtime.learning_rate == RAISES:
+                raise KeyError("page 7 is missing")
+            if config.runtime.learning_rate == KILLED:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return data.collate_fn(samples)
+
+    return sources.TrainingData(data.name, data.train, collate)
+
+
+if __name__ == "__main__":
+    sources.default_data = _faulty
+    sys.argv[0] = "mimokit.experiment"
+    typer.run(main)
