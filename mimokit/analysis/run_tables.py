@@ -175,8 +175,8 @@ def _concatenated(tables: Sequence[pd.DataFrame], first: Sequence[str]) -> pd.Da
 def _repeated(values: Sequence[str], lengths: Sequence[int], among: list[str]) -> pd.Series[Any]:
     places = {name: place for place, name in enumerate(among)}
     codes = np.repeat(np.array([places[value] for value in values], dtype=np.int32), lengths)
-    found = pd.Categorical.from_codes(codes.tolist(), dtype=pd.CategoricalDtype(among))
-    return pd.Series(found)
+    kind = pd.CategoricalDtype(among)
+    return pd.Series(pd.Categorical.from_codes(codes, dtype=kind))
 
 
 def _read(

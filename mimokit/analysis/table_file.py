@@ -37,7 +37,7 @@ class TableFile:
     """The rows of a table that can be used.
 
     Attributes:
-        table: the columns, numbers as float64; empty if the file cannot be read.
+        table: the columns; empty if the file cannot be read.
         columns: all columns that the file has.
         problems: in the order in which they were found.
     """
@@ -135,13 +135,15 @@ def _numbers(
     file: Path, source: Source, columns: Sequence[str], problems: list[TableProblem]
 ) -> pd.DataFrame:
     """Return the table; text in place of a number costs a second, slower look."""
-    dtypes = {name: object if name in TEXT_COLUMNS else np.float64 for name in columns}
-    try:
-        return pd.read_csv(source, dtype=dtypes, low_memory=False)
+    try:  # without dtypes: the reader takes twice as long to be told as to find out
+        table = pd.read_csv(source, low_memory=False)
     except UnicodeDecodeError as error:
         raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
     except ValueError:  # ParserError is one, too
         return _slowly(file, source, columns, problems)
+    if all(kind.kind in "if" for name, kind in table.dtypes.items() if name not in TEXT_COLUMNS):
+        return table
+    return _slowly(file, source, columns, problems)
 
 
 def _slowly(
@@ -182,13 +184,16 @@ def _with_keys(
     """Leave out the rows without a key, and store keys as whole numbers."""
     for name in keys:
         values = table[name].to_numpy()
+        if values.dtype.kind == "i":
+            continue
         good = np.isfinite(values) & (values == np.floor(values))
         if not good.all():
             line = int(np.argmin(good)) + 2
             sentence = f"The file {file} has no {name} in line {line}."
             problems.append(TableProblem(sentence, int((~good).sum())))
             table = table[good]
-    return table.astype(dict.fromkeys(keys, np.int32))
+        table = table.assign(**{name: table[name].astype(np.int64)})
+    return table
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from tests.benchmarks import (
     cold_start,
     failure_reports,
     frame_balance,
+    load_runs,
     monitor_lag,
     pipeline_overhead,
     plan_speed,
@@ -38,6 +39,7 @@ def main() -> None:
     show("Tracing", trace_overhead.rows())
     show("Layout invariance on 16 ranks", sixteen_ranks.rows())
     show("Prediction on this machine", prediction_here.rows())
+    show("Loading runs", load_runs.rows())
     show("Watching a run", monitor_lag.rows())
 
 
