@@ -14,6 +14,7 @@ from mimokit.config.presets import preset_names
 from mimokit.config.rules import check_experiment, check_model
 from mimokit.config.rules.runnable import check_runnable
 from mimokit.config.runtime import DeploymentMode, PipelineSchedule, RuntimeConfig
+from mimokit.config.strategy import OptimizerConfig, StrategyConfig
 
 __all__ = [
     "ConfigError",
@@ -26,12 +27,14 @@ __all__ = [
     "ModalityPresence",
     "ModuleArchitecture",
     "ModuleParallelismConfig",
+    "OptimizerConfig",
     "PipelineSchedule",
     "PredictedInput",
     "PredictionConfig",
     "Problem",
     "ProjectorArchitecture",
     "RuntimeConfig",
+    "StrategyConfig",
     "check_experiment",
     "check_model",
     "check_runnable",

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from mimokit.config.errors import Fix, Problem
+from mimokit.config.errors import ConfigError, Fix, Problem
 
 _MAPPINGS_OF_MODULES = (
     "module_parallelisms",
@@ -28,7 +28,9 @@ MOST = 100
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:
     """Return one problem per value of `model` that pydantic rejected, for the first `MOST`."""
     details = error.errors(include_url=False)
-    problems = tuple(_problem(detail, model) for detail in details[:MOST])
+    problems = tuple(
+        problem for detail in details[:MOST] for problem in _problems_of_detail(detail, model)
+    )
     if len(details) <= MOST:
         return problems
     further = (
@@ -83,6 +85,12 @@ def describe(value: object) -> str:
 def _shorten(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= 60 else flat[:57] + "..."
+
+
+def _problems_of_detail(detail: Any, model: type[BaseModel]) -> tuple[Problem, ...]:
+    """Return the problems that a check of several fields found, or the one of a single field."""
+    cause = detail.get("ctx", {}).get("error")
+    return cause.problems if isinstance(cause, ConfigError) else (_problem(detail, model),)
 
 
 def _problem(detail: Any, model: type[BaseModel]) -> Problem:

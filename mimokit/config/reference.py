@@ -20,6 +20,7 @@ from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import ProjectorArchitecture
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.runtime import RuntimeConfig, ValidationConfig
+from mimokit.config.strategy import OptimizerConfig, StrategyConfig
 
 SECTIONS: Mapping[str, type[ConfigModel]] = {
     "The file": ExperimentConfig,
@@ -33,6 +34,8 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`runtime.validation`": ValidationConfig,
     "`prediction`": PredictionConfig,
     "`prediction.inputs.MODULE`": PredictedInput,
+    "`StrategyConfig` (in Python; a file has no key for it yet)": StrategyConfig,
+    "`OptimizerConfig` (of a strategy)": OptimizerConfig,
 }
 
 _IN_GENERAL = (LARGEST_NUMBER, LARGEST_SIZE)

@@ -1,0 +1,40 @@
+"""Which tensors of a model travel together in Streaming DiLoCo."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+Shape = tuple[int, ...]
+
+
+def fragments_of(shapes: Mapping[str, Shape], count: int) -> tuple[tuple[str, ...], ...]:
+    """Return the names of the tensors of each fragment.
+
+    Layers are strided: layer l belongs to fragment l mod `count`. A layer is what shares a name up
+    to its first number, `blocks.3` say; layers are counted in their order. What is outside layers
+    goes, the largest tensor first, where there are the fewest entries.
+    """
+    layers: dict[tuple[str, ...], int] = {}
+    placed: dict[str, int] = {}
+    for name in shapes:
+        layer = _layer(name)
+        if layer is not None:
+            placed[name] = layers.setdefault(layer, len(layers)) % count
+    entries = [0] * count
+    for name, fragment in placed.items():
+        entries[fragment] += math.prod(shapes[name])
+    outside = (name for name in shapes if name not in placed)
+    for name in sorted(outside, key=lambda name: -math.prod(shapes[name])):
+        placed[name] = entries.index(min(entries))
+        entries[placed[name]] += math.prod(shapes[name])
+    return tuple(
+        tuple(name for name in shapes if placed[name] == fragment) for fragment in range(count)
+    )
+
+
+def _layer(name: str) -> tuple[str, ...] | None:
+    parts = name.split(".")
+    numbers = (place for place, part in enumerate(parts) if part.isdigit())
+    first = next(numbers, None)
+    return None if first is None else tuple(parts[: first + 1])
