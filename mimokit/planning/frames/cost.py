@@ -1,4 +1,4 @@
-"""What a frame costs an encoder: a * patches + b * patches^2."""
+"""What a frame costs an encoder: a * patches + b * patches^2, and a constant if need be."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ class FrameCost:
     Attributes:
         per_patch: seconds (or any other unit) per patch: products with weights.
         per_pair: per pair of patches that attend to each other.
+        per_frame: per frame of any size: all of it where an encoder pads frames to one size.
     """
 
     per_patch: float = 1.0
     per_pair: float = 0.0
+    per_frame: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("per_patch", "per_pair"):
-            value = getattr(self, name)
+        for name, value in vars(self).items():
             if not (np.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} of a frame's cost is {value:g}; it is finite and >= 0.")
-        if self.per_patch == 0 and self.per_pair == 0:
-            raise ValueError("A frame's cost is 0 per patch and 0 per pair; give one of them.")
+        if not any(vars(self).values()):
+            raise ValueError(
+                "A frame's cost is 0 per patch, per pair and per frame; give one of them."
+            )
 
     def loads(self, patches: Any) -> np.ndarray:
         """Return the load of frames, from the patches of each: [frames]."""
         size = np.asarray(patches, dtype=np.float64)
-        return self.per_patch * size + self.per_pair * size * size
+        return self.per_frame + self.per_patch * size + self.per_pair * size * size
 
 
 PATCHES = FrameCost()
@@ -66,15 +69,20 @@ def fit_cost(frames: Sequence[Sequence[int]], seconds: Sequence[float]) -> Frame
     if not (np.isfinite(times) & (times > 0)).all():
         raise ValueError(f"The times of calls are {shown(list(seconds))}; each must be above 0.")
     columns = np.array(
-        [[np.sum(call), np.sum(np.square(np.asarray(call, dtype=float))), 1.0] for call in frames]
-    ).reshape(-1, 3)
-    if len(np.unique(columns[:, :2], axis=0)) < 2:
+        [
+            [np.sum(call), np.sum(np.square(np.asarray(call, dtype=float))), len(call), 1.0]
+            for call in frames
+        ]
+    ).reshape(-1, 4)
+    if len(np.unique(columns[:, :3], axis=0)) < 2:
         raise ValueError(
             "The calls have all the same frames; measure at least two calls of different sizes."
         )
-    scale = columns.max(axis=0)
+    if len(set(columns[:, 2])) == 1:  # not to be told from a time that no frame causes
+        columns[:, 2] = 0
+    scale = columns.max(axis=0).clip(min=1)
     found, _ = nnls(columns / scale / times[:, None], np.ones(len(times)))
-    per_patch, per_pair, _ = found / scale
-    if per_patch == 0 and per_pair == 0:
+    per_patch, per_pair, per_frame, _ = (found / scale).tolist()
+    if not per_patch + per_pair + per_frame:
         raise ValueError("The times do not rise with the frames; measure larger calls.")
-    return FrameCost(float(per_patch), float(per_pair))
+    return FrameCost(per_patch, per_pair, per_frame)

@@ -120,20 +120,22 @@ class FrameRoutes:
         ).astype(np.int64)
         return Moves(frames, tuple(sums.tolist()))
 
-    def rows(self, taken: np.ndarray, laid_out: np.ndarray) -> np.ndarray:
-        """Return where the patches of frames are among those of others.
+    def rows(self, taken: np.ndarray, laid_out: np.ndarray, patches_per_row: int = 1) -> np.ndarray:
+        """Return where the rows of frames are among those of others.
 
         Args:
-            taken: frames, in the order in which their patches are wanted.
-            laid_out: frames in the order in which their patches lie; contains all taken.
+            taken: frames, in the order in which their rows are wanted.
+            laid_out: frames in the order in which their rows lie; contains all taken.
+            patches_per_row: patches that a row stands for.
 
         Returns:
-            [patches of the taken frames], numbers of rows.
+            [rows of the taken frames], numbers of rows.
         """
-        begins = np.zeros(len(self.patches), dtype=np.int64)
-        ends = np.cumsum(self.patches[laid_out])
-        begins[laid_out] = ends - self.patches[laid_out]
-        return spans(begins[taken], self.patches[taken])
+        counts = self.patches // patches_per_row
+        begins = np.zeros(len(counts), dtype=np.int64)
+        ends = np.cumsum(counts[laid_out])
+        begins[laid_out] = ends - counts[laid_out]
+        return spans(begins[taken], counts[taken])
 
 
 def spans(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
