@@ -1,0 +1,20 @@
+"""The shipped layout of digits that no layout invariance test has, nor a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mimokit.cluster import EngineCluster
+from mimokit.config import load_experiment_config
+from mimokit.experiment import verify
+from tests.invariance import FEW_STEPS, TOLERANCE
+
+FILE = Path(__file__).parents[2] / "configs/ablations/digits/heterogeneous_pp3_dp1.yaml"
+
+
+def test_three_stages_behind_one_rank_compute_what_one_process_computes(
+    cluster: EngineCluster,
+) -> None:
+    report = verify(cluster, load_experiment_config(FILE), steps=FEW_STEPS, tolerance=TOLERANCE)
+    assert report.passed
+    assert report.data.startswith("digits")
