@@ -17,6 +17,10 @@ def config(
         bool,
         typer.Option("--resolved", help="Check it, and print implied values and defaults as well."),
     ] = False,
+    experiment: Annotated[
+        str | None,
+        typer.Option(help="One experiment of a file with a sweep, by name; implies --resolved."),
+    ] = None,
     world_size: Annotated[
         int | None,
         typer.Option(help="Ranks of the world, to work out missing data_parallel sizes."),
@@ -25,12 +29,17 @@ def config(
 ) -> None:
     """Print what a file and those that it inherits from come to, with the source of each value.
 
-    A file with a sweep is printed with it; --resolved needs a file without one.
+    A file with a sweep is printed with it; --resolved then needs
+    --experiment.
     """
     from mimokit.config.files.resolved import resolved_values, to_commented_yaml, written_values
 
     with refusals():
-        values = resolved_values(file, world_size=world_size) if resolved else written_values(file)
+        values = (
+            resolved_values(file, experiment=experiment, world_size=world_size)
+            if resolved or experiment is not None
+            else written_values(file)
+        )
     if as_json:
         rows = [asdict(one) | {"path": ".".join(one.path)} for one in values]
         typer.echo(json.dumps(rows, default=str))

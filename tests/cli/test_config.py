@@ -8,6 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
+from mimokit.config import load_experiment_config
 
 ABLATIONS = Path(__file__).parents[2] / "configs/ablations"
 FILE = str(ABLATIONS / "digits/colocated_tp2_dp2.yaml")
@@ -52,3 +53,26 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["config", str(tmp_path / "none.yaml")])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "does not exist" in done.stderr
+
+
+def test_an_experiment_of_a_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "grid.yaml"
+    path.write_text(f"extends: {FILE}\nsweep: {{data.num_workers: [0, 3]}}\n")
+    done = CliRunner().invoke(app, ["config", str(path), "--experiment", "grid-num_workers_3"])
+    assert done.exit_code == 0
+    lines = [line for line in done.stdout.splitlines() if line.endswith("(sweep)")]
+    assert [line.split("#")[0].strip() for line in lines] == [
+        "name: grid-num_workers_3",
+        "num_workers: 3",
+    ]
+    assert "sweep:" not in done.stdout
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(done.stdout)
+    config = load_experiment_config(copy)
+    assert (config.name, config.data.num_workers) == ("grid-num_workers_3", 3)
+    done = CliRunner().invoke(app, ["config", str(path), "--experiment", "grid-num_workers_4"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "did you mean grid-num_workers_" in done.stderr
+    done = CliRunner().invoke(app, ["config", str(path), "--resolved"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "several experiments" in done.stderr

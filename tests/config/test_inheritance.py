@@ -169,3 +169,10 @@ def test_values_of_any_kind_are_printed_as_yaml(tmp_path: Path) -> None:
     path = config.save(tmp_path / "odd.yaml")
     copy = write(tmp_path / "copy.yaml", to_commented_yaml(resolved_values(path)))
     assert load_experiment_config(copy) == load_experiment_config(path)
+
+
+def test_sizes_that_the_other_module_determines_are_worked_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", sections({"tensor_parallel": 2}))
+    found = {".".join(one.path): one for one in resolved_values(path)}
+    replicas = found["model.module_parallelisms.images.data_parallel"]
+    assert (replicas.value, replicas.source) == (2, "worked out from the ranks")

@@ -209,3 +209,13 @@ def test_an_unknown_message_and_a_rank_that_is_none_do_nothing() -> None:
     for rank in (-1, 8, 10**9):
         driver.send("select", rank=rank)
         assert driver.session.selected is None
+
+
+def test_a_file_with_a_sweep_shows_the_layout_that_it_varies() -> None:
+    text = load_preset("llava_7b_colocated").to_yaml() + "sweep: {runtime.seed: [1, 2]}\n"
+    driver = Driver()
+    driver.send("load", name="grid.yaml", text=text)
+    assert driver.sentences == []
+    assert driver.session.notice == (
+        "File 'grid.yaml': it has a sweep; the planner shows the layout that it varies."
+    )

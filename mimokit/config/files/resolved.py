@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mimokit.config.errors import unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.files.implied import fill_in
 from mimokit.config.files.inheritance import Layer, layer_of, merged, read_layers, resolve_path
-from mimokit.config.files.loading import config_from_mapping
+from mimokit.config.files.loading import SWEEP, config_from_mapping
+from mimokit.config.files.sweep import combinations
+from mimokit.config.files.sweep_names import file_name
+from mimokit.config.world_size import needed_world_size
 
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none"}
@@ -54,23 +58,29 @@ def written_values(config_path: str | os.PathLike[str]) -> tuple[SourcedValue, .
 
 
 def resolved_values(
-    config_path: str | os.PathLike[str], *, world_size: int | None = None
+    config_path: str | os.PathLike[str],
+    *,
+    experiment: str | None = None,
+    world_size: int | None = None,
 ) -> tuple[SourcedValue, ...]:
     """Return every value of the config that results: written, implied by others, or a default.
 
     Args:
         config_path: the file, or `preset:NAME`.
+        experiment: one of those of its `sweep`, by name.
         world_size: ranks of the world, to work out missing data_parallel sizes.
 
     Raises:
         ConfigError: everything that is wrong with it.
     """
     layers = _layers(config_path)
+    if experiment is not None:
+        layers = (_swept(layers, experiment), *layers)
     content = merged(layers)
     stem = layers[0].path.stem
     config = config_from_mapping(content, name=stem, world_size=world_size, world_may_be_open=True)
     sources = _Sources(layers, _implied(content), config)
-    if world_size is not None:
+    if world_size is not None or needed_world_size(config.model) is not None:
         config.finalize(world_size)
     values = _leaves((), config.to_mapping())
     return tuple(SourcedValue(path, value, sources.of(path)) for path, value in values)
@@ -126,6 +136,17 @@ class _Sources:
         if path == ("name",):
             return "name of the file"
         return "worked out from the ranks" if path[-1] == "data_parallel" else "default"
+
+
+def _swept(layers: Sequence[Layer], experiment: str) -> Layer:
+    """Return what the sweep of a file sets in one of its experiments, as a layer over the file."""
+    own, sweep = layers[0], merged(layers).get(SWEEP)
+    stem = file_name(own.path.stem)
+    found = {} if sweep is None else {one.name: one for one in combinations(sweep, stem)}
+    if experiment not in found:
+        raise unknown_name("Experiment", experiment, found or [stem])
+    content = {**found[experiment].content, "name": experiment, SWEEP: None}
+    return Layer(f"{own.name} (sweep)", own.path, content)
 
 
 def _layers(config_path: str | os.PathLike[str]) -> tuple[Layer, ...]:

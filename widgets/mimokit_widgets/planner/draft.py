@@ -18,6 +18,7 @@ from mimokit.config import (
     load_preset,
 )
 from mimokit.config.files.inheritance import read_with_parents, resolve_path
+from mimokit.config.files.loading import SWEEP
 from mimokit_widgets.planner.paths import PREDICTION, mapping_at
 
 RANKS_PER_NODE = 8
@@ -76,11 +77,15 @@ def content_of(source: ExperimentConfig | Mapping[str, Any] | str | os.PathLike[
 
 
 def canonical(content: Mapping[str, Any], name: str = "experiment") -> dict[str, Any]:
-    """Return the full form of sections that can be read, else a copy of them as they stand."""
+    """Return the full form of sections that can be read, else a copy of them as they stand.
+
+    A sweep is left out: a draft is one layout.
+    """
+    one = {key: value for key, value in content.items() if key != SWEEP}
     try:
-        return config_from_mapping(content, name=name, world_may_be_open=True).to_mapping()
+        return config_from_mapping(one, name=name, world_may_be_open=True).to_mapping()
     except ConfigError:
-        given = copy.deepcopy(dict(content))
+        given = copy.deepcopy(one)
         given.pop("extends", None)
         given.setdefault("name", name)
         return given

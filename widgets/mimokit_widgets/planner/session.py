@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
+from mimokit.config.files.loading import SWEEP
 from mimokit.config.files.yaml_file import parse_yaml
 from mimokit.prediction.hardware import hardware_names
 from mimokit_widgets.planner.background_search import BackgroundSearch
@@ -172,6 +173,8 @@ class Session:
                 f"File '{name}': it extends {content['extends']}, which is not at hand here; only "
                 "what the file itself says was read."
             )
+        if content.get(SWEEP):
+            self.say(f"File '{name}': it has a sweep; the planner shows the layout that it varies.")
         self.take(self.draft.with_content(canonical(content, Path(name).stem)))
 
     def load_layout(
