@@ -106,15 +106,6 @@ def test_extends_null_inherits_nothing(tmp_path: Path) -> None:
     assert config.runtime.seed == 1234
 
 
-def test_parents_in_a_circle(tmp_path: Path) -> None:
-    write(tmp_path / "a.yaml", {"extends": "b.yaml"})
-    write(tmp_path / "b.yaml", {"extends": "a.yaml"})
-    assert "circle" in sentence(tmp_path / "a.yaml")
-    assert "extends is 5" in sentence(write(tmp_path / "c.yaml", {"extends": 5}))
-    missing = write(tmp_path / "d.yaml", {"extends": "none.yaml"})
-    assert "none.yaml" in sentence(missing)
-
-
 @pytest.mark.parametrize("name", preset_names())
 def test_a_saved_copy_loads_to_the_same_config(name: str, tmp_path: Path) -> None:
     write(tmp_path / "baseline.yaml", {"data": {"num_workers": 99}, "surplus": 1})

@@ -59,7 +59,7 @@ def sweep_in_progress(folder: Path) -> FakeSweep:
     run = FakeSweep("homogeneous", "colocated", "heterogeneous", "tp8", "broken", "last")
     (folder / "colocated").mkdir()
     (folder / "colocated" / "metrics.csv").write_text(
-        "iteration,total_time,tokens_per_sec,warmup\n0,1,1.0,1\n1,1,900.0,0\n2,1,1100.0,0\n3,1,10"
+        "iteration,total_time,tokens_per_sec,warmup\n0,1,1.0,1\n1,1,900.0,0\n2,1,1100.0,0\n3,1,5.0,0"
     )
     run.change("homogeneous", status="completed", iteration=30, loss=0.8123456, seconds=12.34)
     run.change("colocated", status="completed", iteration=30, loss=0.75, seconds=9.9,

@@ -67,6 +67,9 @@ def test_tokens_per_second_follow_a_table_that_grows(tmp_path: Path) -> None:
     assert rates.of(tmp_path) == 100.0
     table.write_text("iteration,tokens_per_sec\n0,100.0\n1,300.0\n")
     assert rates.of(tmp_path) == 200.0
+    rows = "".join(f"{number},{float(number)}\n" for number in range(100_000))
+    table.write_text(f"iteration,tokens_per_sec\n{rows}")
+    assert 90_000 < (rates.of(tmp_path) or 0) < 100_000  # of the last ones
     table.write_text("iteration,tokens_per_sec\n0,many\n")
     assert rates.of(tmp_path) is None
     table.write_bytes(b"\xff\0")

@@ -23,6 +23,8 @@ from mimokit_widgets.view_models.sweep_rows import (
 STYLES = ("shared.css", "sweep_monitor.css")
 SECONDS_BETWEEN_PICTURES = 0.25
 SECONDS_BETWEEN_LOOKS = 1.0
+ROWS_OF_A_PICTURE = 50
+"""Of more rows a picture is sent less often, so that watching costs the same."""
 SECONDS_BETWEEN_MEMORIES = 10.0
 
 
@@ -53,10 +55,11 @@ class SweepMonitor(PersistentWidget):
         run = sweep(cluster, "configs/ablations/digits", results_dir="runs")
         SweepMonitor(run)
 
-    Each row has the status of an experiment, how far it is, its loss, tokens per second (the
-    median after the warm-up) and time; what failed says in a sentence why, with its rank. The
-    buttons work while no cell runs. Below the widget lies the same table as a page that needs no
-    kernel: it is what a saved notebook shows. A sweep that has ended or was resumed is shown alike.
+    Each row has the status of an experiment, how far it is, its loss, tokens per second (the median
+    of its last iterations after the warm-up) and time; what failed says in a sentence why, with its
+    rank. The buttons work as long as the kernel is free, or has subshells as under JupyterLab. Below
+    the widget lies the same table as a page that needs no kernel: it is what a saved notebook shows.
+    A sweep that has ended or was resumed is shown alike.
     """
 
     _esm = joined_modules("sweep_monitor.js")
@@ -88,7 +91,7 @@ class SweepMonitor(PersistentWidget):
     def wait(self) -> None:
         """Wait until the sweep has ended and the table that stays shows it."""
         while not self._sweep.done:
-            time.sleep(SECONDS_BETWEEN_PICTURES)
+            time.sleep(self._pause())
         self._keep()
 
     def _hear(self, *_: object) -> None:
@@ -107,6 +110,10 @@ class SweepMonitor(PersistentWidget):
                 self._saved.draw_now()
             time.sleep(SECONDS_BETWEEN_PICTURES)
         self._keep()
+
+    def _pause(self) -> float:
+        rows = len(self._shown["rows"])
+        return SECONDS_BETWEEN_PICTURES * max(1.0, rows / ROWS_OF_A_PICTURE)
 
     def _draw(self) -> None:
         with self._drawing:

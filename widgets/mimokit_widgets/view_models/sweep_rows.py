@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
+import os
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,9 @@ ENDED = ("completed", "failed", "refused", "skipped", "stopped")
 
 COLUMNS = ("experiment", "status", "ranks", "iterations", "loss", "tokens/s", "time")
 _NONE = "–"
+
+BYTES_OF_LAST_ROWS = 2**16
+"""Of a table that grows while it is looked at: some hundred iterations."""
 
 
 class Experiment(Protocol):
@@ -45,13 +50,13 @@ class Experiment(Protocol):
 
 
 class Rates:
-    """Tokens per second of experiments, read from their tables of metrics as these grow."""
+    """Tokens per second of experiments, read from the ends of their tables of metrics."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[int, float | None]] = {}
 
     def of(self, directory: Path | None) -> float | None:
-        """Return the median over the iterations after the warm-up, None without a table."""
+        """Return the median of the last iterations after the warm-up, None without a table."""
         if directory is None:
             return None
         file = Path(directory) / RunFile.METRICS
@@ -65,9 +70,16 @@ class Rates:
 
 
 def _median_rate(file: Path) -> float | None:
-    """Return the median of a column; a last row that is half written does not count."""
-    with file.open(newline="", encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if None not in row.values()]
+    """Return the median of a column; a row that is half written does not count."""
+    with file.open("rb") as table:
+        heading = table.readline()
+        start = table.tell()
+        table.seek(max(start, table.seek(0, os.SEEK_END) - BYTES_OF_LAST_ROWS))
+        if table.tell() > start:
+            table.readline()  # begins within a row
+        text = (heading + table.read()).decode("utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    rows = list(csv.DictReader(io.StringIO(whole)))
     warm = [row for row in rows if float(row.get("warmup") or 0) == 0] or rows
     rates = [float(row["tokens_per_sec"]) for row in warm if row.get("tokens_per_sec")]
     return statistics.median(rates) if rates else None
