@@ -57,8 +57,8 @@ class SweepMonitor(PersistentWidget):
 
     Each row has the status of an experiment, how far it is, its loss, tokens per second (the median
     of its last iterations after the warm-up) and time; what failed says in a sentence why, with its
-    rank. The buttons work as long as the kernel is free, or has subshells as under JupyterLab. Below
-    the widget lies the same table as a page that needs no kernel: it is what a saved notebook shows.
+    rank. The buttons work as long as the kernel is free, or has subshells as under JupyterLab.
+    Below the widget lies the same table as a page that needs no kernel: a saved notebook shows it.
     A sweep that has ended or was resumed is shown alike.
     """
 
