@@ -19,6 +19,7 @@ from tests.benchmarks import (
     trace_overhead,
     training_speed,
     transfers,
+    weight_plan_speed,
 )
 from tests.benchmarks.table import show
 
@@ -26,6 +27,7 @@ from tests.benchmarks.table import show
 def main() -> None:
     """Measure and print."""
     show("Planning", plan_speed.rows())
+    show("Planning weights", weight_plan_speed.rows())
     show("The planner in Chromium", planner_speed.rows())
     show("Balancing frames", frame_balance.rows())
     show("Schedules", schedule_speed.rows())

@@ -1,0 +1,152 @@
+"""Which tensors a checkpoint contains, by the `model_type` of its config."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mimokit.architecture.huggingface import IMAGES, from_hf
+from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors, End
+from mimokit.architecture.huggingface.language_tensors import (
+    GROUPED_TYPES,
+    add_gpt2,
+    add_grouped,
+)
+from mimokit.architecture.huggingface.vision_tensors import (
+    OF_WHOLE_MODELS,
+    add_projector,
+    add_tower,
+)
+from mimokit.architecture.modules import (
+    LanguageModel,
+    Model,
+    MultimodalModel,
+    VisionEncoder,
+)
+from mimokit.architecture.transformer import Transformer
+from mimokit.config.errors import ConfigError, Problem, unknown_name
+from mimokit.units import shown
+
+TOWER_TYPES = ("clip", "clip_vision_model", "siglip", "siglip_vision_model")
+FAMILIES = (*GROUPED_TYPES, "gpt2", *TOWER_TYPES, "llava")
+"""The values of `model_type` whose weights can be read."""
+
+LANGUAGE = "language_model."
+ENCODER = f"modality_submodules.{IMAGES}.encoders.vit_encoder."
+PROJECTOR = f"modality_submodules.{IMAGES}.input_projections.0."
+"""Where Megatron's `MimoModel` has the parts of a LLaVA."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """The network of a checkpoint and its tensors.
+
+    Attributes:
+        model_type: of its config.
+        model: its network.
+        found: its tensors and parameters.
+    """
+
+    model_type: str
+    model: Model
+    found: CheckpointTensors
+
+    @property
+    def stacked(self) -> Transformer:
+        """The layers that a pipeline cuts: of the language model, else of the tower."""
+        one = self.model.language if isinstance(self.model, MultimodalModel) else self.model
+        return one.net
+
+    @property
+    def nets(self) -> Mapping[str, Transformer]:
+        """All stacks of layers that tensor parallelism cuts, by what they are called."""
+        if isinstance(self.model, MultimodalModel):
+            towers = {branch.name: branch.encoder.net for branch in self.model.branches}
+            return {"the language model": self.stacked, **towers}
+        return {"the model": self.stacked}
+
+    @property
+    def vocab(self) -> int | None:
+        """Rows of the token embedding without padding; None for a tower."""
+        one = self.model.language if isinstance(self.model, MultimodalModel) else self.model
+        return one.vocab if isinstance(one, LanguageModel) else None
+
+
+def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
+    """Return the tensors that a checkpoint must contain.
+
+    Args:
+        config: the content of its config.json.
+        names: of the tensors in its files; parts are found by known endings, since files of
+            different age put different prefixes in front.
+
+    Raises:
+        ConfigError: the config is wrong, its family cannot be read, or the embedding of a part is
+            in no file, or in several places.
+    """
+    kind = config.get("model_type")
+    if isinstance(kind, str) and kind not in FAMILIES:
+        raise unknown_name("Model_type", kind, FAMILIES)
+    model = from_hf(config, "model")  # rejects a missing one
+    found = CheckpointTensors()
+    if isinstance(model, MultimodalModel):
+        _add_llava(found, model, config, names)
+    elif isinstance(model, VisionEncoder):
+        found.passed_over += OF_WHOLE_MODELS
+        add_tower(found, model, _prefix(names, "embeddings.patch_embedding.weight"))
+    else:
+        assert isinstance(model, LanguageModel)
+        head = _head(names)
+        if kind == "gpt2":
+            add_gpt2(found, model, _prefix(names, "wte.weight"), head)
+        else:
+            add_grouped(found, model, _prefix(names, "embed_tokens.weight"), head)
+    return Family(str(kind), model, found)
+
+
+def _add_llava(
+    found: CheckpointTensors,
+    model: MultimodalModel,
+    config: Mapping[str, Any],
+    names: Collection[str],
+) -> None:
+    """Add language model, tower and projector; the latter two lie on the first stage."""
+    text = config.get("text_config")
+    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else "llama"
+    if kind not in GROUPED_TYPES:
+        raise unknown_name("Model_type", kind, GROUPED_TYPES)
+    (branch,) = model.branches
+    assert isinstance(branch.encoder, VisionEncoder)
+    in_front = CheckpointTensors()
+    tower = _prefix(names, "embeddings.patch_embedding.weight")
+    add_tower(in_front, branch.encoder, tower, ENCODER)
+    add_projector(in_front, branch.projector, _prefix(names, "linear_1.weight"), PROJECTOR)
+    found.tensors.update(in_front.tensors)
+    found.parameters += [replace(one, place=End.FIRST) for one in in_front.parameters]
+    found.passed_over += in_front.passed_over
+    prefix = _prefix(names, "embed_tokens.weight")
+    add_grouped(found, model.language, prefix, _head(names), LANGUAGE)
+
+
+def _prefix(names: Collection[str], ending: str) -> str:
+    """Return what is in front of the one name with this ending."""
+    prefixes = sorted(
+        name.removesuffix(ending) for name in names if f".{name}".endswith(f".{ending}")
+    )
+    if len(prefixes) == 1:
+        return prefixes[0]
+    many = f"{len(prefixes)} of them, such as {shown(f'{prefixes[0]}{ending}')}" if prefixes else ""
+    sentence = (
+        f"Weights: there must be one tensor whose name ends in {ending}, "
+        f"and there {f'are {many}' if many else 'is none'}; "
+        f"give the checkpoint that belongs to the config.json."
+    )
+    raise ConfigError([Problem("weights", ending, len(prefixes), sentence)])
+
+
+def _head(names: Collection[str]) -> str:
+    """Return the name of the output layer, or what it would be."""
+    return next(
+        (name for name in names if f".{name}".endswith(".lm_head.weight")), "lm_head.weight"
+    )

@@ -1,0 +1,16 @@
+"""Who reads which bytes of a Hugging Face checkpoint."""
+
+from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
+from mimokit.planning.weights.plan import WeightPlanner, plan_weights
+from mimokit.planning.weights.types import Piece, PlannedParameter, RankWeights, WeightPlan
+
+__all__ = [
+    "Checkpoint",
+    "Piece",
+    "PlannedParameter",
+    "RankWeights",
+    "WeightPlan",
+    "WeightPlanner",
+    "plan_weights",
+    "read_checkpoint",
+]

@@ -1,0 +1,164 @@
+"""Decides which bytes of which file every rank holds, from headers and config alone."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from mimokit.architecture.huggingface.checkpoint_tensors import End, WholeParameter
+from mimokit.architecture.huggingface.families import family_of
+from mimokit.architecture.layer_split import stage_layers
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.errors import unknown_name
+from mimokit.planning.ranks import DIMENSIONS, RankGrid
+from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
+from mimokit.planning.weights.checks import check_sizes, check_tensors
+from mimokit.planning.weights.headers import FLOATING, StoredTensor
+from mimokit.planning.weights.pieces import shard
+from mimokit.planning.weights.types import (
+    DTYPE_BYTES,
+    PlannedParameter,
+    RankWeights,
+    Span,
+    WeightPlan,
+)
+
+Source = Checkpoint | str | os.PathLike[str]
+
+
+class WeightPlanner:
+    """The checks of one checkpoint in one layout, and the plans of its ranks.
+
+    Args:
+        source: a directory, or what `read_checkpoint` returned for it.
+        tensor_parallel: ranks that share every layer.
+        pipeline_parallel: stages.
+        dtype: torch's name of the dtype of loading; None: as in the files.
+
+    Raises:
+        ConfigError: config and files contradict each other, or the sizes cannot cut this model.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tensor_parallel: int = 1,
+        pipeline_parallel: int = 1,
+        dtype: str | None = None,
+    ) -> None:
+        self.checkpoint = source if isinstance(source, Checkpoint) else read_checkpoint(source)
+        self.family = family_of(self.checkpoint.config, self.checkpoint.tensors)
+        if dtype is not None and dtype not in DTYPE_BYTES:
+            raise unknown_name("Dtype", dtype, DTYPE_BYTES)
+        check_tensors(self.checkpoint, self.family)
+        check_sizes(self.family, tensor_parallel, pipeline_parallel)
+        self.grid = RankGrid(DIMENSIONS, (tensor_parallel, 1, 1, pipeline_parallel))
+        self._dtype = dtype
+        self._stages = _split(self.family.stacked.layers, pipeline_parallel)
+        self._by_stage: dict[int, list[WholeParameter]] = defaultdict(list)
+        for parameter in self.family.found.parameters:
+            stage = self._stage_of(parameter)
+            if stage is not None:
+                self._by_stage[stage].append(parameter)
+
+    def plan(self) -> WeightPlan:
+        """Return the plan of all ranks."""
+        tensor, _, _, pipeline = self.grid.shape
+        vocab = self.family.vocab
+        padded = None if vocab is None else _padded(vocab, tensor)
+        ranks = tuple(map(self.rank, self.grid.ranks))
+        return WeightPlan(self.family.model_type, tensor, pipeline, vocab, padded, ranks)
+
+    def rank(self, number: int) -> RankWeights:
+        """Return the plan of one rank."""
+        place = self.grid.coordinates(number)
+        rank, stage, size = place["tp"], place["pp"], self.grid.shape[0]
+        net, vocab = self.family.stacked, self.family.vocab
+        parameters = {one.name: self._shard(one, rank) for one in self._by_stage[stage]}
+        part = None if vocab is None else _padded(vocab, size) // size
+        return RankWeights(
+            tensor_rank=rank,
+            pipeline_rank=stage,
+            layers=self._stages[stage],
+            query_heads=(rank * net.heads // size, (rank + 1) * net.heads // size),
+            query_groups=(rank * net.kv_heads // size, -(-(rank + 1) * net.kv_heads // size)),
+            vocab=None if part is None else (rank * part, (rank + 1) * part),
+            bytes_touched=_touched(parameters, self.checkpoint.tensors),
+            parameters=parameters,
+        )
+
+    def _shard(self, parameter: WholeParameter, rank: int) -> PlannedParameter:
+        shape, pieces = shard(parameter, self.checkpoint.tensors, self.grid.shape[0], rank)
+        stored = self.checkpoint.tensors[parameter.sources[0].tensor].dtype
+        cut = parameter.cut.value
+        if parameter.parts > 1:
+            cut += f" of each of {parameter.parts} parts"
+        return PlannedParameter(shape, self._dtype or FLOATING[stored], pieces, cut)
+
+    def _stage_of(self, parameter: WholeParameter) -> int | None:
+        last = len(self._stages) - 1
+        if parameter.place is End.FIRST:
+            return 0
+        if parameter.place is End.LAST:
+            return last
+        if parameter.place is End.LAST_COPY:
+            return last or None
+        layer = parameter.place
+        return next(at for at, (start, stop) in enumerate(self._stages) if start <= layer < stop)
+
+
+def plan_weights(
+    source: Source,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    dtype: str | None = None,
+) -> WeightPlan:
+    """Return which bytes of which file every rank holds. No tensor is read.
+
+    Args:
+        source: a directory with config.json and safetensors files, or what `read_checkpoint`
+            returned for it.
+        tensor_parallel: ranks that share every layer.
+        pipeline_parallel: stages. Of a LLaVA the language model is cut into stages; tower and
+            projector lie on the first.
+        dtype: torch's name of the dtype of loading; None: as in the files.
+
+    Raises:
+        ConfigError: a file is missing or damaged, config and files contradict each other, or the
+            sizes cannot cut this model.
+    """
+    return WeightPlanner(source, tensor_parallel, pipeline_parallel, dtype).plan()
+
+
+def _split(layers: int, stages: int) -> list[Span]:
+    """Return the layers of every stage."""
+    sizes = ParallelSizes(pipeline=stages)
+    held = [int(stage_layers(layers, layers, sizes, stage).total) for stage in range(stages)]
+    ends = [sum(held[:number]) for number in range(stages + 1)]
+    return list(pairwise(ends))
+
+
+def _padded(vocab: int, tensor_parallel: int) -> int:
+    return -(-vocab // tensor_parallel) * tensor_parallel
+
+
+def _touched(
+    parameters: Mapping[str, PlannedParameter], tensors: Mapping[str, StoredTensor]
+) -> int:
+    """Return the bytes of the rows that pieces need, each counted once."""
+    rows: dict[str, list[Span]] = defaultdict(list)
+    for parameter in parameters.values():
+        for piece in parameter.pieces:
+            rows[piece.tensor].append(piece.rows)
+    return sum(_covered(spans) * tensors[name].row_bytes for name, spans in rows.items())
+
+
+def _covered(spans: Iterable[Span]) -> int:
+    """Return the length of the union of spans."""
+    total = reached = 0
+    for start, stop in sorted(spans):
+        total += max(0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return total

@@ -1,0 +1,64 @@
+"""A weight plan as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mimokit.planning.weights.types import PlannedParameter, RankWeights, Span, WeightPlan
+from mimokit.tables import rich_table
+from mimokit.units import bytes_text, samples_text, span_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
+
+
+def tables(plan: WeightPlan) -> Iterator[Table]:
+    """Yield a table of the ranks and one of the parameters, layers of one kind together."""
+    columns = ["rank", "TP", "PP", "layers", "heads", "groups", "vocabulary", "held", "touched"]
+    tp, pp = plan.tensor_parallel, plan.pipeline_parallel
+    heading = f"Weights of {plan.model_type}, TP {tp}, PP {pp}"
+    if plan.vocab_size is not None:
+        heading += f", vocabulary {plan.vocab_size:,} padded to {plan.padded_vocab_size:,}"
+    rows = (_rank_row(number, rank) for number, rank in enumerate(plan.ranks))
+    yield rich_table(heading, columns, rows)
+    columns = ["ranks", "parameter", "shape on a rank", "dtype", "cut", "tensors of the files"]
+    yield rich_table("Parameters", columns, _parameter_rows(plan))
+
+
+def _rank_row(number: int, rank: RankWeights) -> list[str]:
+    return [
+        f"{number:,}",
+        str(rank.tensor_rank),
+        str(rank.pipeline_rank),
+        _span(rank.layers),
+        _span(rank.query_heads),
+        _span(rank.query_groups),
+        "" if rank.vocab is None else _span(rank.vocab),
+        bytes_text(rank.bytes),
+        bytes_text(rank.bytes_touched),
+    ]
+
+
+def _span(span: Span) -> str:
+    return samples_text(span) if span[1] > span[0] else "none"
+
+
+def _parameter_rows(plan: WeightPlan) -> Iterator[list[str]]:
+    """Yield a row per parameter whose layers look alike; the ranks that have it."""
+    held: dict[tuple[str, ...], set[int]] = {}
+    for number, rank in enumerate(plan.ranks):
+        for name, one in rank.parameters.items():
+            held.setdefault(_looks(name, one, plan.tensor_parallel), set()).add(number)
+    for row, ranks in held.items():
+        yield [span_text(sorted(ranks)), *row]
+
+
+def _looks(name: str, one: PlannedParameter, tensor_parallel: int) -> tuple[str, ...]:
+    tensors = dict.fromkeys(_LAYER.sub("N", piece.tensor) for piece in one.pieces)
+    shape = " x ".join(f"{length:,}" for length in one.shape)
+    cut = one.cut if tensor_parallel > 1 else "whole"
+    return _LAYER.sub("N", name), shape, one.dtype, cut, ", ".join(tensors) or "padding alone"

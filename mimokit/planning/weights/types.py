@@ -1,0 +1,154 @@
+"""Which bytes of which file every rank holds, as frozen data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Span = tuple[int, int]
+"""[start, stop)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A block of a tensor of a file that is copied into a parameter.
+
+    Attributes:
+        file: name of the file.
+        tensor: name in the file.
+        rows: counted in the tensor.
+        columns: counted in the tensor; None for all of them.
+        transposed: the block is transposed before it is put into the parameter.
+        at: row and column of the parameter where it begins.
+    """
+
+    file: str
+    tensor: str
+    rows: Span
+    columns: Span | None
+    transposed: bool
+    at: Span
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the piece as JSON."""
+        return {
+            "file": self.file,
+            "tensor": self.tensor,
+            "rows": list(self.rows),
+            "columns": None if self.columns is None else list(self.columns),
+            "transposed": self.transposed,
+            "at": list(self.at),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedParameter:
+    """A parameter of one rank.
+
+    Attributes:
+        shape: on the rank, with the padding of a vocabulary.
+        dtype: torch's name of the dtype of loading.
+        pieces: where its entries come from; what they leave open is zero.
+        cut: what tensor parallelism cuts, in words.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    pieces: tuple[Piece, ...]
+    cut: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the rank."""
+        return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parameter as JSON."""
+        return {
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "pieces": [piece.to_json() for piece in self.pieces],
+        }
+
+
+DTYPE_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+"""Dtypes of loading and the bytes of one entry."""
+
+
+@dataclass(frozen=True)
+class RankWeights:
+    """What one rank holds.
+
+    Attributes:
+        tensor_rank: place in the tensor parallel group.
+        pipeline_rank: pipeline stage.
+        layers: of the language model (of the tower where there is none).
+        query_heads: whose output the rank computes.
+        query_groups: the key and value heads that these use.
+        vocab: rows of the vocabulary that belong to its place in the tensor parallel group, padding
+            included; the first and the last stage hold them. None for a tower.
+        bytes_touched: bytes of the files between the first and the last that a piece needs: the
+            pages that are read. Of a column slice these are whole rows.
+        parameters: name -> parameter.
+    """
+
+    tensor_rank: int
+    pipeline_rank: int
+    layers: Span
+    query_heads: Span
+    query_groups: Span
+    vocab: Span | None
+    bytes_touched: int
+    parameters: Mapping[str, PlannedParameter]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all parameters in the dtype of loading."""
+        return sum(parameter.bytes for parameter in self.parameters.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rank as JSON."""
+        return {
+            "tp": self.tensor_rank,
+            "pp": self.pipeline_rank,
+            "query_heads": list(self.query_heads),
+            "query_groups": list(self.query_groups),
+            "vocab": None if self.vocab is None else list(self.vocab),
+            "bytes": self.bytes,
+            "bytes_touched": self.bytes_touched,
+            "parameters": {name: one.to_json() for name, one in self.parameters.items()},
+        }
+
+
+@dataclass(frozen=True)
+class WeightPlan:
+    """What all ranks hold.
+
+    Attributes:
+        model_type: of the checkpoint.
+        tensor_parallel: ranks that share every layer.
+        pipeline_parallel: stages.
+        vocab_size: rows of the token embedding in the files; None for a tower.
+        padded_vocab_size: rows over all tensor parallel ranks.
+        ranks: by number: tensor parallel neighbours are adjacent, as in `RankMap`.
+    """
+
+    model_type: str
+    tensor_parallel: int
+    pipeline_parallel: int
+    vocab_size: int | None
+    padded_vocab_size: int | None
+    ranks: tuple[RankWeights, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON."""
+        return {
+            "model_type": self.model_type,
+            "tensor_parallel": self.tensor_parallel,
+            "pipeline_parallel": self.pipeline_parallel,
+            "vocab_size": self.vocab_size,
+            "padded_vocab_size": self.padded_vocab_size,
+            "ranks": {str(number): rank.to_json() for number, rank in enumerate(self.ranks)},
+        }

@@ -1,0 +1,137 @@
+"""Tiny checkpoints of random weights in the formats of Hugging Face, made by `transformers`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+}
+GROUPED: dict[str, Any] = {
+    **SIZES, "num_key_value_heads": 4, "vocab_size": 101, "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+VISION: dict[str, Any] = {**SIZES, "image_size": 8, "patch_size": 4}
+TEXT: dict[str, Any] = {**SIZES, "vocab_size": 61, "max_position_embeddings": 16}
+
+
+def _llama(**changed: Any) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(LlamaConfig(**{**GROUPED, **changed}))
+
+
+def _llama_with_biases() -> Any:
+    return _llama(num_key_value_heads=2, attention_bias=True, mlp_bias=True)
+
+
+def _mistral() -> Any:
+    import torch
+    from transformers import MistralConfig, MistralForCausalLM
+
+    return MistralForCausalLM(MistralConfig(**{**GROUPED, "head_dim": 8})).to(torch.bfloat16)
+
+
+def _qwen2() -> Any:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    sizes = {**GROUPED, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    return Qwen2ForCausalLM(Qwen2Config(**sizes))
+
+
+def _gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=101, n_positions=24, n_embd=32, n_layer=4, n_head=8)
+    return GPT2LMHeadModel(config)
+
+
+def _clip_tower() -> Any:
+    from transformers import CLIPVisionConfig, CLIPVisionModel
+
+    return CLIPVisionModel(CLIPVisionConfig(**VISION))
+
+
+def _siglip_tower() -> Any:
+    from transformers import SiglipVisionConfig, SiglipVisionModel
+
+    return SiglipVisionModel(SiglipVisionConfig(**VISION))
+
+
+def _clip() -> Any:
+    from transformers import CLIPConfig, CLIPModel
+
+    return CLIPModel(CLIPConfig(text_config=TEXT, vision_config=VISION, projection_dim=16))
+
+
+def _siglip() -> Any:
+    from transformers import SiglipConfig, SiglipModel
+
+    return SiglipModel(SiglipConfig(text_config=TEXT, vision_config=VISION))
+
+
+def _llava() -> Any:
+    import torch
+    from transformers import LlavaConfig, LlavaForConditionalGeneration
+
+    vision = {"model_type": "clip_vision_model", **VISION}
+    config = LlavaConfig(
+        vision_config=vision, text_config={"model_type": "llama", **GROUPED}, image_token_index=100
+    )
+    return LlavaForConditionalGeneration(config).to(torch.float16)
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "llama": _llama,
+    "llama_with_biases": _llama_with_biases,
+    "mistral": _mistral,
+    "qwen2": _qwen2,
+    "gpt2": _gpt2,
+    "clip_tower": _clip_tower,
+    "siglip_tower": _siglip_tower,
+    "clip": _clip,
+    "siglip": _siglip,
+    "llava": _llava,
+}
+"""Name -> the maker of a model. Llama with biases and Qwen2 have 2 groups, the other language
+models 4 (GPT-2: 8). Mistral is in bf16 and in several files, LLaVA in fp16."""
+
+SHARD_SIZES = {"mistral": "20KB"}
+
+
+@functools.cache
+def checkpoint(name: str) -> Path:
+    """Return the directory of a checkpoint; it is made once per process.
+
+    Every parameter is random, norms and biases too, so that none can stand for another.
+    """
+    import torch
+
+    torch.manual_seed(sum(name.encode()))
+    model = MAKERS[name]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    path = _folder() / name
+    model.save_pretrained(path, max_shard_size=SHARD_SIZES.get(name, "1GB"))
+    return path
+
+
+@functools.cache
+def _folder() -> Path:
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    folder = tempfile.TemporaryDirectory(prefix="mimokit-checkpoints-")
+    _kept.append(folder)  # removed when the process ends
+    return Path(folder.name)
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
