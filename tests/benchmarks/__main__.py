@@ -19,6 +19,7 @@ from tests.benchmarks import (
     trace_overhead,
     training_speed,
     transfers,
+    watching_cost,
     weight_plan_speed,
 )
 from tests.benchmarks.table import show
@@ -42,6 +43,7 @@ def main() -> None:
     show("Layout invariance on 16 ranks", sixteen_ranks.rows())
     show("Prediction on this machine", prediction_here.rows())
     show("Loading runs", load_runs.rows())
+    show("What watching costs", watching_cost.rows())
     show("Watching a run", monitor_lag.rows())
 
 

@@ -4,21 +4,20 @@ On CUDA these are the numbers of its allocator. On a CPU, private memory is what
 the process ended (the unique set size), and reserved memory is all that is resident, which
 includes code and pages that a forked process shares.
 
-Linux walks all pages of a process to add up its private ones (`smaps_rollup`). That takes
-milliseconds, so it is done at most once a second. In between, what is resident (`statm`, which
-takes microseconds) is taken to grow and shrink by private pages alone. The largest resident size is
-a counter of the kernel, which a process may reset (`clear_refs`). Where it may not, the larger of
-the values at the start and the end of the step is reported.
+Linux walks all pages of a process to add up its private ones (`smaps_rollup`), which takes
+milliseconds: at most one part in a thousand of the time is spent on that. In between, what is
+resident (`statm`, which takes microseconds) is taken to grow and shrink by private pages alone. The
+largest resident size is a counter of the kernel, which a process may reset (`clear_refs`). Where it
+may not, the larger of the values at the start and the end of the step is reported.
 """
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
 import resource
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import psutil
@@ -26,11 +25,13 @@ import torch
 
 from mimokit.engine.megatron import CPU_ONLY
 
-SECONDS_BETWEEN_WALKS = 1.0
-_STATM = Path("/proc/self/statm")
-_CLEAR_REFS = Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"
+SHARE_OF_WALKS = 1e-3
+"""Most of the time that walks over all pages may take."""
+_STATM = "/proc/self/statm"
+_CLEAR_REFS = "/proc/self/clear_refs"
+_RESET_PEAK = b"5"
 """See proc(5)."""
+_STATM_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,13 @@ class ProcessMemory:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._walked = -SECONDS_BETWEEN_WALKS
+        self._next_walk = -math.inf
         self._shared = 0
         self._began = 0
 
     def start(self) -> None:
         """Begin a step."""
-        self._can_reset = False
-        with contextlib.suppress(OSError):
-            _CLEAR_REFS.write_text(_RESET_PEAK)
-            self._can_reset = True
+        self._can_reset = _write(_CLEAR_REFS, _RESET_PEAK)
         self._began = self._resident()
 
     def read(self) -> MemoryUse:
@@ -97,19 +95,51 @@ class ProcessMemory:
         peak = max(self._began, resident)
         if self._can_reset:
             peak = max(peak, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-        if time.monotonic() >= self._walked + SECONDS_BETWEEN_WALKS:
-            self._walked = time.monotonic()
-            self._shared = resident - int(self._process.memory_full_info().uss)
+        if time.monotonic() >= self._next_walk:
+            self._walk(resident)
         return MemoryUse(resident - self._shared, resident, peak - self._shared)
 
+    def _walk(self, resident: int) -> None:
+        begun = time.monotonic()
+        self._shared = resident - int(self._process.memory_full_info().uss)
+        ended = time.monotonic()
+        self._next_walk = ended + (ended - begun) / SHARE_OF_WALKS
+
     def _resident(self) -> int:
-        try:
-            return int(_STATM.read_text().split()[1]) * _PAGE
-        except OSError:  # not Linux
+        content = _read(_STATM)
+        if content is None:  # not Linux
             return int(self._process.memory_info().rss)
+        return int(content.split()[1]) * _PAGE
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def _read(path: str) -> bytes | None:
+    """Return the content of a small file of the kernel, None if there is none."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return os.read(file, _STATM_BYTES)
+    finally:
+        os.close(file)
+
+
+def _write(path: str, content: bytes) -> bool:
+    """Write a small file of the kernel; return whether that is allowed."""
+    try:
+        file = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        os.write(file, content)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
 
 
 def memory_meter() -> MemoryMeter:

@@ -29,11 +29,11 @@ def test_the_peak_of_a_step_is_not_that_of_the_step_before() -> None:
     assert quiet.peak < quiet.allocated + SIZE // 2
 
 
-@pytest.mark.parametrize("seconds", [0.0, 3600.0], ids=["walked", "inferred"])
+@pytest.mark.parametrize("share", [1e9, 1e-9], ids=["walked", "inferred"])
 def test_private_memory_is_what_a_walk_over_all_pages_finds(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
+    share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "SECONDS_BETWEEN_WALKS", seconds)
+    monkeypatch.setattr(memory, "SHARE_OF_WALKS", share)
     meter = ProcessMemory()
     meter.start()
     meter.read()
@@ -48,8 +48,8 @@ def test_private_memory_is_what_a_walk_over_all_pages_finds(
 def test_where_the_kernel_does_not_reset_the_peak_the_ends_of_a_step_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "_CLEAR_REFS", memory._CLEAR_REFS.with_name("absent"))
-    monkeypatch.setattr(memory, "_STATM", memory._STATM.with_name("absent"))
+    monkeypatch.setattr(memory, "_CLEAR_REFS", "/proc/self/absent")
+    monkeypatch.setattr(memory, "_STATM", "/proc/self/absent")
     large = bytearray(b"1") * SIZE
     meter = ProcessMemory()
     meter.start()
