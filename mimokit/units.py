@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Sequence
 
 GIB = 2**30
+
+_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_RATE = re.compile(r"([kKMGT]?)(bit/s|b/s|bps|B/s)")
+_DURATIONS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -60,3 +66,48 @@ def shown(value: object, most: int = 60) -> str:
     except (ValueError, RecursionError):
         return f"too large to show ({type(value).__name__})"
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def bits_per_second(text: str) -> float:
+    """Return a bandwidth in bit/s: 200 Mbit/s, 25 MB/s, 1 Gbps (k is 1,000).
+
+    Raises:
+        ValueError: the unit is missing or unknown, or the number is not above 0.
+    """
+    number, unit = _number_and_unit(text)
+    match = _RATE.fullmatch(unit)
+    if number is None or match is None or not 0 < number < math.inf:
+        wrong = "it has no unit" if number is not None and not unit else "it is no bandwidth"
+        if match is not None and number is not None:
+            wrong = "it must be above 0"
+        raise ValueError(f"{shown(text)}: {wrong}; write 200 Mbit/s or 25 MB/s")
+    return number * _PREFIXES[match[1]] * (8 if match[2] == "B/s" else 1)
+
+
+def seconds_of(text: str) -> float:
+    """Return a duration in seconds: 30 ms, 0.2 ms, 50 us, 1 s.
+
+    Raises:
+        ValueError: the unit is missing or unknown, or the number is negative.
+    """
+    number, unit = _number_and_unit(text)
+    if number is None or unit not in _DURATIONS or not 0 <= number < math.inf:
+        wrong = "it has no unit" if number is not None and not unit else "it is no duration"
+        if number is not None and unit in _DURATIONS:
+            wrong = "it must be at least 0"
+        raise ValueError(f"{shown(text)}: {wrong}; write 30 ms or 0.5 s")
+    return number * _DURATIONS[unit]
+
+
+def rate_text(bits: float) -> str:
+    """Return a bandwidth in the unit that leaves one to four digits."""
+    prefix = max((p for p in "kMGT" if bits >= _PREFIXES[p]), key=_PREFIXES.__getitem__, default="")
+    return f"{bits / _PREFIXES[prefix]:,.4g} {prefix}bit/s"
+
+
+def _number_and_unit(text: str) -> tuple[float | None, str]:
+    match = re.fullmatch(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(\S*)\s*", str(text))
+    try:
+        return (None, "") if match is None else (float(match[1]), match[2])
+    except ValueError:
+        return None, ""

@@ -10,7 +10,15 @@ import pytest
 from rich.console import Console
 
 from mimokit.tables import html_table, rich_table
-from mimokit.units import gib_text, listed, seconds_text, shown
+from mimokit.units import (
+    bits_per_second,
+    gib_text,
+    listed,
+    rate_text,
+    seconds_of,
+    seconds_text,
+    shown,
+)
 
 COLUMNS = ("name", "why")
 ROWS = [("a <b>", "[red]x"), ("c & d", "y")]
@@ -65,3 +73,32 @@ def test_a_value_of_any_size_is_shown_in_a_few_characters() -> None:
     assert shown(10**5000) == "too large to show (int)"
     assert shown([10**5000]) == "too large to show (list)"
     assert len(shown("a" * 1000)) == 60
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [
+        ("200 Mbit/s", 2e8),
+        ("25 MB/s", 2e8),
+        ("1Gbps", 1e9),
+        ("0.5 Tbit/s", 5e11),
+        ("9.6 kbit/s", 9600),
+        ("7 bit/s", 7),
+    ],
+)
+def test_bandwidths_are_read_and_written(text: str, bits: float) -> None:
+    assert bits_per_second(text) == pytest.approx(bits)
+    assert bits_per_second(rate_text(bits)) == pytest.approx(bits)
+
+
+def test_durations_are_read() -> None:
+    assert [seconds_of(text) for text in ("30 ms", "0 s", "50us", "1.5 s")] == pytest.approx(
+        [0.03, 0, 5e-5, 1.5]
+    )
+
+
+@pytest.mark.parametrize("text", ["", "1", "ms", "1 Mbit", "1..2 s", "nan s", "1e999 s"])
+def test_what_is_no_bandwidth_and_no_duration_is_rejected(text: str) -> None:
+    for read in (bits_per_second, seconds_of):
+        with pytest.raises(ValueError, match=r"; write "):
+            read(text)

@@ -12,6 +12,7 @@ from mimokit.cli.analyze_command import analyze
 from mimokit.cli.config_command import config
 from mimokit.cli.layout_commands import export, import_layout, predict, search
 from mimokit.cli.run_commands import run, verify
+from mimokit.cli.strategy_command import strategy
 from mimokit.cli.weight_commands import weights
 from mimokit.experiment.prepare import refusals
 
@@ -52,6 +53,7 @@ app.command("import")(import_layout)
 app.command()(export)
 app.command()(run)
 app.command()(verify)
+app.command()(strategy)
 app.command()(analyze)
 app.command()(weights)
 

@@ -94,7 +94,7 @@ class _Makers:
         rule = self._whole("gossip", self.config.H)
         groups = Grouping(self.nodes, self.config.group_size, self.seed)
         payload = _always(2 * self.element_bytes * self._entries(self.shapes))
-        return (replace(rule, grouping=groups, payload=payload),)
+        return (replace(rule, operation="gossip", grouping=groups, payload=payload),)
 
     def sparse_loco(self) -> Rules:
         sizes = (self.config.chunk, self.config.density, self.config.bits)

@@ -2,7 +2,7 @@
 
 | operation | what a node of n sends, with a payload of S bytes |
 |---|---|
-| all_reduce, low_bit_all_reduce | 2 (n - 1) / n of S, as in a ring |
+| all_reduce, low_bit_all_reduce, gossip | 2 (n - 1) / n of S, as in a ring |
 | all_gather | (n - 1) S |
 | broadcast | S, along a chain that ends at one node, which sends nothing |
 """
@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-Operation = Literal["all_reduce", "low_bit_all_reduce", "all_gather", "broadcast"]
+Operation = Literal["all_reduce", "low_bit_all_reduce", "gossip", "all_gather", "broadcast"]
 
 CODEC_BLOCK = 256
 """Entries that share a scale in low-bit transport."""

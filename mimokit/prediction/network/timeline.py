@@ -1,0 +1,134 @@
+"""When each node computes, waits and exchanges, from a plan and a network."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mimokit.planning.strategies import Exchange, StrategyPlan
+from mimokit.prediction.network.network import Network
+
+Activity = Literal["compute", "wait", "exchange"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBlock:
+    """What a node does for a while.
+
+    Attributes:
+        node: the node.
+        activity: computing, waiting for others to be ready, or exchanging.
+        start: seconds since the first step began.
+        stop: likewise.
+        step: optimizer steps completed at the end.
+    """
+
+    node: int
+    activity: Activity
+    start: float
+    stop: float
+    step: int
+
+
+@dataclass(frozen=True)
+class StrategyTimeline:
+    """All blocks of all nodes, in their order of steps.
+
+    Attributes:
+        blocks: what nodes do; blocks of no length are left out.
+        nodes: how many there are.
+    """
+
+    blocks: tuple[NodeBlock, ...]
+    nodes: int
+
+    @property
+    def wall_seconds(self) -> float:
+        """When the last node ends."""
+        return max((block.stop for block in self.blocks), default=0.0)
+
+    def seconds(self, activity: Activity) -> tuple[float, ...]:
+        """Return how long each node does something."""
+        total = [0.0] * self.nodes
+        for block in self.blocks:
+            if block.activity == activity:
+                total[block.node] += block.stop - block.start
+        return tuple(total)
+
+
+def strategy_timeline(
+    plan: StrategyPlan, network: Network, compute_seconds: float, steps: int
+) -> StrategyTimeline:
+    """Return when each node does what in the first `steps` steps.
+
+    An exchange begins when the last node of its group is ready. Nodes go on computing where its
+    result is written in a later step, and wait there until it has arrived.
+
+    Raises:
+        ConfigError: the network is not one of the plan's nodes.
+    """
+    network.check_nodes(plan.nodes)
+    return StrategyTimeline(tuple(_Nodes(plan, network, compute_seconds).blocks(steps)), plan.nodes)
+
+
+class _Nodes:
+    """The clocks of all nodes."""
+
+    def __init__(self, plan: StrategyPlan, network: Network, compute_seconds: float) -> None:
+        self._plan, self._network = plan, network
+        self._times = np.array(network.step_seconds(compute_seconds, plan.nodes))
+        self._clocks: NDArray[np.float64] = np.zeros(plan.nodes)
+        self._step = 0
+
+    def blocks(self, steps: int) -> Iterator[NodeBlock]:
+        under_way: list[tuple[int, int, NDArray[np.float64]]] = []
+        for exchange in self._plan.exchanges(steps):
+            yield from self._write(under_way, exchange.step)
+            yield from self._compute(exchange.step)
+            if exchange.finish == exchange.step:
+                yield from self._exchange(exchange)
+            else:
+                arrival = self._arrival(exchange)
+                heapq.heappush(under_way, (exchange.finish, len(under_way), arrival))
+        yield from self._write(under_way, steps)
+        yield from self._compute(steps)
+
+    def _write(
+        self, under_way: list[tuple[int, int, NDArray[np.float64]]], until: int
+    ) -> Iterator[NodeBlock]:
+        while under_way and under_way[0][0] <= until:
+            step, _, arrival = heapq.heappop(under_way)
+            yield from self._compute(step)
+            yield from self._until(np.maximum(self._clocks, arrival), "exchange")
+
+    def _compute(self, step: int) -> Iterator[NodeBlock]:
+        done, self._step = step - self._step, step
+        yield from self._until(self._clocks + done * self._times, "compute")
+
+    def _exchange(self, exchange: Exchange) -> Iterator[NodeBlock]:
+        ready = self._clocks.copy()
+        for group in exchange.groups:
+            ready[list(group)] = self._clocks[list(group)].max()
+        end = ready.copy()
+        for group in exchange.groups:
+            end[list(group)] += self._network.exchange_seconds(exchange, group)
+        yield from self._until(ready, "wait")
+        yield from self._until(end, "exchange")
+
+    def _arrival(self, exchange: Exchange) -> NDArray[np.float64]:
+        arrival = self._clocks.copy()
+        for group in exchange.groups:
+            begin = self._clocks[list(group)].max()
+            arrival[list(group)] = begin + self._network.exchange_seconds(exchange, group)
+        return arrival
+
+    def _until(self, stops: NDArray[np.float64], activity: Activity) -> Iterator[NodeBlock]:
+        starts, self._clocks = self._clocks, stops
+        for node, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            if stop > start:
+                yield NodeBlock(node, activity, start, stop, self._step)

@@ -1,0 +1,77 @@
+"""`mimokit strategy`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from mimokit.cli.main import app
+
+LINE = {
+    "nodes": "4",
+    "parameters": "30846720",
+    "bandwidth": "200 Mbit/s",
+    "latency": "0.2 ms",
+    "compute-seconds": "0.025",
+}
+
+
+def call(name: str, *flags: str, **changed: str) -> Result:
+    options = LINE | {key.replace("_", "-"): value for key, value in changed.items()}
+    words = [word for key, value in options.items() for word in (f"--{key}", value)]
+    return CliRunner().invoke(app, ["strategy", name, *words, *flags], env={"COLUMNS": "200"})
+
+
+def figures(name: str, **changed: str) -> dict[str, Any]:
+    done = call(name, "--json", **changed)
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_the_figures_of_diloco() -> None:
+    found = figures("diloco", h="32")
+    assert {key: found[key] for key in ("name", "nodes", "parameters", "H")} == {
+        "name": "diloco", "nodes": 4, "parameters": 30846720, "H": 32,
+    }  # fmt: skip
+    assert found["payload_bytes"] == 4 * 30846720
+    assert found["sent_bytes"] == 6 * 30846720
+    assert found["round_seconds"] == pytest.approx(32 * 0.025 + found["sync_seconds"])
+    assert found["wall_seconds"] == pytest.approx(1000 / 32 * found["round_seconds"], rel=0.02)
+    smallest = found["smallest_h"]
+    assert figures("diloco", h=str(smallest))["compute_utilisation"] >= 0.9
+    assert figures("diloco", h=str(smallest - 1))["compute_utilisation"] < 0.9
+
+
+def test_a_table_shows_the_same() -> None:
+    done = call("sparta-diloco", h="50", p_sparta="0.01")
+    assert done.exit_code == 0, done.stderr
+    assert "sparta_diloco on 4 nodes" in done.stdout
+    assert "compute utilisation" in done.stdout
+    assert "none" in call("demo").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "sentence"),
+    [
+        ("dilocco", {}, "there is no such strategy; did you mean diloco"),
+        ("diloco", {"h": "0"}, "H is 0; it must be at least 1"),
+        ("sparta", {"h": "3"}, "strategy.H is no argument of sparta"),
+        ("diloco", {"nodes": "0"}, "The number of nodes is 0"),
+        ("diloco", {"parameters": "0"}, "--parameters is 0; it must be at least 1"),
+        ("diloco", {"bandwidth": "200"}, "network.bandwidth is '200': it has no unit"),
+        ("diloco", {"bandwidth": "0 bit/s"}, "it must be above 0"),
+        ("diloco", {"latency": "3 m"}, "network.latency is '3 m': it is no duration"),
+        ("diloco", {"compute_seconds": "nan"}, "--compute-seconds is nan; it must be above 0"),
+        ("diloco", {"target_utilisation": "1"}, "--target-utilisation is 1.0"),
+        ("streaming_diloco", {"fragments": "3"}, "strategy.fragments is 3 and does not divide H"),
+    ],
+)
+def test_what_is_rejected(name: str, changed: dict[str, str], sentence: str) -> None:
+    done = call(name, **changed)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
