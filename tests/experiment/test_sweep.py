@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import threading
 import time
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from mimokit.analysis import read_run
 from mimokit.config import ConfigError
 from mimokit.experiment import Evaluations, sweep
+from mimokit.experiment.sweeps.report import INTERRUPTED, follow
 from mimokit.samples import SweepFile
 from tests.layouts import digits_config
 
@@ -157,6 +161,39 @@ def test_a_sweep_goes_on_where_it_was(cluster, faulty):
     }
 
 
+def test_experiments_run_side_by_side_on_free_engines(cluster, tmp_path):
+    """Four worlds of 2, 2, 4 and 8 ranks on 8 engines; one rank is killed next to the others."""
+    experiments = {
+        "two": _config(num_iterations=100_000),
+        "killed": _config(KILLED),
+        "four": _config(encoder=(1, 4), language=(2, 2)),
+        "eight": _config(encoder=(1, 8), language=(4, 2)),
+    }
+    run = sweep(
+        cluster,
+        experiments,
+        results_dir=tmp_path,
+        side_by_side=True,
+        data=_Faults(),
+        evaluations=QUICK,
+    )
+    _wait_until(lambda: all(_record(run, name).ended for name in ("killed", "four")))
+    two, eight = _record(run, "two"), _record(run, "eight")
+    assert (two.status, eight.status) == ("running", "waiting"), "eight ranks are not free"
+    first = _record(run, "two").iteration
+    _wait_until(lambda: _record(run, "two").iteration > first)
+    (current,) = run.current
+    current.stop()
+    result = run.result(timeout=120)
+    assert [one.status for one in result.experiments] == [
+        "stopped",
+        "failed",
+        "completed",
+        "completed",
+    ]
+    assert _error(result, "killed")["rank"] == 1
+
+
 def test_stop_and_skip_end_what_they_name(cluster, tmp_path):
     long = {"num_iterations": 100_000}
     names = ("skipped at once", "skipped running", "stopped", "never")
@@ -178,6 +215,26 @@ def test_stop_and_skip_end_what_they_name(cluster, tmp_path):
     assert len(stopped.metrics) == stopped.info["iterations"]["completed"] > 1
     with pytest.raises(KeyError):
         run.skip("no such experiment")
+
+
+def test_ctrl_c_ends_the_sweep_after_the_iteration_and_says_so(cluster, tmp_path):
+    long = {"num_iterations": 100_000}
+    run = sweep(
+        cluster,
+        {"first": _config(**long), "second": _config(**long)},
+        results_dir=tmp_path,
+        evaluations=QUICK,
+    )
+    _wait_until(lambda: _iteration(run, "first") > 1)
+    said = io.StringIO()
+    interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    interrupt.start()
+    assert follow(run, Console(file=said, width=200)) == INTERRUPTED
+    assert "Stopping after this iteration" in said.getvalue()
+    assert "[2/2] second: stopped (the sweep was stopped before it)" in said.getvalue()
+    first = read_run(_record(run, "first").directory)
+    assert first.info["status"] == "stopped"
+    assert set(run.result().table["experiment"]) == {"first"}
 
 
 def test_an_experiment_ends_at_its_time_limit(cluster, tmp_path):
@@ -203,8 +260,12 @@ def read_info(record):
     return json.loads((record.directory / "experiment_info.json").read_text())
 
 
+def _record(run, name):
+    return next(one for one in run.experiments if one.name == name)
+
+
 def _iteration(run, name):
-    return next(one.iteration for one in run.experiments if one.name == name)
+    return _record(run, name).iteration
 
 
 def _wait_until(condition, seconds=60):
