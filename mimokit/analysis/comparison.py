@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from mimokit.analysis.bootstrap import Estimate, difference, estimate_runs
+from mimokit.analysis.bootstrap import FEWEST_STEPS, Estimate, difference, estimate_runs
 from mimokit.analysis.runs import Runs
 from mimokit.analysis.table_file import records
 from mimokit.samples import OverRanks, over_ranks
@@ -183,15 +183,19 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
         str(name): group[metric].dropna().to_numpy(dtype=np.float64)
         for name, group in steps.groupby("run", observed=True)
     }
+    counts = {name: len(own) for name, own in values.items()}
+    # Too few steps have no interval. If no run has enough, medians alone are better than nothing.
+    fewest = FEWEST_STEPS if max(counts.values(), default=0) >= FEWEST_STEPS else 1
     found: dict[str, list[np.ndarray]] = {}
     reasons: dict[str, str] = {}
     for row in records(runs.runs):
         name = row["run"] if pd.isna(row[by]) else str(row[by])
-        own = values.get(row["run"], np.array([]))
-        if len(own):
-            found.setdefault(name, []).append(own)
+        count = counts.get(row["run"], 0)
+        if count >= fewest:
+            found.setdefault(name, []).append(values[row["run"]])
         else:
-            reasons[name] = f"it is {row['status']} and has no iteration with {metric}"
+            many = f"only {count} after the warm-up" if count else "no iteration"
+            reasons[name] = f"it is {row['status']} and has {many} with {metric}"
     return found, {name: why for name, why in reasons.items() if name not in found}
 
 
@@ -249,8 +253,8 @@ def _notes(runs: Runs, series: Mapping[str, list[np.ndarray]], by: str) -> list[
 def _against(row: Mapping[str, float]) -> str:
     change, base = row["change"], row["median"] - row["difference"]
     ends = sorted((row["difference_low"] / base, row["difference_high"] / base))
-    verdict = "above" if change > 0 else "below"
-    return f"This is {abs(change):.1%} ({ends[0]:+.1%} to {ends[1]:+.1%}) {verdict}"
+    span = "" if math.isnan(ends[0]) else f" ({ends[0]:+.1%} to {ends[1]:+.1%})"
+    return f"This is {abs(change):.1%}{span} {'above' if change > 0 else 'below'}"
 
 
 def _row(row: Mapping[str, object], baseline: str) -> tuple[str, ...]:

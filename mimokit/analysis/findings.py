@@ -48,36 +48,58 @@ class Finding:
 
 
 def straggler(run: StepFigures) -> Iterator[Finding]:
-    """Find the rank that always works longer than the other ranks with the same work."""
-    slowest, excess, typical = -1, 0.0, 0.0
-    for peers in run.peers:
-        work = run.ranks.loc[peers, "work"]
-        rank = _highest(work)
-        others = work.drop(rank)
-        if len(others) and float(work[rank] - others.median()) > excess:
-            slowest, typical = rank, float(others.median())
-            excess = float(work[rank]) - typical
-    if run.share(excess) < SMALL or excess < UNEVEN * typical:
+    """Find the rank that works longer than the other ranks with the same work in most steps."""
+    found = max((_slowest(run, peers) for peers in run.peers), key=lambda one: one.excess)
+    if not found.always or run.share(found.excess) < SMALL or found.excess < UNEVEN * found.typical:
         return
-    peers = next(group for group in run.peers if slowest in group)
     known = [name for name in WORK if name in run.ranks.columns]
-    gaps = run.ranks.loc[slowest, known] - run.ranks.loc[peers, known].drop(slowest).median()
-    phase = str(gaps.astype(float).idxmax())
-    gap = float(gaps.to_numpy(dtype=np.float64).max())
-    often = float((run.work[peers].idxmax(axis=1) == slowest).mean())
-    waits = excess * (len(run.ranks) - 1) / len(run.ranks)
+    others = run.ranks.loc[found.peers, known].drop(found.rank).median()
+    gaps = (run.ranks.loc[found.rank, known] - others).astype(float)
+    phase, gap = str(gaps.idxmax()), float(gaps.to_numpy(dtype=np.float64).max())
+    waits = found.excess * (len(run.ranks) - 1) / len(run.ranks)
     yield Finding(
         "straggler",
-        run.share(excess),
-        f"Rank {slowest} is the slowest: it works {seconds_text(typical + excess)} in a step, "
-        f"{excess / typical:.0%} longer than the median of the ranks with the same work "
-        f"({seconds_text(typical)}), mostly in {_phase_words(phase)} "
-        f"(+{seconds_text(gap)}). It is the slowest of them in {often:.0%} of the "
-        f"steps. The others wait for it: {run.share(excess):.0%} of the step.",
+        run.share(found.excess),
+        f"Rank {found.rank} is the slowest: it works {seconds_text(found.typical + found.excess)} "
+        f"in a step, {found.excess / found.typical:.0%} longer than the median of the ranks with "
+        f"the same work ({seconds_text(found.typical)}), mostly in {_phase_words(phase)} "
+        f"(+{seconds_text(gap)}). It is the slowest of them in {found.often:.0%} of the steps. "
+        f"The others wait for it: {run.share(found.excess):.0%} of the step.",
         _STRAGGLER_ADVICE[phase],
-        {"rank": slowest, "seconds": excess, "typical": typical, "often": often},
+        {
+            "rank": found.rank,
+            "seconds": found.excess,
+            "typical": found.typical,
+            "often": found.often,
+        },
         run.share(waits),
     )
+
+
+@dataclass(frozen=True)
+class _Slowest:
+    """The rank of some ranks with the same work that works longest, by medians of its steps."""
+
+    peers: list[int]
+    rank: int
+    excess: float
+    typical: float
+    often: float
+
+    @property
+    def always(self) -> bool:
+        """Whether it is the slowest in most steps; otherwise it is chance which rank it is."""
+        return self.often >= 0.5
+
+
+def _slowest(run: StepFigures, peers: list[int]) -> _Slowest:
+    work = run.ranks.loc[peers, "work"]
+    rank = _highest(work)
+    if len(peers) == 1:
+        return _Slowest(peers, rank, 0.0, float(work.iloc[0]), 1.0)
+    typical = float(work.drop(rank).median())
+    often = float((run.work[peers].idxmax(axis=1) == rank).mean())
+    return _Slowest(peers, rank, float(work.max()) - typical, typical, often)
 
 
 _STRAGGLER_ADVICE = {
@@ -96,9 +118,10 @@ def uneven_steps(run: StepFigures) -> Iterator[Finding]:
     worst, who = 0.0, []
     for peers in run.peers:
         if len(peers) > 1:
-            work = run.work[peers]
-            always = float(run.ranks.loc[peers, "work"].max() - run.ranks.loc[peers, "work"].mean())
-            spread = float((work.max(axis=1) - work.mean(axis=1)).median()) - max(0.0, always)
+            work, medians = run.work[peers], run.ranks.loc[peers, "work"]
+            known = _slowest(run, peers).always
+            always = float(medians.max() - medians.mean()) if known else 0.0
+            spread = float((work.max(axis=1) - work.mean(axis=1)).median()) - always
             if spread > worst:
                 worst, who = spread, peers
     if run.share(worst) < SMALL:
@@ -199,15 +222,17 @@ def rest(run: StepFigures) -> Iterator[Finding]:
     """Find that much of a step is in no phase."""
     parts = run.parts.set_index("column")
     seconds = float(parts["seconds"].astype(float)[REMAINDER])
+    report = run.mean(Phase.REPORT.column)
     if run.share(seconds) >= 3 * SMALL:
         yield Finding(
             "rest",
             run.share(seconds),
-            f"{seconds_text(seconds)} of a step, {run.share(seconds):.0%}, is in no measured "
-            "phase: Python between the phases, and the report of loss and tokens.",
+            f"{seconds_text(seconds)} of a step, {run.share(seconds):.0%}, is the sum of loss and "
+            f"tokens over all ranks ({seconds_text(report)}, which includes waiting for them) and "
+            "Python between the phases.",
             "Use larger micro-batches, so that there is less Python per sample; a profile "
             "(runtime.use_pytorch_profiler) shows what it is.",
-            {"seconds": seconds},
+            {"seconds": seconds, "report": report},
         )
 
 

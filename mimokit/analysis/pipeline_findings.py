@@ -127,8 +127,8 @@ def imbalance(run: StepFigures) -> Iterator[Finding]:
     yield Finding(
         "imbalance",
         run.share(pipeline.uneven),
-        f"{names[0]} works {seconds_text(float(pipeline.work[longest]))} in a step, {names[1]} "
-        f"{seconds_text(float(pipeline.work[shortest]))}: the step is "
+        f"Of the pipeline, {names[0]} works {seconds_text(float(pipeline.work[longest]))} in a "
+        f"step and {names[1]} {seconds_text(float(pipeline.work[shortest]))}: the step is "
         f"{seconds_text(pipeline.uneven)} longer, {run.share(pipeline.uneven):.0%}, than with "
         "equal stages.",
         advice,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mimokit.analysis.folder import RunFolderError
-from mimokit.samples import RunFile
+from mimokit.samples import RunFile, SweepFile
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """One path or glob, or several."""
@@ -77,6 +78,8 @@ def find_runs(paths: Paths) -> Found:
         elif not path.is_dir():
             problems.append(_problem(path, f"{path} is a file; give the folder of a run."))
         problems += _without_runs(path, below)
+    for sweep in dict.fromkeys(parent for folder in folders for parent in (folder, folder.parent)):
+        problems += _not_run(sweep, folders)
     if not folders:
         raise RunFolderError(_nothing(given, problems))
     return Found(_named(list(folders)), tuple(problems))
@@ -145,6 +148,23 @@ def _without_runs(path: Path, runs: Sequence[Path]) -> Iterator[RunProblem]:
         for folder in _folders(place):
             if folder not in above and folder not in runs:
                 yield _problem(folder, f"The folder {folder} holds no run; it is left out.")
+
+
+def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
+    """Yield the experiments of a sweep that have no results, as its sweep.json has them."""
+    file = sweep / SweepFile.SWEEP
+    if not file.is_file():
+        return
+    found = {folder.resolve() for folder in folders}
+    try:
+        for entry in json.loads(file.read_text(encoding="utf-8"))["experiments"]:
+            folder = sweep / str(entry["directory"])
+            if not is_run(folder) and folder.resolve() not in found:
+                why = f"{entry['status']} {entry['message']}".strip()
+                sentence = f"The experiment {entry['name']} of {sweep} has no results: {why}."
+                yield _problem(folder, sentence)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        yield _problem(file, f"The file {file} is not the record of a sweep ({error!r}).")
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:

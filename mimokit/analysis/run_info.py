@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
-from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config
 from mimokit.planning import plan
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import RunFile, module_column
@@ -44,6 +44,9 @@ RUN_COLUMNS = (
 )
 """Columns of the table of runs. For every module there follow its ranks, its parallel sizes and its
 parameters, such as `images_ranks` and `images_tensor_parallel`."""
+
+REFUSED = "refused"
+"""Status of a run whose config was rejected before it began; it has an error.json alone."""
 
 
 def run_row(name: str, folder: Path, iterations: int, told: list[str]) -> dict[str, Any]:
@@ -126,7 +129,7 @@ def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:
     if "status" in info:
         return str(info["status"])
     if error:
-        return "failed"
+        return REFUSED if error.get("type") == ConfigError.__name__ else "failed"
     return "completed" if "finished" in info else "unknown"
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from mimokit.analysis.run_folders import Paths, RunProblem, find_runs
 from mimokit.analysis.run_info import (
+    REFUSED,
     RUN_COLUMNS,
     config_of,
     module_columns,
@@ -260,12 +261,13 @@ def _shortened(names: Sequence[str]) -> str:
 def _ending(row: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(row["error"], str):
         where = "".join(
-            f", {word} {row[column]:.0f}"
-            for word, column in (("rank", "error_rank"), ("step", "error_step"))
+            f" {word} {row[column]:.0f}"
+            for word, column in (("on rank", "error_rank"), ("in step", "error_step"))
             if not pd.isna(row[column])
         )
+        verb = "was refused" if row["status"] == REFUSED else "failed"
         reason = row["error"].partition("\n")[0]
-        yield f"The run {row['run']} is {row['status']}{where}: {reason}"
+        yield f"The run {row['run']} {verb}{where}: {reason}"
     elif row["status"] not in ("completed", "unknown"):
         count = row["iterations"]
         yield f"The run {row['run']} is {row['status']}; it measured {count} iterations."

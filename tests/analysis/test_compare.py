@@ -147,6 +147,20 @@ def test_a_run_without_iterations_is_left_out_and_said(results: Path, tmp_path: 
     assert "broken is not compared: it is failed and has no iteration" in str(found)
 
 
+def test_a_run_that_failed_early_is_not_the_best(results: Path, tmp_path: Path) -> None:
+    """Few steps have no interval, and may be fast by chance."""
+    fast = {"images": 0.001, "language_module": 0.001}
+    write_run(tmp_path / "short", Planted(iterations=9, forward=fast), status="failed")
+    found = compare(load_runs([results / "first_0", tmp_path / "short"]))
+    assert list(found.left_out.values()) == [
+        "it is failed and has only 4 after the warm-up with tokens_per_sec"
+    ]
+    assert found.best == "first_0"
+    alone = compare(load_runs(tmp_path / "short"))
+    assert alone.best == "short"
+    assert "too few steps" in str(alone)
+
+
 def test_it_shows_itself_as_text_and_html(results: Path) -> None:
     from rich.console import Console
 

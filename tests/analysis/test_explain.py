@@ -233,7 +233,7 @@ def test_a_failed_run_says_how_it_ended(tmp_path: Path) -> None:
         '{"type": "RankDied", "message": "rank 5 has died", "rank": 5, "step": 8}'
     )
     words = explain(folder)
-    assert words.missing[0] == "The run run is failed, rank 5, step 8: RankDied: rank 5 has died"
+    assert words.missing[0] == "The run run failed on rank 5 in step 8: RankDied: rank 5 has died"
     assert any("Only 3 iterations after the warm-up" in one for one in words.missing)
 
 

@@ -85,6 +85,7 @@ def test_a_refused_and_a_failed_run_are_rows(results: Path) -> None:
     (folder / "error.json").write_text(json.dumps(error))
     rows = load_runs(results).runs.set_index("run")
     assert rows.loc["refused", "error"] == "Module 'images': no."
+    assert rows.loc["refused", "status"] == "refused"
     assert rows.loc["refused", "iterations"] == 0
     assert rows.loc["baseline", "status"] == "failed"
     assert rows.loc["baseline", "error"] == "RankError: rank 3 raised"
@@ -157,6 +158,24 @@ def test_folders_without_runs_are_reported(results: Path) -> None:
     sentences = [str(one) for one in load_runs(results).problems]
     assert sum("notes holds no run" in one for one in sentences) == 1
     assert sum("tensorboard holds no run" in one for one in sentences) == 1
+
+
+def test_experiments_that_a_sweep_did_not_run_are_named(results: Path) -> None:
+    entries = [
+        {"name": name, "directory": name, "status": status, "message": why}
+        for name, status, why in (
+            ("apart", "completed", ""),
+            ("later", "stopped", "the sweep was stopped before it"),
+        )
+    ]
+    file = results / "run_20260102_030405" / "sweep.json"
+    file.write_text(json.dumps({"experiments": entries}))
+    sentences = [str(one) for one in load_runs(results).problems]
+    (found,) = [one for one in sentences if "has no results" in one]
+    assert "The experiment later of" in found
+    assert "stopped the sweep was stopped before it" in found
+    file.write_text("{")
+    assert any("not the record of a sweep" in str(one) for one in load_runs(results).problems)
 
 
 def test_runs_that_were_moved_aside_are_not_taken(results: Path) -> None:

@@ -36,7 +36,7 @@ def test_tables_words_and_problems(sweep: Path) -> None:
     for text in (
         "RankDied: rank 2 has died",
         "baseline has the best median of tokens_per_sec",
-        "broken is not compared: it is failed",
+        "broken is not compared: it is failed and has no iteration",
         "Where the time of baseline went",
         "has no metrics.csv",
     ):
