@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config
+from mimokit.config import (
+    ConfigError,
+    ExperimentConfig,
+    check_runnable,
+    load_experiment_config,
+)
+from mimokit.experiment.logger_backends import make_loggers
 
 REFUSED = 2
 """Exit status for a rejected config."""
@@ -31,6 +37,23 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
     config = config.model_copy(deep=True)
     config.finalize(world_size)
     return config
+
+
+def check_trainable(config: ExperimentConfig) -> None:
+    """Reject what cannot be trained from this process.
+
+    Args:
+        config: finalized.
+
+    Raises:
+        ConfigError: it cannot run yet, it asks for a logger whose library is not installed, or its
+            hardware is not known.
+    """
+    from mimokit.prediction.peak import peak_of_hardware
+
+    check_runnable(config)
+    make_loggers(config.runtime)
+    peak_of_hardware(config.runtime, config.model.total_world_size)
 
 
 @contextmanager

@@ -13,11 +13,11 @@ import pandas as pd
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun, EngineCluster
-from mimokit.config import ExperimentConfig, check_runnable
+from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment import on_rank
 from mimokit.experiment.logger_backends import make_loggers
-from mimokit.experiment.prepare import Config, prepared
+from mimokit.experiment.prepare import Config, check_trainable, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import Setting
 from mimokit.experiment.results.writer import RunWriter
@@ -245,7 +245,7 @@ def train(
         ValueError: the cluster has too few engines.
     """
     ready = prepared(config)
-    check_runnable(ready)
+    check_trainable(ready)
     plan = make_plan(ready)
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)

@@ -13,6 +13,7 @@ import pytest
 from mimokit.config import ConfigError, ExperimentConfig, RuntimeConfig
 from mimokit.experiment.logger_backends import make_loggers
 from mimokit.experiment.loggers import scalars
+from mimokit.experiment.sweeps.choice import choose, collect
 from mimokit.planning import plan as make_plan
 from tests.layouts import digits_config
 
@@ -125,6 +126,18 @@ def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         ("loggers", "mlflow"),
     ]
     assert "loggers asks for wandb, but the library wandb is not installed" in str(caught.value)
+
+
+def test_a_sweep_refuses_what_cannot_be_logged_or_compared_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    unknown = digits_config((1, 2), (2, 1), hardware="h1000")
+    chosen = choose(collect([_config("wandb"), unknown.model_copy(update={"name": "unknown"})]), 2)
+    said = [str(one.refusal) for one in chosen]
+    assert "wandb is not installed" in said[0]
+    assert "GPU 'h1000': there is no such GPU" in said[1]
 
 
 def test_the_config_says_which_loggers() -> None:

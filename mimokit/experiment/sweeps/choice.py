@@ -15,11 +15,11 @@ from mimokit.config import (
     ConfigError,
     ExperimentConfig,
     Problem,
-    check_runnable,
 )
 from mimokit.config.files.inheritance import BASELINE, PRESET_PREFIX
 from mimokit.config.files.sweep import load_experiments
 from mimokit.config.world_size import needed_world_size
+from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
 from mimokit.units import listed
 
@@ -187,7 +187,7 @@ def _chosen(one: Experiment, engines: int) -> Experiment:
     config = one.config.model_copy(deep=True)
     try:
         config.finalize(engines if needed_world_size(config.model) is None else None)
-        check_runnable(config)
+        check_trainable(config)
     except ConfigError as error:
         return replace(one, refusal=error)
     ready = replace(one, config=config)
