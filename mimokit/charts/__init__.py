@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mimokit.charts._curves import accuracy as accuracy
     from mimokit.charts._curves import loss as loss
     from mimokit.charts._curves import throughput as throughput
+    from mimokit.charts._frame_balance import frame_balance as frame_balance
     from mimokit.charts._losses import losses as losses
     from mimokit.charts._memory_bars import memory_bars as memory_bars
     from mimokit.charts._module_phases import module_phases as module_phases

@@ -31,6 +31,9 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
+PatchName = Literal["vit_frame_parallel"]
+FRAME_PARALLEL: PatchName = "vit_frame_parallel"
+
 
 class ValidationConfig(ConfigModel):
     """The loss on held-out samples during a run, which is the column validation_loss."""
@@ -118,6 +121,10 @@ class RuntimeConfig(ConfigModel):
     precision: Name | None = None
     """Of matrix products: bf16, fp8, mxfp8, nvfp4, … None: bf16 in predictions; fp32 in runs,
     the only one they support yet."""
+
+    patch_type: list[PatchName] = Field(default_factory=list)
+    """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder
+    share the images and frames of each micro-batch evenly, whoever reads them."""
 
     @property
     def chosen_loggers(self) -> tuple[LoggerName, ...]:

@@ -12,17 +12,24 @@ import pytest
 from mimokit import charts
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.charts import _palette, _renderer
+from mimokit.planning.frames import plan_frames
 from tests.charts.fakes import samples
 from tests.charts.plans import plan
 
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
+FRAMES = plan_frames([8, 8, 8, 1, 1, 4], 4, home=[0, 0, 0, 1, 2, 3])
 MAKERS: dict[str, Callable[[], Any]] = {
     "rank_map": lambda: charts.rank_map(plan()),
     "rank_map of 256 ranks": lambda: charts.rank_map(plan((1, 256), (8, 32))),
     "batch_split": lambda: charts.batch_split(plan()),
     "batch_split fan-out": lambda: charts.batch_split(plan((8, 1), (1, 8))),
     "batch_split of 256 ranks": lambda: charts.batch_split(plan((1, 256), (8, 32))),
+    "frame_balance": lambda: charts.frame_balance(FRAMES),
+    "frame_balance of 256 ranks": lambda: charts.frame_balance(
+        plan_frames(range(512), 256, home=[frame // 2 for frame in range(512)])
+    ),
+    "frame_balance without frames": lambda: charts.frame_balance(plan_frames([], 3, home=[])),
     "loss": lambda: charts.loss(STEPS),
     "loss with evaluations": lambda: charts.loss(STEPS, EVALUATIONS),
     "accuracy": lambda: charts.accuracy(EVALUATIONS),
@@ -74,6 +81,14 @@ def test_rank_map_has_every_rank_of_every_module_once() -> None:
             assert {name: row[name] for name in ("tp", "dp")} == {
                 name: module.coordinates(row["rank"])[name] for name in ("tp", "dp")
             }
+
+
+def test_frame_balance_has_every_rank_before_and_after() -> None:
+    spec = charts.frame_balance(FRAMES).to_dict()
+    loads = {(row["frames"], row["rank"]): row["load"] for row in _values(spec)}
+    assert [loads["as read", rank] for rank in range(4)] == [24, 1, 1, 4]
+    assert [loads["balanced", rank] for rank in range(4)] == list(FRAMES.load_per_rank)
+    assert "3.20 times the mean as read, 1.07 balanced" in str(spec["title"])
 
 
 def test_batch_split_covers_the_microbatch_once_per_module() -> None:

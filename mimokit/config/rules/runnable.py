@@ -17,7 +17,7 @@ from mimokit.config.planned_architecture import PlannedArchitecture
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
-from mimokit.config.runtime import THREE_PHASE, RuntimeConfig
+from mimokit.config.runtime import FRAME_PARALLEL, THREE_PHASE, RuntimeConfig
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
 _UNSET: Mapping[str, object] = {
@@ -61,7 +61,8 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             other than heterogeneous, a graph of modules other than encoders that feed the language
             module and text decoders that it feeds, ranks without a module, a field of
             `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
-            of three phases, a precision other than fp32, or more micro-batches or edges than a
+            of three phases, a precision other than fp32, frame parallel in an encoder with a
+            pipeline, or more micro-batches or edges than a
             message tag holds.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
@@ -75,6 +76,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
         problems += tag_problems(model, config.data)
         problems += _schedule(config)
         problems += _precision(config.runtime)
+        problems += _frame_parallel(config)
     refuse_if_any(problems)
     if isinstance(config, ExperimentConfig):
         config.mark_passed([RUNNABLE])
@@ -146,6 +148,37 @@ def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
             "leave it out to run in fp32.",
             {"path": "runtime.precision", "value": None},
         )
+
+
+def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
+    if FRAME_PARALLEL not in config.runtime.patch_type:
+        return
+    model = config.model
+    encoders = [
+        name
+        for name in model.encoder_module_names
+        if model.get_architecture(name).modality not in ("audio", "text")
+    ]
+    if not encoders:
+        yield Problem(
+            "runtime",
+            "patch_type",
+            FRAME_PARALLEL,
+            f"Section 'runtime': patch_type has {FRAME_PARALLEL}, but no module encodes images; "
+            "leave it out.",
+            {"path": "runtime.patch_type", "value": []},
+        )
+    for name in encoders:
+        stages = model.get_parallelism(name).pipeline_parallel
+        if stages > 1:
+            yield Problem(
+                name,
+                "pipeline_parallel",
+                stages,
+                f"Module '{name}': pipeline_parallel is {stages}, but {FRAME_PARALLEL} runs "
+                "encoders of one stage only; set it to 1, or leave the patch out.",
+                {"path": f"model.module_parallelisms.{name}.pipeline_parallel", "value": 1},
+            )
 
 
 def _leave_out(name: str, field: str, value: object, path: str) -> Problem:

@@ -25,6 +25,7 @@ from mimokit.engine.data.batch import (
 )
 from mimokit.engine.data.check import check_words
 from mimokit.engine.device import rank_device
+from mimokit.engine.models.encoder import Encoder
 from mimokit.engine.models.rng import random_state_of
 from mimokit.engine.parallel.gradients import (
     ModuleToGridTuple,
@@ -146,13 +147,43 @@ def forward_microbatch(
     yield Step(StepKind.SLICE, None, microbatch)
     text = slice_text(loaded, *_within_loaded(model, model.language_module_name))
     boundaries = {}
-    for name, inputs in (loaded.get("modality_inputs") or {}).items():
+    for name, inputs in _encoder_inputs(model, loaded).items():
         boundary = yield from _encode(model, name, inputs, microbatch)
         if boundary is not None:
             boundaries[name] = boundary
     yield Step(StepKind.FORWARD, model.language_module_name, microbatch)
     embeddings = {name: boundary.language_input for name, boundary in boundaries.items()}
     return text, boundaries, language_forward(model, text, embeddings)
+
+
+def _encoder_inputs(model: ColocatedModel, loaded: Batch) -> dict[str, Batch]:
+    """Return the inputs of all encoders that run on this rank.
+
+    Encoders that share their items run on every replica, and on all of them in the same order.
+    """
+    given: dict[str, Batch] = loaded.get("modality_inputs") or {}
+    sharing = {
+        name: shared
+        for name in model.plan.modules
+        if (shared := _shared_encoder(model, name)) is not None
+    }
+    if not sharing:
+        return given
+    none = loaded["input_ids"].new_zeros(len(loaded["input_ids"]))
+    missing = {
+        name: {ITEMS: none, kind: encoder.no_items()}
+        for name, (kind, encoder) in sharing.items()
+        if name not in given
+    }
+    return {name: (given | missing)[name] for name in model.plan.modules if name in given | missing}
+
+
+def _shared_encoder(model: ColocatedModel, name: str) -> tuple[str, Encoder] | None:
+    """Return an encoder that shares its items, with the name of its inputs."""
+    if name not in model.model.modality_submodules:
+        return None
+    ((kind, encoder),) = model.model.modality_submodules[name].module.encoders.items()
+    return (kind, encoder) if encoder.shares_items else None
 
 
 def _within_loaded(model: ColocatedModel, *modules: str) -> tuple[int, int]:
@@ -172,12 +203,13 @@ def _encode(
 ) -> StepGenerator[_Boundary | None]:
     """Yield the steps of an encoder; its result is None where the modality is absent.
 
-    It is absent where no sample of the gather group has any, on all ranks of the group.
+    It is absent where no sample of the gather group has any, on all ranks of the group, unless it
+    shares its items with other replicas.
     """
     together = slice(*_within_loaded(model, name, model.language_module_name))
     counts = rows_per_sample(inputs, len(inputs[ITEMS]), model.tokens_per_item[name])
     rows = counts[together].tolist()
-    if not sum(rows):
+    if not sum(rows) and _shared_encoder(model, name) is None:
         return None
     output = yield from encoder_rows(
         model, name, slice_modality(inputs, *_within_loaded(model, name)), microbatch
@@ -199,7 +231,7 @@ def encoder_rows(
 
     Without items the result has 0 rows.
     """
-    if not int(inputs[ITEMS].sum()):
+    if not int(inputs[ITEMS].sum()) and _shared_encoder(model, name) is None:
         width = model.model.language_model.config.hidden_size
         return torch.zeros(0, width, device=rank_device())
     yield Step(StepKind.FORWARD, name, microbatch)

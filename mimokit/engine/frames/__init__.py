@@ -7,12 +7,24 @@ from mimokit.engine.frames.dispatch import (
     input_dispatch,
     output_dispatch,
 )
+from mimokit.engine.frames.huggingface import share_frames
+from mimokit.engine.frames.registry import (
+    VIT_FRAME_PARALLEL,
+    FrameParallel,
+    apply_patch,
+    register,
+)
 from mimokit.engine.frames.wrap import wrap_vit_forward
 
 __all__ = [
+    "VIT_FRAME_PARALLEL",
     "FrameContext",
     "FrameDispatchError",
+    "FrameParallel",
+    "apply_patch",
     "input_dispatch",
     "output_dispatch",
+    "register",
+    "share_frames",
     "wrap_vit_forward",
 ]

@@ -58,11 +58,21 @@ class AnySizeVisionTransformer(VisionTransformer):
             ValueError: see `check_grid`.
         """
         check_grid(grid_thw, self.geometry, len(hidden_states))
-        places = torch.cat([self._places(*grid) for grid in grid_thw[:, 1:].tolist()])
+        places = [self._places(*grid) for grid in grid_thw[:, 1:].tolist()]
         learned = self.position_embedding[-self.geometry.patches :]
-        patches = self.patch_embedding(hidden_states) + learned[places]
+        learned = learned[torch.cat([grid_thw.new_zeros(0), *places])]
+        patches = self.patch_embedding(hidden_states) + learned
         empty = patches.new_zeros(len(grid_thw), self.geometry.patches, patches.shape[-1])
         return self._with_extra(empty.masked_scatter(self._seen(grid_thw)[..., None], patches))
+
+    def no_items(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of 0 images."""
+        features = self.geometry.num_channels * self.geometry.patch_size**2
+        weights = self.position_embedding
+        return {
+            "hidden_states": weights.new_zeros(0, features),
+            GRID: torch.zeros(0, 3, dtype=torch.int64, device=weights.device),
+        }
 
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """[positions, images, hidden] to [tokens, merge_size^2 * hidden], without padding."""

@@ -39,7 +39,13 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     Args:
         config: Megatron's transformer configuration.
         part: the part of the encoder on this pipeline stage.
+
+    Attributes:
+        shares_items: its replicas share their items, so each runs it for every batch, also without
+            items; see `mimokit.engine.models.frame_parallel`.
     """
+
+    shares_items = False
 
     def __init__(self, config: TransformerConfig, part: StagePart) -> None:
         super().__init__(config=config)
@@ -87,11 +93,17 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             hidden: received from the stage before, or embedded here.
             sizes: sizes of the items, see `EncoderKind`; None where all are equal.
         """
+        if not hidden.shape[1]:
+            return hidden
         if not self.part.first:
             self.decoder.set_input_tensor(hidden)
         mask = None if sizes is None else self._mask(sizes)
         output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
         return output
+
+    def no_items(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of 0 items."""
+        raise NotImplementedError(f"{type(self).__name__} cannot run without items.")
 
     @abstractmethod
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:

@@ -76,6 +76,12 @@ class VisionTransformer(Encoder):
         patches = self.patch_embedding(cut_patches(pixel_values, shape))
         return self._with_extra(patches + self.position_embedding[-shape.patches :])
 
+    def no_items(self) -> dict[str, torch.Tensor]:
+        """Return the inputs of 0 images."""
+        shape = self.geometry
+        size = (0, shape.num_channels, shape.height, shape.width)
+        return {"pixel_values": self.position_embedding.new_zeros(size)}
+
     def _with_extra(self, patches: torch.Tensor) -> torch.Tensor:
         """Put class token and registers before patches: [images, patches, hidden] transposed."""
         parts = [patches]

@@ -60,20 +60,40 @@ class EncoderStage(ModuleStage):
         return int(self.wrapped.module.input_projections[0].encoder.linear_fc2.output_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
-        hidden, items, sizes = self._take(given)
-        if hidden.shape[1]:
+        if self._encoder.shares_items:
+            rows, items, sizes = self._share(given)
+        else:
+            hidden, items, sizes = self._take(given)
             hidden = self._encoder.run_layers(hidden, sizes)
-        if not self.last:
-            return StageOutput(hidden, [items], () if sizes is None else (sizes,))
-        rows, counts = self._rows(hidden, sizes), self._counts(items, sizes)
+            if not self.last:
+                return StageOutput(hidden, [items], () if sizes is None else (sizes,))
+            rows = self._rows(hidden, sizes)
+        counts = self._counts(items, sizes)
         if sizes is None or self._kind.sizes != GRID:
             return StageOutput(rows, [counts])
         return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
 
+    def _share(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
+        """Encode on a rank that has the whole encoder and shares items with other replicas.
+
+        Returns:
+            Rows, items per sample, sizes of items.
+        """
+        assert given.batch is not None
+        inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
+        items, tensors = [0] * len(given.batch["input_ids"]), self._encoder.no_items()
+        if inputs is not None:
+            items, tensors = inputs[ITEMS].tolist(), dict(inputs[self._kind.name])
+        tensors.pop(ITEM_TOKENS, None)
+        sizes = None if self._kind.sizes is None else tensors[self._kind.sizes]
+        return self._project(self._encoder(**tensors)), items, sizes
+
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
         if not hidden.shape[1]:
             return hidden.new_zeros(0, self._rows_width)
-        features = self._encoder.finish(hidden, sizes)
+        return self._project(self._encoder.finish(hidden, sizes))
+
+    def _project(self, features: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.wrapped.module.project_embeddings([features])
         return rows
 

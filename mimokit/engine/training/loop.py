@@ -18,6 +18,7 @@ from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
+from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.gradients import (
     ModuleToGridTuple,
     clip_gradients,
@@ -83,6 +84,7 @@ class StepResult:
 def build_model(plan: LayoutPlan, config: ExperimentConfig) -> RankModel:
     """Build the model of a layout on this rank. Collective."""
     model: RankModel = mode_of(plan).build(config.model, plan, config.runtime.seed)
+    patch_encoders(config, model.modules(), model.pg_collections)
     return model
 
 

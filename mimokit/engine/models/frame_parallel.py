@@ -1,0 +1,102 @@
+"""Frame parallel of mimokit's own vision encoders: replicas share the images of a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import ExperimentConfig
+from mimokit.engine.frames import (
+    VIT_FRAME_PARALLEL,
+    FrameContext,
+    FrameParallel,
+    apply_patch,
+    output_dispatch,
+    register,
+    wrap_vit_forward,
+)
+from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.models.any_size import ANY_SIZE_VISION, AnySizeVisionTransformer
+from mimokit.engine.models.patches import GRID
+from mimokit.engine.models.specs import encoder_kind
+from mimokit.engine.models.vision import VISION, VisionTransformer
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.planning.frames import FrameCost
+
+MODELS = {VISION: "mimokit_vit", ANY_SIZE_VISION: "mimokit_vit_any_size"}
+"""Kind of encoder -> its name in the registry of patches."""
+SAME_COST = FrameCost(per_patch=0.0, per_frame=1.0)
+"""Both pad images to one size, or take only one: every image costs the same."""
+
+
+def patch_encoders(
+    config: ExperimentConfig,
+    modules: Mapping[str, ModuleDataParallel],
+    groups: Mapping[str, ProcessGroupCollection],
+) -> None:
+    """Let the replicas of vision encoders share their images, if the config says so.
+
+    Args:
+        config: of the run.
+        modules: the modules on this rank.
+        groups: their process groups.
+    """
+    if VIT_FRAME_PARALLEL not in config.runtime.patch_type:
+        return
+    for name in config.model.encoder_module_names:
+        kind = encoder_kind(config.model.get_architecture(name))
+        if name in modules and kind in MODELS:
+            encoder = modules[name].module.encoders[kind.name]
+            apply_patch(MODELS[kind], encoder, FrameParallel(groups[name].dp, SAME_COST))
+
+
+@register(MODELS[ANY_SIZE_VISION])
+def _share_images_of_any_size(encoder: AnySizeVisionTransformer, how: FrameParallel) -> None:
+    merge = encoder.geometry.merge_size
+
+    def before(
+        tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], FrameContext | None]:
+        given, context = how.dispatch(encoder, inputs["hidden_states"], inputs[GRID], merge)
+        return dict(zip(("hidden_states", GRID), given, strict=True)), context
+
+    def after(context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
+        return output_dispatch(context, [tokens], [merge**2])[0]
+
+    _wrap(encoder, how.group, before, after)
+
+
+@register(MODELS[VISION])
+def _share_images_of_one_size(encoder: VisionTransformer, how: FrameParallel) -> None:
+    shape = encoder.geometry
+    frame = torch.tensor([[1, shape.rows, shape.columns]])
+
+    def before(
+        tokens_per_item: torch.Tensor | None = None, *, pixel_values: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], FrameContext | None]:
+        # Which pixels a row has does not matter, as images stay whole.
+        images = pixel_values.reshape(
+            len(pixel_values) * shape.patches, shape.num_channels * shape.patch_size**2
+        )
+        grid = frame.expand(len(pixel_values), 3)
+        (rows, grid), context = how.dispatch(encoder, images, grid, shape.merge_size)
+        size = (len(grid), shape.num_channels, shape.height, shape.width)
+        return {"pixel_values": rows.reshape(size)}, context
+
+    def after(context: FrameContext | None, tokens: torch.Tensor) -> torch.Tensor:
+        return output_dispatch(context, [tokens], [shape.merge_size**2])[0]
+
+    _wrap(encoder, how.group, before, after)
+
+
+def _wrap(
+    encoder: VisionTransformer,
+    group: dist.ProcessGroup,
+    before: Callable[..., tuple[dict[str, torch.Tensor], FrameContext | None]],
+    after: Callable[[FrameContext | None, torch.Tensor], torch.Tensor],
+) -> None:
+    forward = wrap_vit_forward(before, encoder.forward, after)
+    encoder.forward = forward  # type: ignore[method-assign]
+    encoder.shares_items = group.size() > 1
