@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mimokit.experiment.sweeps.records import ExperimentRecord, ExperimentStatus
 
-@dataclass(frozen=True)
-class FakeExperiment:
-    name: str
-    status: str = "waiting"
-    ranks: int | None = 4
-    iteration: int | None = 0
-    iterations: int | None = 30
-    loss: float | None = None
-    seconds: float | None = None
-    message: str | None = None
-    directory: Path | None = None
+
+def waiting(name: str) -> ExperimentRecord:
+    status = ExperimentStatus.WAITING
+    return ExperimentRecord(name, status, 4, 0, 30, None, None, "", Path("none") / name)
 
 
 class FakeSweep:
     def __init__(self, *names: str) -> None:
-        self.experiments = tuple(FakeExperiment(name) for name in names)
+        self.experiments = tuple(map(waiting, names))
         self.done = False
         self.stopped = 0
         self.skipped: list[str | None] = []
         self._callbacks: list[Callable[[], None]] = []
 
     def change(self, name: str, **values: Any) -> None:
+        if "status" in values:
+            values["status"] = ExperimentStatus(values["status"])
         self.experiments = tuple(
             replace(one, **values) if one.name == name else one for one in self.experiments
         )
@@ -66,7 +62,7 @@ def sweep_in_progress(folder: Path) -> FakeSweep:
                directory=folder / "colocated")  # fmt: skip
     run.change("heterogeneous", status="running", ranks=8, iteration=12, loss=1.25, seconds=3.0,
                directory=folder / "heterogeneous")  # fmt: skip
-    run.change("tp8", status="refused", ranks=None, iterations=None, iteration=None,
+    run.change("tp8", status="refused", ranks=None, iterations=None,
                message="World: 16 ranks are needed; the cluster has 8.")  # fmt: skip
     run.change("broken", status="failed", iteration=7, seconds=2.0,
                message="rank 2 raised KeyError: <'image'>\nin step 7")  # fmt: skip

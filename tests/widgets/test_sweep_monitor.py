@@ -12,7 +12,7 @@ import pytest
 
 from mimokit_widgets import SweepMonitor
 from mimokit_widgets.notebooks.page import external_references
-from mimokit_widgets.view_models.sweep_rows import ENDED, Rates
+from mimokit_widgets.view_models.sweep_rows import Rates
 from tests.widgets.fake_sweep import FakeSweep, sweep_in_progress
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ def test_tokens_per_second_are_the_median_after_the_warm_up(sweep: FakeSweep) ->
 def test_tokens_per_second_follow_a_table_that_grows(tmp_path: Path) -> None:
     rates, table = Rates(), tmp_path / "metrics.csv"
     assert rates.of(tmp_path) is None
-    assert rates.of(None) is None
     table.write_text("iteration,tokens_per_sec\n0,100.0\n")
     assert rates.of(tmp_path) == 100.0
     table.write_text("iteration,tokens_per_sec\n0,100.0\n1,300.0\n")
@@ -103,7 +102,7 @@ def test_it_follows_a_sweep_to_its_end(sweep: FakeSweep) -> None:
     monitor.wait()
     assert monitor._shown["head"]["title"] == "Sweep ended"
     assert monitor._shown["head"]["share"] == 1.0
-    assert all(row["status"] in ENDED for row in monitor._shown["rows"])
+    assert all(row["ended"] for row in monitor._shown["rows"])
 
 
 def test_a_sweep_that_has_ended_before_is_shown_alike(sweep: FakeSweep) -> None:
@@ -114,9 +113,11 @@ def test_a_sweep_that_has_ended_before_is_shown_alike(sweep: FakeSweep) -> None:
 
 def test_a_resumed_sweep_shows_what_was_complete(tmp_path: Path) -> None:
     sweep = FakeSweep("first", "second")
-    sweep.change("first", status="completed", iteration=None, message="complete before")
+    words = "complete since an earlier sweep"
+    sweep.change("first", status="skipped", iteration=30, loss=0.5, message=words)
     row = rows_of(SweepMonitor(sweep))["first"]
-    assert (row["share"], row["message"]) == (1.0, "complete before")
+    assert (row["share"], row["ended"], row["message"]) == (1.0, True, words)
+    assert (row["cells"]["iterations"], row["cells"]["loss"]) == ("30 of 30", "0.5000")
 
 
 def test_buttons_stop_and_skip(sweep: FakeSweep) -> None:

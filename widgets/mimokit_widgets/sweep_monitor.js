@@ -3,8 +3,6 @@
 import { button, element, setAttribute, setText } from "./views/dom.js";
 import { isDark, watchTheme } from "./views/theme.js";
 
-const CAN_BE_SKIPPED = ["waiting", "running"];
-
 /** One experiment: a row of texts with its button, and below it what it has to say. */
 class ExperimentRow {
   constructor(name, columns, skip) {
@@ -33,7 +31,7 @@ class ExperimentRow {
     setAttribute(this.told, "class", `told ${row.status}`);
     setText(this.words, row.message);
     this.told.hidden = !row.message;
-    this.skip.hidden = head.done || !CAN_BE_SKIPPED.includes(row.status);
+    this.skip.hidden = head.done || row.ended;
     if (head.error) this.skip.disabled = false;
   }
 }

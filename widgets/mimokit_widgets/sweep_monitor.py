@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import traitlets
 
+from mimokit.experiment.sweeps.records import ExperimentRecord
 from mimokit_widgets._widget import EndOfCell, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.view_models.sweep_rows import (
     COLUMNS,
-    Experiment,
     Rates,
     sweep_head,
     sweep_html,
@@ -32,7 +32,7 @@ class Sweep(Protocol):
     """What a sweep monitor needs of a sweep; `mimokit.experiment.sweep` returns one."""
 
     @property
-    def experiments(self) -> Sequence[Experiment]:
+    def experiments(self) -> Sequence[ExperimentRecord]:
         """All experiments, in the order in which they run."""
 
     @property

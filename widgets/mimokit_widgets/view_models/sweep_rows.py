@@ -11,13 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.samples import RunFile
 from mimokit.units import listed, seconds_text
-
-ENDED = ("completed", "failed", "refused", "skipped", "stopped")
-"""Statuses of an experiment that will not go on."""
 
 COLUMNS = ("experiment", "status", "ranks", "iterations", "loss", "tokens/s", "time")
 _NONE = "–"
@@ -26,40 +24,15 @@ BYTES_OF_LAST_ROWS = 2**16
 """Of a table that grows while it is looked at: some hundred iterations."""
 
 
-class Experiment(Protocol):
-    """What a view needs of an experiment; the records of `SweepRun.experiments` have it."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def status(self) -> str: ...  # noqa: D102
-    @property
-    def ranks(self) -> int | None: ...  # noqa: D102
-    @property
-    def iteration(self) -> int | None: ...  # noqa: D102
-    @property
-    def iterations(self) -> int | None: ...  # noqa: D102
-    @property
-    def loss(self) -> float | None: ...  # noqa: D102
-    @property
-    def seconds(self) -> float | None: ...  # noqa: D102
-    @property
-    def message(self) -> str | None: ...  # noqa: D102
-    @property
-    def directory(self) -> Path | None: ...  # noqa: D102
-
-
 class Rates:
     """Tokens per second of experiments, read from the ends of their tables of metrics."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[int, float | None]] = {}
 
-    def of(self, directory: Path | None) -> float | None:
+    def of(self, directory: Path) -> float | None:
         """Return the median of the last iterations after the warm-up, None without a table."""
-        if directory is None:
-            return None
-        file = Path(directory) / RunFile.METRICS
+        file = directory / RunFile.METRICS
         try:
             size = file.stat().st_size
             if self._known.get(file, (-1, None))[0] != size:
@@ -85,13 +58,13 @@ def _median_rate(file: Path) -> float | None:
     return statistics.median(rates) if rates else None
 
 
-def sweep_rows(experiments: Sequence[Experiment], rates: Rates) -> list[dict[str, Any]]:
-    """Return one row per experiment: texts of `COLUMNS`, its status, its share and its message."""
+def sweep_rows(experiments: Sequence[ExperimentRecord], rates: Rates) -> list[dict[str, Any]]:
+    """Return one row per experiment: texts of `COLUMNS`, its status, share and message."""
     return [_row(one, rates) for one in experiments]
 
 
-def _row(one: Experiment, rates: Rates) -> dict[str, Any]:
-    done, planned = one.iteration or 0, one.iterations or 0
+def _row(one: ExperimentRecord, rates: Rates) -> dict[str, Any]:
+    done, planned = one.iteration, one.iterations or 0
     known = planned and (done or one.status == "running")
     cells = {
         "experiment": one.name,
@@ -103,8 +76,14 @@ def _row(one: Experiment, rates: Rates) -> dict[str, Any]:
         "time": seconds_text(one.seconds) if one.seconds else _NONE,
     }
     share = 1.0 if one.status == "completed" else min(1.0, done / planned if planned else 0.0)
-    message = " ".join((one.message or "").split())
-    return {"cells": cells, "status": str(one.status), "share": share, "message": message}
+    message = " ".join(one.message.split())
+    return {
+        "cells": cells,
+        "status": str(one.status),
+        "ended": one.ended,
+        "share": share,
+        "message": message,
+    }
 
 
 def _finite(number: float, text: str) -> str:
@@ -117,17 +96,17 @@ def _rate_text(rate: float | None) -> str:
 
 def sweep_head(rows: Sequence[Mapping[str, Any]], done: bool) -> dict[str, Any]:
     """Return title, sentence and share of a whole sweep."""
-    count = Counter(row["status"] for row in rows)
-    ended = sum(count[status] for status in ENDED)
-    shares = [1.0 if row["status"] in ENDED else row["share"] for row in rows]
-    failed = [row["cells"]["experiment"] for row in rows if row["status"] in ("failed", "refused")]
-    words = listed([f"{count[status]} {status}" for status in ENDED if count[status]])
+    count = Counter(row["status"] for row in rows if row["ended"])
+    running = sum(1 for row in rows if row["status"] == ExperimentStatus.RUNNING)
+    shares = [1.0 if row["ended"] else row["share"] for row in rows]
+    failed = [row["cells"]["experiment"] for row in rows if row["status"] in NOT_DONE]
+    words = listed([f"{count[status]} {status}" for status in ExperimentStatus if count[status]])
     how = f": {words}" if words else ""
-    going = f"; {count['running']} running" if count["running"] else ""
+    going = f"; {running} running" if running else ""
     named = f" Without a result: {listed(failed[:5])}{_more(failed[5:])}." if failed else ""
     return {
         "title": "Sweep ended" if done else "Sweep",
-        "sentence": f"{ended} of {len(rows)} experiments have ended{how}{going}.{named}",
+        "sentence": f"{count.total()} of {len(rows)} experiments have ended{how}{going}.{named}",
         "share": sum(shares) / len(rows) if rows else 1.0,
         "done": done,
     }
