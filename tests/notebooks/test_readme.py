@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli.main import app
+from mimokit.experiment.sweeps.choice import choose, collect
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -51,8 +52,16 @@ def test_the_rooms_of_contributing_exist() -> None:
         assert (ROOT / path).exists(), path
 
 
+def test_its_sweeps_have_experiments_that_can_run() -> None:
+    folders = set(re.findall(r"--experiments-dir (\S+)", README))
+    assert folders
+    for folder in folders:
+        chosen = choose(collect(ROOT / folder), engines=8)
+        assert [one.name for one in chosen if one.refusal is None]
+
+
 def test_its_commands_answer() -> None:
-    commands = re.findall(r"^mimokit (\w+) (\S+)", README, re.MULTILINE)
+    commands = re.findall(r"^mimokit (\w+) ([^-\s]\S+)", README, re.MULTILINE)
     shown = {name for name, _ in commands}
     assert shown == {"plan", "run", "verify", "predict", "search", "export"}
     for name, source in commands:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from mimokit.cluster import RunAborted
+from mimokit.cluster import ClusterError, RunAborted
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment.results.failures import TimeLimitError
 from mimokit.experiment.run import TrainingRun, train
@@ -221,12 +221,19 @@ class SweepRun:
                 continue
             if self._stopping:
                 self._end(one.name, ExperimentStatus.STOPPED, "the sweep was stopped before it")
-            elif (engines := self._seats.take(one.ranks or 1)) is not None:
-                self._board.update(one.name, status=ExperimentStatus.RUNNING, seconds=0.0)
-                self._start(one, engines)
+            else:
+                self._start_if_it_fits(one)
         return any(one.status is ExperimentStatus.WAITING for one in self.experiments)
 
-    def _start(self, one: Experiment, engines: EngineCluster) -> None:
+    def _start_if_it_fits(self, one: Experiment) -> None:
+        try:
+            engines = self._seats.take(one.ranks or 1)
+        except ClusterError as error:
+            self._end(one.name, ExperimentStatus.FAILED, self._explain(one, error))
+            return
+        if engines is None:
+            return
+        self._board.update(one.name, status=ExperimentStatus.RUNNING, seconds=0.0)
         name = f"mimokit-experiment-{one.name}"
         work = threading.Thread(target=self._run_one, args=(one, engines), name=name, daemon=True)
         work.start()
