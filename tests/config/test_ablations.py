@@ -58,6 +58,7 @@ def test_the_large_set_is_predicted(path: Path) -> None:
     assert (language.num_layers, language.hidden_size) == (32, 4096)
     predicted = mimokit.predict(config, gpu="h100")
     assert predicted.seconds > 0
+    assert predicted.fits
     assert set(predicted.memory) == {"images", "language_module"}
 
 
