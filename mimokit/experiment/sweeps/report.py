@@ -147,6 +147,8 @@ class Bars:
         self._progress: Progress = _progress(console)
         self._all = self._progress.add_task("experiments", total=len(sweep.experiments), loss="")
         self._tasks: dict[str, TaskID] = {}
+        refused = ExperimentStatus.REFUSED  # they were named before
+        self._ended = {one.name for one in sweep.experiments if one.status is refused}
         self._progress.start()
         sweep.on_change(lambda _: self._note())
         sweep.on_sample(self._sample)
@@ -162,14 +164,16 @@ class Bars:
 
     def _note(self) -> None:
         with self._lock:
-            for one in self._sweep.experiments:
+            records = self._sweep.experiments
+            for one in records:
                 if one.status is ExperimentStatus.RUNNING:
                     self._move(one)
-                elif one.name in self._tasks:
-                    self._progress.remove_task(self._tasks.pop(one.name))
+                elif one.ended and one.name not in self._ended:
+                    self._ended.add(one.name)
+                    if one.name in self._tasks:
+                        self._progress.remove_task(self._tasks.pop(one.name))
                     self.say(_state(one))
-            ended = sum(one.ended for one in self._sweep.experiments)
-            self._progress.update(self._all, completed=ended)
+            self._progress.update(self._all, completed=len(self._ended))
 
     def _move(self, one: ExperimentRecord) -> None:
         if one.name not in self._tasks:
