@@ -6,6 +6,7 @@ from tests.benchmarks import (
     cold_start,
     failure_reports,
     frame_balance,
+    frame_parallel,
     load_runs,
     monitor_lag,
     pipeline_overhead,
@@ -31,6 +32,7 @@ def main() -> None:
     show("Planning weights", weight_plan_speed.rows())
     show("The planner in Chromium", planner_speed.rows())
     show("Balancing frames", frame_balance.rows())
+    show("Frame parallel", frame_parallel.rows())
     show("Schedules", schedule_speed.rows())
     show("Predicting", prediction_speed.rows())
     show("Search", search_speed.rows())

@@ -5,16 +5,20 @@ functions, which every rank calls with the same gathered numbers.
 """
 
 from mimokit.planning.frames.cost import PATCHES, FrameCost, fit_cost
+from mimokit.planning.frames.forecast import FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.plan import FramePlan, lpt_balance, plan_frames
 from mimokit.planning.frames.routing import FrameRoutes, FrameSettings, route_frames
 
 __all__ = [
     "PATCHES",
     "FrameCost",
+    "FrameForecast",
+    "FrameLinks",
     "FramePlan",
     "FrameRoutes",
     "FrameSettings",
     "fit_cost",
+    "forecast_frames",
     "lpt_balance",
     "plan_frames",
     "route_frames",

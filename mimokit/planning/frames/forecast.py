@@ -1,0 +1,144 @@
+"""What balancing the frames of a batch is going to save, and whether that is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mimokit.planning.frames.cost import FrameCost
+from mimokit.planning.frames.plan import FramePlan, check_ranks, plan_frames
+from mimokit.units import bytes_text, seconds_text
+
+EVEN = 1.1
+"""Slowest rank over the mean below which frames are called even."""
+
+
+@dataclass(frozen=True)
+class FrameLinks:
+    """What it costs to send frames and their outputs between ranks.
+
+    Attributes:
+        bytes_per_second: of one rank, in each direction.
+        latency: seconds of one all-to-all or all-gather without its bytes.
+        input_bytes: per patch, to the rank that encodes it.
+        output_bytes: per patch, back; its gradient is as large.
+        trained: the gradient of the outputs travels as well.
+    """
+
+    bytes_per_second: float
+    latency: float
+    input_bytes: float
+    output_bytes: float
+    trained: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.bytes_per_second > 0:
+            raise ValueError(f"bytes_per_second is {self.bytes_per_second:g}; it is above 0.")
+        for name in ("latency", "input_bytes", "output_bytes"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name):g}; it is at least 0.")
+
+    def seconds(self, patches_between: np.ndarray) -> float:
+        """Return how long frame parallel communicates in one pass.
+
+        Args:
+            patches_between: [reading rank, encoding rank].
+        """
+        away = patches_between - np.diag(np.diag(patches_between))
+        busiest = max(float(away.sum(axis=0).max()), float(away.sum(axis=1).max()))
+        if not busiest:
+            return self.latency  # the metadata is gathered in any case
+        passes = 2 if self.trained else 1
+        moved = busiest * (self.input_bytes + passes * self.output_bytes)
+        return (2 + passes) * self.latency + moved / self.bytes_per_second
+
+
+@dataclass(frozen=True)
+class FrameForecast:
+    """A batch with and without frame parallel.
+
+    Attributes:
+        plan: which rank encodes which frame; its loads are seconds.
+        before: [ranks], seconds that each encodes what it reads.
+        patches_between: [reading rank, encoding rank].
+        traffic_seconds: how long frame parallel communicates.
+        traffic_bytes: between ranks, all passes.
+    """
+
+    plan: FramePlan
+    before: tuple[float, ...]
+    patches_between: np.ndarray
+    traffic_seconds: float
+    traffic_bytes: float
+
+    @property
+    def after(self) -> tuple[float, ...]:
+        """[ranks], seconds that each encodes what it is given."""
+        return self.plan.load_per_rank
+
+    @property
+    def saving(self) -> float:
+        """Seconds saved; below 0 where communication costs more."""
+        return max(self.before) - max(self.after) - self.traffic_seconds
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether it saves anything."""
+        return self.saving > 0
+
+    def __str__(self) -> str:
+        slowest, mean = max(self.before), sum(self.before) / len(self.before)
+        travels = (
+            f"{bytes_text(round(self.traffic_bytes))} travel in "
+            f"{seconds_text(self.traffic_seconds)}"
+        )
+        after = seconds_text(max(self.after))
+        if self.worth_it:
+            return (
+                f"Frame parallel saves {seconds_text(self.saving)}: the slowest encoder takes "
+                f"{after} instead of {seconds_text(slowest)}, and {travels}."
+            )
+        ratio = slowest / mean if mean else 1.0
+        why = f"the slowest encoder would take {after} instead of {seconds_text(slowest)}"
+        if ratio < EVEN:
+            why = f"the slowest encoder takes only {ratio:.2f} times the mean"
+        return f"Frame parallel is not worth it: {why}, and {travels}."
+
+
+def forecast_frames(
+    patches: Sequence[Sequence[int]],
+    cost: FrameCost,
+    links: FrameLinks,
+    *,
+    tolerance: float = 0.01,
+    ranks_per_node: int | None = None,
+) -> FrameForecast:
+    """Return what frame parallel does to a batch.
+
+    Args:
+        patches: for each rank, the patches of the frames that it reads.
+        cost: of a frame, in seconds: forward, and backward if the encoder is trained.
+        links: between the ranks.
+        tolerance: see `plan_frames`.
+        ranks_per_node: see `plan_frames`.
+
+    Raises:
+        ValueError: there is no rank, or see `plan_frames`.
+    """
+    ranks = check_ranks(len(patches))
+    home = np.repeat(np.arange(ranks), [len(frames) for frames in patches])
+    sizes = np.array([size for frames in patches for size in frames], dtype=np.float64)
+    loads = cost.loads(sizes)
+    plan = plan_frames(loads, ranks, home=home, tolerance=tolerance, ranks_per_node=ranks_per_node)
+    between = plan.traffic(sizes)
+    away = float(between.sum() - np.trace(between))
+    passes = 2 if links.trained else 1
+    return FrameForecast(
+        plan=plan,
+        before=tuple(np.bincount(home, weights=loads, minlength=ranks).tolist()),
+        patches_between=between,
+        traffic_seconds=links.seconds(between),
+        traffic_bytes=away * (links.input_bytes + passes * links.output_bytes),
+    )
