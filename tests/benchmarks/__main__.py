@@ -21,6 +21,7 @@ from tests.benchmarks import (
     training_speed,
     transfers,
     watching_cost,
+    weight_loading,
     weight_plan_speed,
 )
 from tests.benchmarks.table import show
@@ -30,6 +31,7 @@ def main() -> None:
     """Measure and print."""
     show("Planning", plan_speed.rows())
     show("Planning weights", weight_plan_speed.rows())
+    show("Loading weights", weight_loading.rows())
     show("The planner in Chromium", planner_speed.rows())
     show("Balancing frames", frame_balance.rows())
     show("Frame parallel", frame_parallel.rows())

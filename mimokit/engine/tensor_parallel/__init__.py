@@ -1,0 +1,11 @@
+"""Hugging Face weights to shards and back, in plain torch."""
+
+from typing import TYPE_CHECKING
+
+from mimokit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mimokit.engine.tensor_parallel.reading import fill as fill
+    from mimokit.engine.tensor_parallel.reading import read_shard as read_shard
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,0 +1,160 @@
+"""A directory with one safetensors file a rank, and the layout.json that says what they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mimokit.planning.weights.checkpoint import CONFIG, Checkpoint, read_json
+from mimokit.planning.weights.headers import (
+    FLOATING,
+    ITEM_BYTES,
+    StoredTensor,
+    read_header,
+    refused,
+)
+from mimokit.planning.weights.plan import WeightPlanner
+from mimokit.planning.weights.types import WeightPlan
+from mimokit.units import shown
+
+LAYOUT = "layout.json"
+UNPLANNED = "unplanned.safetensors"
+"""Tensors of the checkpoint that are no parameters of the planned model."""
+
+FORMAT = 1
+MOST_CHARACTERS = 2**26
+
+
+def rank_file(number: int) -> str:
+    """Return the name of a rank's file."""
+    return f"rank_{number:05}.safetensors"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What lies in a converted directory.
+
+    Attributes:
+        checkpoint: the tensors as they were in the files of Hugging Face.
+        plan: of the ranks.
+        files: of the ranks.
+        unplanned: tensors that no rank holds.
+        index_metadata: of the index of the checkpoint, if it had one.
+    """
+
+    checkpoint: Checkpoint
+    plan: WeightPlan
+    files: tuple[str, ...]
+    unplanned: tuple[str, ...]
+    index_metadata: Mapping[str, Any]
+
+
+def layout_of(checkpoint: Checkpoint, plan: WeightPlan, metadata: Mapping[str, Any]) -> Layout:
+    """Return the layout that a plan makes of a checkpoint.
+
+    Args:
+        checkpoint: its tensors.
+        plan: of its ranks, in the dtypes of the files.
+        metadata: of its index.
+    """
+    held = {
+        piece.tensor
+        for rank in plan.ranks
+        for parameter in rank.parameters.values()
+        for piece in parameter.pieces
+    }
+    files = tuple(map(rank_file, range(len(plan.ranks))))
+    unplanned = tuple(name for name in checkpoint.tensors if name not in held)
+    return Layout(checkpoint, plan, files, unplanned, metadata)
+
+
+def layout_to_json(layout: Layout) -> dict[str, Any]:
+    """Return the content of layout.json: what `read_layout` needs, and who has which file."""
+    plan = layout.plan
+    return {
+        "format": FORMAT,
+        "model_type": plan.model_type,
+        "tensor_parallel": plan.tensor_parallel,
+        "pipeline_parallel": plan.pipeline_parallel,
+        "vocab_size": plan.vocab_size,
+        "padded_vocab_size": plan.padded_vocab_size,
+        "ranks": {
+            str(number): {
+                "file": file,
+                "tp": rank.tensor_rank,
+                "pp": rank.pipeline_rank,
+                "bytes": rank.bytes,
+            }
+            for number, (rank, file) in enumerate(zip(plan.ranks, layout.files, strict=True))
+        },
+        "tensors": {
+            name: {"file": one.file, "dtype": one.dtype, "shape": list(one.shape)}
+            for name, one in layout.checkpoint.tensors.items()
+        },
+        "index_metadata": dict(layout.index_metadata),
+    }
+
+
+def read_layout(directory: str | os.PathLike[str]) -> Layout:
+    """Return the layout of a converted directory, once its files are found to fit it.
+
+    Raises:
+        ConfigError: layout.json is damaged, or a file of a rank is missing, damaged, or has other
+            parameters than the layout gives it.
+    """
+    path = Path(directory)
+    values = read_json(path / LAYOUT, MOST_CHARACTERS)
+    if values.get("format") != FORMAT:
+        what = f"its format is {shown(values.get('format'))}; this version reads {FORMAT}"
+        raise refused(path / LAYOUT, "format", shown(values.get("format")), what)
+    checkpoint = Checkpoint(path, read_json(path / CONFIG), _tensors(path, values))
+    sizes = [values.get("tensor_parallel"), values.get("pipeline_parallel")]
+    if not all(type(one) is int for one in sizes):
+        what = f"its tensor_parallel and pipeline_parallel are {shown(sizes)}, not whole numbers"
+        raise refused(path / LAYOUT, "tensor_parallel", shown(sizes), what)
+    plan = WeightPlanner(checkpoint, *sizes).plan()  # type: ignore[arg-type]
+    metadata = values.get("index_metadata")
+    layout = layout_of(checkpoint, plan, metadata if isinstance(metadata, dict) else {})
+    for rank, file in zip(plan.ranks, layout.files, strict=True):
+        wanted = {name: (one.shape, one.dtype) for name, one in rank.parameters.items()}
+        _check_file(path / file, wanted)
+    if layout.unplanned:
+        missing = [one for one in layout.unplanned if one not in read_header(path / UNPLANNED)]
+        if missing:
+            raise refused(path / UNPLANNED, missing[0], None, f"{missing[0]} is not in it")
+    return layout
+
+
+def _tensors(path: Path, values: Mapping[str, Any]) -> dict[str, StoredTensor]:
+    tensors = values.get("tensors")
+    found = {}
+    for name, one in tensors.items() if isinstance(tensors, dict) else ():
+        try:
+            file, dtype, shape = one["file"], one["dtype"], tuple(one["shape"])
+            right = dtype in ITEM_BYTES and all(type(length) is int for length in shape)
+            right = right and isinstance(file, str) and Path(file).name == file
+        except (TypeError, KeyError):
+            right = False
+        if not right:
+            what = f"it has no file, dtype and shape of {shown(name)}, but {shown(one)}"
+            raise refused(path / LAYOUT, name, shown(one), what)
+        found[name] = StoredTensor(file, dtype, shape, 0)
+    return found
+
+
+def _check_file(file: Path, wanted: Mapping[str, tuple[tuple[int, ...], str]]) -> None:
+    """Raise `ConfigError` unless a rank's file has its parameters and no others."""
+    found = read_header(file)
+    other = sorted(set(found) ^ set(wanted))
+    if other:
+        what = "is not in it" if other[0] in wanted else "is in it, and the layout has no such"
+        raise refused(file, other[0], None, f"parameter {other[0]} {what}")
+    for name, (shape, dtype) in wanted.items():
+        stored = found[name]
+        if (stored.shape, FLOATING.get(stored.dtype)) != (shape, dtype):
+            has, right = f"{stored.dtype} {list(stored.shape)}", f"{dtype} {list(shape)}"
+            what = f"parameter {name} is {has} in it, and the layout makes it {right}"
+            raise refused(file, name, stored.shape, what)
