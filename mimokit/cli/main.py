@@ -10,6 +10,7 @@ import typer
 
 from mimokit.cli.analyze_command import analyze
 from mimokit.cli.config_command import config
+from mimokit.cli.frames_command import frames
 from mimokit.cli.layout_commands import export, import_layout, predict, search
 from mimokit.cli.run_commands import run, verify
 from mimokit.cli.strategy_command import strategy
@@ -54,6 +55,7 @@ app.command()(export)
 app.command()(run)
 app.command()(verify)
 app.command()(strategy)
+app.command()(frames)
 app.command()(analyze)
 app.command()(weights)
 
