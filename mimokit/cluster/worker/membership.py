@@ -81,6 +81,8 @@ class Membership:
             )
         self._store = store
         _set_environment(spec)
+        # torch records 2,000 collectives with their tracebacks, in case one hangs: 3 MB per rank.
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
         if "nccl" in spec.backend:
             torch.cuda.set_device(spec.local_rank)
         dist.init_process_group(
