@@ -14,7 +14,7 @@ from mimokit.cli.frames_command import frames
 from mimokit.cli.layout_commands import export, import_layout, predict, search
 from mimokit.cli.run_commands import run, verify
 from mimokit.cli.strategy_command import strategy
-from mimokit.cli.weight_commands import weights
+from mimokit.cli.weight_commands import convert, weights
 from mimokit.experiment.prepare import refusals
 
 app = typer.Typer(
@@ -58,6 +58,7 @@ app.command()(strategy)
 app.command()(frames)
 app.command()(analyze)
 app.command()(weights)
+app.command()(convert)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`mimokit weights`: the commands for Hugging Face checkpoints."""
+"""`mimokit weights` and `convert`: the commands for Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -45,3 +45,52 @@ def weights(
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     for table in tables(plan):
         console.print(table)
+
+
+def convert(
+    directory: Annotated[
+        str, typer.Argument(help="A Hugging Face checkpoint, or a directory written by convert.")
+    ],
+    out: Annotated[str, typer.Argument(help="The new directory.")],
+    tp: Annotated[int | None, typer.Option("--tp", help="Ranks that share every layer.")] = None,
+    pp: Annotated[int | None, typer.Option("--pp", help="Pipeline stages.")] = None,
+    to: Annotated[
+        str, typer.Option(help="layout: one file a rank; hf: what Hugging Face reads.")
+    ] = "layout",
+    max_shard_size: Annotated[
+        str | None,
+        typer.Option(help="Of hf: size of a file, such as 5GB; by default the files as they were."),
+    ] = None,
+) -> None:
+    """Convert weights into a layout's files, into those of another layout, or back."""
+    with refusals():
+        _check_target(to, tp is not None or pp is not None, max_shard_size is not None)
+        from mimokit.engine.tensor_parallel.conversion import (
+            bytes_of_size,
+            convert_to_hf,
+            convert_to_layout,
+        )
+
+        if to == "hf":
+            most = None if max_shard_size is None else bytes_of_size(max_shard_size)
+            files = convert_to_hf(directory, out, most)
+        else:
+            files = convert_to_layout(
+                directory, out, 1 if tp is None else tp, 1 if pp is None else pp
+            ).files
+    typer.echo(f"{out}: {len(files):,} file{'s' if len(files) > 1 else ''} with weights")
+
+
+def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
+    """Raise `ConfigError` unless the options of `convert` belong together."""
+    from mimokit.config.errors import unknown_name
+    from mimokit.planning.weights.headers import refused
+
+    if to not in ("layout", "hf"):
+        raise unknown_name("Target", to, ("layout", "hf"))
+    if to == "hf" and sizes:
+        what = "with --to hf there are no ranks; leave out --tp and --pp"
+        raise refused("Options", "tp", to, what)
+    if to == "layout" and shard_size:
+        what = "--max-shard-size belongs to --to hf; a layout has one file a rank"
+        raise refused("Options", "max_shard_size", to, what)

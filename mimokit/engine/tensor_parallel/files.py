@@ -39,6 +39,9 @@ class FileTensors:
         if name not in self._files:
             self._files[name] = safe_open(self._directory / name, "pt")
         taken = self._files[name].get_slice(tensor)
+        if not taken.get_shape():  # a single number has no rows
+            single: torch.Tensor = self._files[name].get_tensor(tensor)
+            return single
         block: torch.Tensor = (
             taken[slice(*rows)] if columns is None else taken[slice(*rows), slice(*columns)]
         )
