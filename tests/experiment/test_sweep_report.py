@@ -120,3 +120,17 @@ def test_a_first_interrupt_stops_and_a_second_aborts(tmp_path: Path) -> None:
     following.interrupt()
     assert sweep.asked == ["stop", "abort"]
     assert following.wait() == 130
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_a_resumed_sweep_leaves_out_or_runs_again_is_said(
+    tmp_path: Path, terminal: bool
+) -> None:
+    text = io.StringIO()
+    sweep: Any = _Sweep(tmp_path, "complete", "changed")
+    sweep.board.update("complete", status=ExperimentStatus.SKIPPED, message="complete since then")
+    sweep.board.update("changed", message="its config has changed")
+    console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
+    assert Following(sweep, console).wait() == 0
+    assert text.getvalue().count("complete: skipped (complete since then)") == 1
+    assert "changed: waiting (its config has changed)" in text.getvalue()

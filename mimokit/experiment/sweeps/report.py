@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mimokit.experiment.prepare import score
@@ -43,7 +43,12 @@ class Following:
         self.sweep = sweep
         self._console = console
         self._interrupts = 0
-        self._show = Bars(sweep, console) if console.is_terminal else Lines(sweep, console)
+        begun = sweep.experiments
+        make = Bars if console.is_terminal else Lines
+        self._show: Bars | Lines = make(sweep, console, begun)
+        for one in begun:
+            if one.status is ExperimentStatus.SKIPPED or (one.message and not one.ended):
+                self._show.say(_state(one))
 
     def interrupt(self) -> None:
         """Stop the experiments in progress after their iteration; a second time at once."""
@@ -95,20 +100,16 @@ def _say_end(result: SweepResult, console: Console) -> None:
 class Lines:
     """A line when an experiment begins or ends, and every `log_interval` iterations."""
 
-    def __init__(self, sweep: SweepRun, console: Console) -> None:
+    def __init__(
+        self, sweep: SweepRun, console: Console, begun: Sequence[ExperimentRecord]
+    ) -> None:
         self._sweep = sweep
         self._console = console
         self._lock = threading.Lock()
         self._told: dict[str, ExperimentStatus] = {
-            one.name: one.status for one in sweep.experiments if not one.ended
+            one.name: ExperimentStatus.WAITING for one in begun if not one.ended
         }
         self._several = len(sweep.experiments) > 1
-        for one in sweep.experiments:
-            if one.status is ExperimentStatus.SKIPPED:
-                self.say(f"{one.name}: skipped, {one.message}")
-            elif one.status is ExperimentStatus.WAITING and one.message:
-                self.say(f"{one.name}: {one.message}")
-        self._told = dict.fromkeys(self._told, ExperimentStatus.WAITING)
         sweep.on_change(lambda _: self._note())
         sweep.on_sample(self._sample)
 
@@ -141,14 +142,15 @@ class Lines:
 class Bars:
     """A bar over the experiments and one for each that is in progress."""
 
-    def __init__(self, sweep: SweepRun, console: Console) -> None:
+    def __init__(
+        self, sweep: SweepRun, console: Console, begun: Sequence[ExperimentRecord]
+    ) -> None:
         self._sweep = sweep
         self._lock = threading.Lock()
         self._progress: Progress = _progress(console)
         self._all = self._progress.add_task("experiments", total=len(sweep.experiments), loss="")
         self._tasks: dict[str, TaskID] = {}
-        refused = ExperimentStatus.REFUSED  # they were named before
-        self._ended = {one.name for one in sweep.experiments if one.status is refused}
+        self._ended = {one.name for one in begun if one.ended}
         self._progress.start()
         sweep.on_change(lambda _: self._note())
         sweep.on_sample(self._sample)
@@ -223,7 +225,8 @@ def _tested(sample: EvaluationSample) -> str:
 
 def _state(one: ExperimentRecord) -> str:
     if one.status is ExperimentStatus.RUNNING:
-        return f"{one.name}: started on {one.ranks} ranks"
+        text = f"{one.name}: started on {one.ranks} ranks"
+        return f"{text} ({one.message})" if one.message else text
     text = f"{one.name}: {one.status}"
     if one.seconds is not None:
         text += f" after {seconds_text(one.seconds)}"
