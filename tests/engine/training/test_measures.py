@@ -20,7 +20,8 @@ from tests.layouts_apart import apart_config
 from tests.planted import planted
 
 NO_TESTS = Evaluations(final_samples=8)
-SLEEP = 0.3
+SLEEP = 1.5
+"""Long, so that a busy machine does not take as long for something else."""
 COLOCATED = ((1, 4), (2, 2))
 RUNTIME: dict[str, Any] = {
     "num_iterations": 4,
@@ -76,12 +77,14 @@ def test_parts_of_a_step_add_up_on_every_rank(run):
 
 
 def _slow_encoder(original):
-    """Rank 0 takes long before its encoder."""
+    """Rank 0 takes long before its encoder, in the second iteration."""
+    calls = []
 
     def slow(*arguments):
         import torch.distributed as dist
 
-        if dist.get_rank() == 0:
+        calls.append(None)
+        if dist.get_rank() == 0 and len(calls) == 2:
             time.sleep(SLEEP)
         return (yield from original(*arguments))
 
@@ -102,10 +105,12 @@ def test_ranks_wait_for_a_slow_one_at_the_bridge_and_at_the_reduction(cluster, t
 
 
 def _slow_stage(original):
-    """The encoder's stage takes long to compute a micro-batch."""
+    """The encoder's stage takes long to compute the first micro-batch of the second iteration."""
+    calls = []
 
     def slow(executor, action):
-        if executor.model.stage.name == "images":
+        calls.append(None)
+        if executor.model.stage.name == "images" and len(calls) == 3:
             time.sleep(SLEEP)
         original(executor, action)
 
@@ -119,17 +124,16 @@ def test_a_stage_waits_for_a_slow_one_and_its_messages_take_no_longer(cluster, t
     ):
         steps = train(cluster, config, evaluations=NO_TESTS, directory=tmp_path).result().steps
     rows = steps[steps["iteration"] == 1].set_index("rank")
-    assert rows["forward_time"][0] > 2 * SLEEP
+    assert rows["forward_time"][0] > SLEEP
     for rank in (1, 2):
         own = rows.loc[rank]
-        assert own["waiting_time"] > SLEEP
-        assert SLEEP < own["language_module_waiting_time"] <= own["waiting_time"]
+        assert SLEEP / 2 < own["language_module_waiting_time"] <= own["waiting_time"]
         moved = own["point_to_point_time"] + own["collective_time"] - own["waiting_time"]
-        assert moved < SLEEP, "the messages themselves are quick"
+        assert moved < SLEEP / 2, "the messages themselves are quick"
         assert own["communication_time"] == pytest.approx(
             own["point_to_point_time"] + own["collective_time"]
         )
-    assert rows["waiting_time"][0] < 2 * SLEEP
+    assert rows["waiting_time"][0] < SLEEP / 2
 
 
 # Validation.
@@ -242,9 +246,9 @@ def test_rates_and_utilisation_of_a_run(run):
     modules = ("images", "language_module")
     whole = sum(rows[f"{module}_flops_per_sec"] for module in modules)
     assert rows["model_flop_utilisation"].tolist() == pytest.approx((whole / (4 * peak)).tolist())
-    assert rows.groupby("iteration")["flops_per_sec"].sum().tolist() == pytest.approx(
-        whole.groupby(rows["iteration"]).mean().tolist(), rel=0.2
-    )
+    done = (rows["flops_per_sec"] * rows["total_time"]).groupby(rows["iteration"]).sum()
+    counted = (whole * rows["total_time"]).groupby(rows["iteration"]).first()
+    assert done.tolist() == pytest.approx(counted.tolist())
     for module in modules:
         assert rows[f"{module}_samples_per_sec"].tolist() == rows["samples_per_sec"].tolist()
     reduced = rows.groupby("iteration")["flops_per_sec"].mean()
