@@ -63,10 +63,12 @@ def test_its_sweeps_have_experiments_that_can_run() -> None:
 def test_its_commands_answer() -> None:
     commands = re.findall(r"^mimokit (\w+) ([^-\s]\S+)", README, re.MULTILINE)
     shown = {name for name, _ in commands}
-    assert shown == {"plan", "run", "verify", "predict", "search", "export"}
+    assert shown == {"plan", "run", "verify", "predict", "search", "export", "analyze"}
     for name, source in commands:
         if name == "search":
             assert source in mimokit.architecture.model_names()
+        elif name == "analyze":
+            assert f"--results-dir {source}\n" in README, "what an example before it has made"
         else:
             mimokit.plan(source if source.startswith("preset:") else ROOT / source)
 

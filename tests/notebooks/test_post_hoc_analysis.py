@@ -1,0 +1,82 @@
+"""A sweep and what its folders say: the notebook from top to bottom, with fewer iterations."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from mimokit.analysis import compare, load_runs
+from mimokit_widgets.notebooks.page import external_references
+from tests.notebooks.headless import executed_copy, printed
+
+ITERATIONS = 14
+
+
+def _shortened(notebook: Any) -> None:
+    (place,) = [
+        index
+        for index, cell in enumerate(notebook.cells)
+        if "iterations" in cell.metadata.get("tags", [])
+    ]
+    fewer = f"for config in chosen.values():\n    config.runtime.num_iterations = {ITERATIONS}"
+    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(fewer))
+
+
+@pytest.mark.timeout(600)
+def test_the_answer_is_that_of_the_folders(tmp_path: Path) -> None:
+    notebook, page = executed_copy("05_post_hoc_analysis.ipynb", tmp_path, _shortened)
+    assert external_references(page) == []
+    runs = load_runs(tmp_path / "runs")
+    assert len(runs) == 7
+    assert runs.problems == ()
+    whole = runs.only([name for name in runs if name != "rank_killed"])
+    assert set(whole.runs["status"]) == {"completed"}
+    assert len(whole.ranks) == 4 * len(whole.iterations) == 4 * 6 * ITERATIONS
+    _failed(notebook, runs.folders["rank_killed"])
+    comparison = compare(runs, "homogeneous_tp1_dp4", "tokens_per_sec")
+    said = "".join(_markdown(notebook, "best, worst ="))
+    assert f"**{comparison.best}** trains on the most tokens per second" in said
+    worst = str(comparison.table["name"].iloc[-1])
+    assert f"more than {worst}." in said
+    step = _markdown(notebook, "lost_time =")[0]
+    assert f"A step of {worst} takes" in step
+    assert float(re.search(r"grows most is \*[^*]+\*: \+(\d+) ms", step)[1]) >= 0
+    assert "two layouts in the first 8 steps" in printed(notebook, "spread[:8]")
+    (report,) = (tmp_path / "runs").rglob("report.html")
+    assert external_references(report.read_text()) == []
+    drawn = [
+        cell.source.strip().splitlines()[-1].split("(")[0]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "image/svg+xml" in output.get("data", {})
+    ]
+    assert drawn == [
+        "charts.compared_layouts",
+        "charts.module_phases",
+        "charts.stragglers",
+        "charts.rank_memory",
+        "charts.losses",
+    ]
+
+
+def _failed(notebook: Any, folder: Path) -> None:
+    """The experiment that lost a rank is named, in the sweep and in its folder."""
+    error = json.loads((folder / "error.json").read_text())
+    assert error["rank"] == 2
+    assert "RankDied on rank 2 in step" in printed(notebook, "error.json")
+    assert "rank_killed: failed" in printed(notebook, "run.result()")
+
+
+def _markdown(notebook: Any, source: str) -> list[str]:
+    """Return the texts that the one cell whose source contains a text has made."""
+    (cell,) = [c for c in notebook.cells if c.cell_type == "code" and source in c.source]
+    return [
+        output.data["text/markdown"]
+        for output in cell.outputs
+        if "text/markdown" in output.get("data", {})
+    ]
