@@ -2,7 +2,9 @@
 
 Two ranks with one thread each train the digits model on strips of 1 to 64 scans, as videos of so
 many frames. Steps with and without frame parallel alternate in one run. The prediction knows the
-frames of every sample, and what a frame costs the encoder from the steps without.
+frames of every sample, and what a frame costs the encoder from the steps without. Times are CPU
+times of the ranks' threads, which wait asleep, unless a row says otherwise: wall-clock times mean
+something only on two cores that do nothing else.
 """
 
 from __future__ import annotations
@@ -76,24 +78,25 @@ def config_of(way: str) -> ExperimentConfig:
     return config
 
 
-def measure(plan: Any, frames: tuple[int, ...]) -> dict[str, list[tuple[float, float, float]]]:
-    """Return (step of the slowest rank, own encoder, own layers of it) in seconds, per way."""
+def measure(plan: Any, frames: tuple[int, ...]) -> dict[str, list[tuple[float, ...]]]:
+    """Return seconds per way: step of the slowest rank, own encoder, own layers, step by clock."""
     import torch.distributed as dist
 
     from mimokit.engine.training.loop import prepare, training_step
 
     states = {way: prepare(plan, config_of(way), VideoData(frames)) for way in WAYS}
     clocks = {way: _clock_layers(state) for way, state in states.items()}
-    found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
+    found: dict[str, list[tuple[float, ...]]] = {way: [] for way in WAYS}
     for _ in range(WARMUP + PAIRS):
         for way, state in states.items():
             clocks[way][0] = 0.0
             dist.barrier()
-            began = time.perf_counter()
+            began = time.thread_time(), time.perf_counter()
             encoder = _encoder_seconds(training_step(state))
-            taken = torch.tensor(time.perf_counter() - began)
+            taken = torch.tensor([time.thread_time() - began[0], time.perf_counter() - began[1]])
             dist.all_reduce(taken, op=dist.ReduceOp.MAX)
-            found[way].append((float(taken), encoder, clocks[way][0]))
+            cpu, clock = taken.tolist()
+            found[way].append((cpu, encoder, clocks[way][0], clock))
     return {way: steps[WARMUP:] for way, steps in found.items()}
 
 
@@ -105,7 +108,7 @@ def _encoder_seconds(steps: Any) -> float:
 
     def observe(step: Any) -> None:
         nonlocal total
-        now = time.perf_counter()
+        now = time.thread_time()
         if last[0] is not None:
             total += now - last[1]
         encodes = step.module == "images" and step.name in ("forward", "backward")
@@ -121,9 +124,9 @@ def _clock_layers(state: Any) -> list[float]:
     forward, total = layers.forward, [0.0]
 
     def timed(*given: Any, **named: Any) -> Any:
-        began = time.perf_counter()
+        began = time.thread_time()
         output = forward(*given, **named)
-        total[0] += time.perf_counter() - began
+        total[0] += time.thread_time() - began
         return output
 
     layers.forward = timed
@@ -139,12 +142,16 @@ def rows() -> list[dict[str, Any]]:
     per_rank = [sum(UNEVEN[: len(UNEVEN) // 2]), sum(UNEVEN[len(UNEVEN) // 2 :])]
     frames = [1] * sum(per_rank)
     balanced = plan_frames(frames, RANKS, home=[0] * per_rank[0] + [1] * per_rank[1])
-    slowest = statistics.median(encoder for _, encoder, _ in uneven[0]["without"])
+    slowest = statistics.median(step[1] for step in uneven[0]["without"])
     predicted = slowest * (1 - balanced.makespan / max(per_rank))
     measured = _saved(uneven)
     text = f"{per_rank[0]} and {per_rank[1]} frames on {RANKS} ranks"
     before, after = (_imbalance(uneven, way) for way in WAYS)
-    step = statistics.median(step for step, _, _ in uneven[0]["without"])
+    step = statistics.median(step[0] for step in uneven[0]["without"])
+    clock = statistics.median(
+        with_[3] / without[3]
+        for without, with_ in zip(uneven[0]["without"], uneven[0]["with"], strict=True)
+    )
     return [
         _row(f"{text}: layers of the slowest encoder over the mean, without", before, None, ""),
         _row(f"{text}: the same, with", after, 1.15, ""),
@@ -156,6 +163,7 @@ def rows() -> list[dict[str, Any]]:
             15.0,
             "% off",
         ),
+        _row(f"{text}: step by the clock, with over without", clock, None, ""),
         _row(
             "uniform frames: step with, over without",
             statistics.median(
@@ -168,12 +176,12 @@ def rows() -> list[dict[str, Any]]:
     ]
 
 
-def _saved(ranks: list[dict[str, list[tuple[float, float, float]]]]) -> float:
+def _saved(ranks: list[dict[str, list[tuple[float, ...]]]]) -> float:
     pairs = zip(ranks[0]["without"], ranks[0]["with"], strict=True)
     return statistics.median(without[0] - with_[0] for without, with_ in pairs)
 
 
-def _imbalance(ranks: list[dict[str, list[tuple[float, float, float]]]], way: str) -> float:
+def _imbalance(ranks: list[dict[str, list[tuple[float, ...]]]], way: str) -> float:
     layers = [statistics.median(one[2] for one in rank[way]) for rank in ranks]
     return max(layers) / statistics.mean(layers)
 

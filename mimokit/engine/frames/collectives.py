@@ -14,7 +14,7 @@ def gather_integers(
     """Return the integers of every rank of a group, which all have equally many. Collective."""
     sent = torch.tensor(own, dtype=torch.int64, device=device)
     received = sent.new_empty(group.size() * len(own))
-    dist.all_gather_into_tensor(received, sent, group=group)
+    dist.all_gather_single(received, sent, group=group)
     gathered: list[list[int]] = received.view(group.size(), -1).tolist()
     return gathered
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from mimokit.planning.frames.placing import Floats, Integers
 
+MOST_TRIED = 200_000
+"""Exchanges of two ranks after which the best one so far is taken."""
+
 
 def exchange(
     sizes: Floats,
@@ -139,15 +142,16 @@ def move_from_home(
             room = goal - totals[other]
             if other == high:
                 continue
-            enough = 0.8 * min(above, room)
-            frame = first[high]
-            while frame >= 0 and (best < 0.999 or best_gain < enough):
+            frame, tried = first[high], 0
+            # A move that lowers by all that travels is taken at once: the largest come first.
+            while frame >= 0 and best < 0.999 and (tried < MOST_TRIED or partner < 0):
                 size = sizes[frame]
                 travel = size
                 if home[frame] != high:
                     travel = -size if home[frame] == other else 0.0
                 swapped = -2
-                while swapped != -1:
+                while swapped != -1 and best < 0.999:
+                    tried += 1
                     difference, extra = size, travel
                     if swapped >= 0:
                         back = sizes[swapped]
