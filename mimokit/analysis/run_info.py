@@ -8,10 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
 from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config
 from mimokit.planning import plan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.samples import RunFile, module_column
 from mimokit.units import span_text
 
@@ -102,6 +105,18 @@ def config_of(folder: Path) -> ExperimentConfig:
 def plan_of(folder: Path) -> LayoutPlan:
     """Return the plan of a run's layout; raises what `config_of` does."""
     return plan(config_of(folder))
+
+
+def memory_limit(row: Mapping[str, Any]) -> float | None:
+    """Return the bytes that a rank may use, of a row of the table of runs; see `Runs`."""
+    device = row.get("accelerators")
+    if isinstance(device, str):
+        known = [name for name in hardware_names() if name in device.lower()]
+        return load_hardware(max(known, key=len)).memory_bytes if known else None
+    whole, ranks, hosts = row.get("memory_bytes"), row.get("world_size"), row.get("hosts")
+    if pd.isna(whole) or pd.isna(ranks) or (isinstance(hosts, str) and "," in hosts):
+        return None
+    return float(whole) / float(ranks)
 
 
 def warmup_of(row: Mapping[str, Any]) -> int:

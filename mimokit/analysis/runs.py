@@ -17,6 +17,7 @@ from mimokit.analysis.run_info import (
     REFUSED,
     RUN_COLUMNS,
     config_of,
+    memory_limit,
     module_columns,
     plan_of,
     run_row,
@@ -149,6 +150,15 @@ class Runs:
     def plan(self, name: str) -> LayoutPlan:
         """Return the plan of a run's layout; raises ConfigError if its config cannot be read."""
         return plan_of(self.folders[name])
+
+    def memory_limit(self, name: str) -> float | None:
+        """Return the bytes that a rank of a run may use; None if they are not known.
+
+        On a GPU that mimokit knows they are its memory; on the CPUs of one host an even share of
+        the host's.
+        """
+        (row,) = records(_of_runs(self.runs, [name]))
+        return memory_limit(row)
 
     def first_settled(self) -> dict[str, int]:
         """Return run -> its first iteration after the warm-up.

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from mimokit.prediction.calibration import Calibration
     from mimokit.prediction.task import HardwareSource
 
-MOST_EXPLAINED, MOST_DRAWN = 40, 4
-"""Runs that are explained in words, and runs whose ranks are drawn."""
+MOST_EXPLAINED = 40
+"""Runs that are explained in words."""
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 Helvetica Neue, Arial, sans-serif; max-width: 1080px; margin: 0 auto;
@@ -172,17 +172,16 @@ def _explained(runs: Runs, comparison: Comparison | str) -> list[str]:
 
 
 def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
-    """Return the ranks of the best and the worst runs, which are looked at first."""
+    """Return the ranks of the best and of the worst run."""
     measured = set(runs.iterations["run"].unique())
     ordered = [str(name) for name in comparison.table["name"] if str(name) in measured]
-    chosen = dict.fromkeys([*ordered[: MOST_DRAWN // 2], *ordered[-MOST_DRAWN // 2 :]])
     found = []
-    for name in chosen:
+    for name in dict.fromkeys([*ordered[:1], *ordered[-1:]]):
         ranks = runs[name].ranks
         if len(ranks):
             found.append(f"<h3>{escape(name)}</h3>")
             found.append(_figure(stragglers(ranks)))
-            found.append(_figure(rank_memory(ranks)))
+            found.append(_figure(rank_memory(ranks, runs.memory_limit(name))))
     return found
 
 

@@ -217,6 +217,25 @@ def test_the_first_release_is_read() -> None:
     assert all("an earlier version wrote it" in str(one) for one in runs.problems)
 
 
+@pytest.mark.parametrize(
+    ("hardware", "hosts", "limit"),
+    [
+        ({"memory_bytes": 64 * 2**30, "accelerators": []}, ["a"], 8 * 2**30),
+        ({"memory_bytes": 64 * 2**30, "accelerators": []}, ["a", "b"], None),
+        ({"memory_bytes": 2**40, "accelerators": ["NVIDIA H100 80GB HBM3"] * 8}, ["a"], 80e9),
+        ({"memory_bytes": 2**40, "accelerators": ["Some GPU"] * 8}, ["a"], None),
+        (None, [], None),
+    ],
+)
+def test_the_memory_of_a_rank_is_that_of_its_device(
+    results: Path, hardware: object, hosts: list[str], limit: float | None
+) -> None:
+    file = results / "run_20260102_030405" / "apart" / "experiment_info.json"
+    info = json.loads(file.read_text())
+    file.write_text(json.dumps({**info, "hardware": hardware, "hosts": hosts}))
+    assert load_runs(results).memory_limit("apart") == (limit and pytest.approx(limit, rel=0.08))
+
+
 def test_an_unknown_run_is_refused_in_one_sentence(written: Path) -> None:
     with pytest.raises(ValueError, match=r"no such run was loaded; there are apart, baseline"):
         load_runs(written)["other"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from mimokit.analysis import Runs
 from mimokit.cli.main import app
 from tests.analysis.planted_runs import Planted, write_run
 
@@ -62,12 +63,20 @@ def test_layouts_are_put_together(sweep: Path) -> None:
 
 
 def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet, vl_version: snippet)
+    given = []
+
+    def report(runs: Runs, *values: object, **named: object) -> str:
+        given.extend([runs.names, *values, named])
+        return "a page"
+
+    monkeypatch.setattr("mimokit.charts._report.report", report)
     file = tmp_path / "report.html"
-    done = call(sweep, "--html", file)
+    done = call(sweep, "--html", file, "--baseline", "slow", "--hardware", "h100")
     assert done.exit_code == 0, done.output
     assert f"Written to {file}" in done.stdout.replace("\n", "")
-    assert "Rank 5 is the slowest" in file.read_text()
+    assert file.read_text() == "a page"
+    options = {"by": "run", "hardware": "h100"}
+    assert given == [["baseline", "broken", "slow"], "slow", "tokens_per_sec", options]
 
 
 @pytest.mark.parametrize(

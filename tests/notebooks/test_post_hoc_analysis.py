@@ -14,7 +14,7 @@ from mimokit.analysis import compare, load_runs
 from mimokit_widgets.notebooks.page import external_references
 from tests.notebooks.headless import executed_copy, printed
 
-ITERATIONS = 14
+ITERATIONS = 11
 
 
 def _shortened(notebook: Any) -> None:
@@ -23,7 +23,11 @@ def _shortened(notebook: Any) -> None:
         for index, cell in enumerate(notebook.cells)
         if "iterations" in cell.metadata.get("tags", [])
     ]
-    fewer = f"for config in chosen.values():\n    config.runtime.num_iterations = {ITERATIONS}"
+    fewer = (
+        "for config in chosen.values():\n"
+        f"    config.runtime.num_iterations = {ITERATIONS}\n"
+        "    config.runtime.warmup_iterations = 2"
+    )
     notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(fewer))
 
 
