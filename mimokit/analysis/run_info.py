@@ -70,16 +70,16 @@ def run_row(name: str, folder: Path, iterations: int, told: list[str]) -> dict[s
         )
     row: dict[str, Any] = {
         "run": name,
-        "experiment": info.get("name", folder.resolve().name),
+        "experiment": folder.resolve().name,
         "status": _status(info, error),
-        "mode": info.get("deployment_mode"),
-        "world_size": info.get("world_size"),
+        **_text(info, name="experiment", deployment_mode="mode", started="started"),
+        **_text(info, finished="finished"),
         "iterations": iterations,
         "versions": _pairs(info.get("versions")),
         "hosts": _words(info.get("hosts")),
         "directory": str(folder),
-        **_same(info, "started", "finished", "seconds", "samples_per_step", "tokens_per_step"),
-        **_same(info, "seed", "warmup_iterations", "peak_flops_per_sec"),
+        **_numbers(info, "world_size", "seconds", "samples_per_step", "tokens_per_step"),
+        **_numbers(info, "seed", "warmup_iterations", "peak_flops_per_sec"),
         **_hardware(info),
         **_error(error),
     }
@@ -148,8 +148,12 @@ def _status(info: Mapping[str, Any], error: Mapping[str, Any]) -> str:
     return "completed" if "finished" in info else "unknown"
 
 
-def _same(info: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: info[name] for name in names if isinstance(info.get(name), int | float | str)}
+def _numbers(info: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: info[name] for name in names if isinstance(info.get(name), int | float)}
+
+
+def _text(info: Mapping[str, Any], **columns: str) -> dict[str, str]:
+    return {column: info[key] for key, column in columns.items() if isinstance(info.get(key), str)}
 
 
 def _pairs(values: object) -> str | None:
@@ -164,7 +168,7 @@ def _words(values: object) -> str | None:
 
 def _hardware(info: Mapping[str, Any]) -> dict[str, Any]:
     known, git = info.get("hardware"), info.get("git")
-    found = _same(known, "cores", "memory_bytes") if isinstance(known, dict) else {}
+    found = _numbers(known, "cores", "memory_bytes") if isinstance(known, dict) else {}
     if isinstance(known, dict) and isinstance(known.get("accelerators"), list):
         counts = Counter(map(str, known["accelerators"]))
         found["accelerators"] = _words([f"{count} × {name}" for name, count in counts.items()])
