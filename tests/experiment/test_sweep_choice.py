@@ -58,6 +58,12 @@ def test_all_that_cannot_run_are_named_and_the_others_are_left(tmp_path: Path) -
     assert len(error.value.problems) >= 5
 
 
+def test_what_train_rejects_is_rejected_before_anything_starts(tmp_path: Path) -> None:
+    _experiment(tmp_path / "unknown.yaml", "runtime: {hardware: no_such_gpu}\n")
+    (one,) = choose(collect(tmp_path), 8)
+    assert "no_such_gpu" in one.sentences[0]
+
+
 def test_two_files_with_one_name_are_refused_and_named(tmp_path: Path) -> None:
     for name in ("a.yaml", "a.yml", "b.yaml"):
         _experiment(tmp_path / name)

@@ -115,9 +115,10 @@ def test_a_message_that_is_no_sample_is_rejected() -> None:
 
 def test_tasks_and_outcomes_cross_as_json() -> None:
     config = digits_config((1, 2), (2, 1))
-    task = Task.from_text(Task.training(config, Evaluations(3, 4, 5), True, 2).to_text())
+    task = Task.from_text(Task.training(config, Evaluations(3, 4, 5), True, 1e9, 2).to_text())
     assert config_content(task.read_config()) == config_content(config)
     assert task.read_evaluations() == Evaluations(3, 4, 5)
+    assert task.peak_flops == 1e9
     assert (task.trace, task.last, Task.from_text(Task().to_text()).last) == (True, False, True)
     outcome = Outcome(None, Failure("KeyError", "k", "Traceback", False, False), 7, False)
     assert outcome_from_json(outcome_to_json(outcome)) == outcome

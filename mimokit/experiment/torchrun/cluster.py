@@ -70,6 +70,7 @@ class TorchrunCluster:
         data: object,
         evaluations: Evaluations | None,
         trace: bool,
+        peak_flops: float | None = None,
         *,
         world_size: int,
     ) -> ClusterRun:
@@ -90,7 +91,7 @@ class TorchrunCluster:
         run = ClusterRun(self, function.__qualname__, engines)
         self._run = run
         number, self._number = self._number, self._number + 1
-        task = Task.training(config, evaluations, trace, world_size)
+        task = Task.training(config, evaluations, trace, peak_flops, world_size)
         self._store.put(f"task/{number}", task.to_text())
         collect = threading.Thread(target=self._collect, args=(run, number), daemon=True)
         collect.start()

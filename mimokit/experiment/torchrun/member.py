@@ -164,7 +164,9 @@ class Member:
                 self._join(number, task.world_size)
                 config = task.read_config()
                 evaluations = task.read_evaluations()
-                on_rank.train_rank(make_plan(config), config, None, evaluations, task.trace)
+                on_rank.train_rank(
+                    make_plan(config), config, None, evaluations, task.trace, task.peak_flops
+                )
             finally:
                 self._interruptible = False
         except BaseException as error:

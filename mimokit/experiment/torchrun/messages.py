@@ -42,6 +42,7 @@ class Task:
         config: as a mapping.
         evaluations: when to test.
         trace: whether to time every step.
+        peak_flops: per second, of a rank's device; None if it is not known.
         last: the job ends.
     """
 
@@ -49,15 +50,21 @@ class Task:
     config: Mapping[str, Any] | None = None
     evaluations: Mapping[str, int] | None = None
     trace: bool = False
+    peak_flops: float | None = None
     last: bool = True
 
     @classmethod
     def training(
-        cls, config: ExperimentConfig, evaluations: Evaluations | None, trace: bool, ranks: int
+        cls,
+        config: ExperimentConfig,
+        evaluations: Evaluations | None,
+        trace: bool,
+        peak_flops: float | None,
+        ranks: int,
     ) -> Task:
         """Return the task to train a config."""
         tests = None if evaluations is None else asdict(evaluations)
-        return cls(ranks, config.to_mapping(), tests, trace, last=False)
+        return cls(ranks, config.to_mapping(), tests, trace, peak_flops, last=False)
 
     def to_text(self) -> str:
         """Return the task as JSON."""
