@@ -230,9 +230,13 @@ class StrategyConfig(ConfigModel, frozen=True):
         else:
             for field in {"island_size", "group_size"} & set(TAKES[self.name]):
                 size = getattr(self, field)
-                if size is not None and size > nodes and field in self.model_fields_set:
-                    wrong = f"is {size}, but there are {nodes} nodes"
+                usual = type(self).model_fields[field].default
+                if size is not None and size > nodes and size != usual:
+                    wrong = f"is {size}, but the number of nodes is {nodes}"
                     problems.append(self._problem(field, wrong, f"it must be at most {nodes}."))
+            if self.codec and self.island_size is not None and self.island_size < nodes:
+                wrong = f"is {self.codec}, but islands send weights in full precision"
+                problems.append(self._problem("codec", wrong, "leave out it or island_size."))
         refuse_if_any(problems)
 
 

@@ -43,6 +43,8 @@ def plans(draw: st.DrawFn) -> StrategyPlan:
         "codec": st.sampled_from([None, "int8", "int4"]),
     }
     arguments = {key: draw(values) for key, values in given_values.items() if key in TAKES[name]}
+    if arguments.get("codec"):
+        arguments.pop("island_size", None)  # islands send in full precision
     return planned(name, nodes, draw(st.integers(0, 5)), **arguments)
 
 
@@ -158,11 +160,16 @@ def test_a_plan_of_many_nodes_and_steps_is_made_at_once() -> None:
         (lambda: planned("diloco", -1), "The number of nodes is -1; it must be at least 1."),
         (
             lambda: planned("fedavg", 4, island_size=5),
-            "strategy.island_size is 5, but there are 4 nodes; it must be at most 4.",
+            "strategy.island_size is 5, but the number of nodes is 4; it must be at most 4.",
         ),
         (
             lambda: planned("noloco", 4, group_size=8),
-            "strategy.group_size is 8, but there are 4 nodes; it must be at most 4.",
+            "strategy.group_size is 8, but the number of nodes is 4; it must be at most 4.",
+        ),
+        (
+            lambda: planned("diloco", 4, island_size=2, codec="int8"),
+            "strategy.codec is int8, but islands send weights in full precision; leave out it or "
+            "island_size.",
         ),
         (lambda: planned("fedavg", 4, seed=-1), "The seed is -1; it must be at least 0."),
     ],

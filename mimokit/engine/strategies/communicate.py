@@ -1,0 +1,226 @@
+"""Collectives of strategies: on any device, among some of the nodes, with every byte counted.
+
+`all_reduce`, `broadcast` and `all_gather` are those of `torch.distributed`; MPS tensors go through
+the CPU. `sum_among` and `low_bit_sum` work among a group of nodes without a process group of
+theirs, since islands change with every exchange: members swap parts point to point, and the sum of
+a part is made once, in the order of the nodes. So all members hold the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mimokit.planning.strategies.sizes import Operation, low_bit_blocks, sent_bytes
+
+
+@dataclass(frozen=True)
+class Message:
+    """One collective of this node.
+
+    Attributes:
+        step: optimizer steps completed by it, 0 before the first.
+        purpose: what it is for.
+        operation: the collective.
+        payload_bytes: what this node gave to it.
+        sent_bytes: what it sends, as a ring does it.
+    """
+
+    step: int
+    purpose: str
+    operation: str
+    payload_bytes: int
+    sent_bytes: float
+
+
+@dataclass
+class Ledger:
+    """What this node has exchanged.
+
+    Attributes:
+        messages: in their order.
+        step: that of the next message.
+        purpose: likewise.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    step: int = 0
+    purpose: str = "strategy"
+
+    def add(self, operation: str, payload: int, members: int) -> None:
+        """Count a collective; a node that is alone sends nothing."""
+        if members < 2:
+            payload = 0
+        sent = sent_bytes(operation, payload, members)  # type: ignore[arg-type]
+        self.messages.append(Message(self.step, self.purpose, operation, payload, sent))
+
+    @contextmanager
+    def counting(self, purpose: str) -> Iterator[None]:
+        """Name what the collectives of a block are for."""
+        before, self.purpose = self.purpose, purpose
+        try:
+            yield
+        finally:
+            self.purpose = before
+
+
+ledger = Ledger()
+"""Of the strategy that this process runs; `Strategy` starts an empty one."""
+
+
+def start_ledger() -> Ledger:
+    """Count from nothing."""
+    global ledger
+    ledger = Ledger()
+    return ledger
+
+
+def count_nodes() -> int:
+    """Return the nodes of the world; without a world there is one."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
+    """Reduce a tensor over all nodes, in place, and return it."""
+    ledger.add("all_reduce", _bytes(tensor), count_nodes())
+    if count_nodes() > 1:
+        with _on_a_device_that_communicates(tensor) as there:
+            dist.all_reduce(there, op=op)
+    return tensor
+
+
+def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
+    """Begin to sum a tensor over all nodes, in place; the result waits until it is there."""
+    ledger.add("all_reduce", _bytes(tensor), count_nodes())
+    if count_nodes() < 2:
+        return lambda: None
+    if tensor.device.type == "mps":
+        with _on_a_device_that_communicates(tensor) as there:
+            dist.all_reduce(there)
+        return lambda: None
+    work = dist.all_reduce(tensor, async_op=True)
+    return lambda: _wait([work])
+
+
+def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
+    """Send a tensor from one node to all, in place, and return it."""
+    ledger.add("broadcast", _bytes(tensor), count_nodes())
+    if count_nodes() > 1:
+        with _on_a_device_that_communicates(tensor) as there:
+            dist.broadcast(there, src=src)
+    return tensor
+
+
+def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> list[Tensor]:
+    """Fill a list with the tensors of all nodes, and return it."""
+    ledger.add("all_gather", _bytes(tensor), count_nodes())
+    if count_nodes() < 2:
+        tensor_list[0].copy_(tensor)
+    elif tensor.device.type == "mps":
+        found = [torch.empty_like(one, device="cpu") for one in tensor_list]
+        dist.all_gather(found, tensor.cpu())
+        for one, there in zip(tensor_list, found, strict=True):
+            one.copy_(there)
+    else:
+        dist.all_gather(tensor_list, tensor)
+    return tensor_list
+
+
+def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_reduce") -> None:
+    """Sum a flat tensor over a group of nodes that includes this one, in place.
+
+    Args:
+        tensor: of the same length on all members.
+        group: the nodes, ascending.
+        operation: how it is counted.
+    """
+    if len(group) == count_nodes() and operation == "all_reduce":
+        all_reduce(tensor)
+        return
+    ledger.add(operation, _bytes(tensor), len(group))
+    if len(group) < 2:
+        return
+    parts = list(tensor.tensor_split(len(group)))
+    mine = parts[group.index(dist.get_rank())]
+    if len(group) == 2:
+        _add_in_order(tensor, _swap([tensor, tensor], group))
+        return
+    _add_in_order(mine, _swap(parts, group))
+    for part, found in zip(parts, _swap([mine] * len(group), group, like=parts), strict=True):
+        part.copy_(found)
+
+
+def low_bit_sum(
+    packed: Tensor,
+    group: Sequence[int],
+    entries: int,
+    add: Callable[[list[Tensor]], Tensor],
+) -> list[Tensor]:
+    """Sum in low bits over a group: members add their part and give it to all.
+
+    Args:
+        packed: the codec's bytes, as many for each member.
+        group: the nodes, ascending.
+        entries: how many numbers the bytes hold.
+        add: takes the bytes of this node's part from all members, returns those of the sum.
+
+    Returns:
+        The bytes of all parts of the sum.
+    """
+    ledger.add("low_bit_all_reduce", _bytes(packed), len(group))
+    assert packed.numel() % (len(group) * max(1, low_bit_blocks(entries, len(group)))) == 0
+    parts = list(packed.tensor_split(len(group)))
+    if len(group) < 2:
+        return [add(parts)]
+    mine = add(_swap(parts, group))
+    return _swap([mine] * len(group), group)
+
+
+def _add_in_order(target: Tensor, parts: Sequence[Tensor]) -> None:
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total += part
+    target.copy_(total)
+
+
+def _swap(
+    outgoing: Sequence[Tensor], group: Sequence[int], like: Sequence[Tensor] | None = None
+) -> list[Tensor]:
+    """Send one tensor to each member and return what each sent to this node, in their order."""
+    me = dist.get_rank()
+    own = outgoing[group.index(me)]
+    incoming = [torch.empty_like(one) for one in (like or [own] * len(group))]
+    works = []
+    for member, out, into in zip(group, outgoing, incoming, strict=True):
+        if member == me:
+            into.copy_(out)
+            continue
+        works.append(dist.isend(out.contiguous(), member))
+        works.append(dist.irecv(into, member))
+    _wait(works)
+    return incoming
+
+
+def _wait(works: Sequence[Any]) -> None:
+    for work in works:
+        work.wait()
+
+
+@contextmanager
+def _on_a_device_that_communicates(tensor: Tensor) -> Iterator[Tensor]:
+    if tensor.device.type != "mps":
+        yield tensor
+        return
+    there = tensor.cpu()
+    yield there
+    tensor.copy_(there)
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -1,0 +1,184 @@
+"""DeMo: an optimizer that sends the largest cosine coefficients of its momentum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mimokit.config.strategy import StrategyConfig
+from mimokit.engine.strategies import communicate
+from mimokit.engine.strategies.buckets import common_dtype, trainable
+from mimokit.engine.strategies.strategy import Strategy, are_absent
+from mimokit.planning.strategies.sizes import INDEX_BYTES, demo_blocks
+
+
+class DeMo(torch.optim.Optimizer):
+    """Decoupled momentum (arXiv 2411.19870); `step` is collective.
+
+    A parameter that has a gradient on no node is left out by all; where some nodes lack it, they
+    send marks, and the mean is that of the others.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], config: StrategyConfig, nodes: int) -> None:
+        """Take what trains, the strategy's arguments and the number of nodes."""
+        super().__init__(parameters, {"lr": config.lr})
+        self._config, self._nodes = config, nodes
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Send the largest coefficients of the residuals, and step by the sign of their mean."""
+        pairs = [(one, group["lr"]) for group in self.param_groups for one in group["params"]]
+        kind = common_dtype([one for one, _ in pairs])
+        blocks = [_Blocks(tuple(one.shape), self._config.compression_chunk) for one, _ in pairs]
+        sent = [self._kept(*pair, cut, kind) for pair, cut in zip(pairs, blocks, strict=True)]
+        mine = torch.cat(
+            [part for places, values in sent for part in (_short(places), _raw(values))]
+        )
+        every = communicate.all_gather([torch.empty_like(mine) for _ in range(self._nodes)], mine)
+        found = [_read(packed, sent) for packed in every]
+        for number, ((one, lr), cut) in enumerate(zip(pairs, blocks, strict=True)):
+            there = [read[number] for read in found]
+            absent = are_absent([values for _, values in there])
+            present = [part for part, missing in zip(there, absent, strict=True) if not missing]
+            if present:
+                one.mul_(1 - lr * self._config.weight_decay)
+                one.sub_(cut.inverse(_mean(present, cut.entries)).sign().to(one.dtype), alpha=lr)
+
+    def _kept(
+        self, one: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Return places [blocks, kept] and values of what is sent, and take it off the residual."""
+        kept = min(self._config.compression_topk, cut.entries)
+        if one.grad is None:
+            places = torch.zeros(cut.count, kept, dtype=torch.int64, device=one.device)
+            return places, torch.full(places.shape, -0.0, dtype=kind, device=one.device)
+        state = self.state[one]
+        if not state:
+            state["residual"] = torch.zeros_like(one, dtype=kind)
+        residual = state["residual"]
+        residual.mul_(self._config.compression_decay).add_(one.grad.to(kind), alpha=lr)
+        coefficients = cut.transform(residual)
+        places = coefficients.abs().topk(kept, dim=1).indices
+        values = coefficients.gather(1, places) + 0.0  # turns -0.0 into 0.0
+        taken = torch.zeros_like(coefficients).scatter_(1, places, values)
+        residual.sub_(cut.inverse(taken))
+        return places, values
+
+
+class _Blocks:
+    """A tensor as blocks of at most chunk x chunk entries, and their cosine transform."""
+
+    def __init__(self, shape: tuple[int, ...], chunk: int) -> None:
+        self._shape = shape
+        self.count, self._sides = demo_blocks(shape, chunk)
+        self.entries = math.prod(self._sides)
+
+    def transform(self, tensor: Tensor) -> Tensor:
+        """Return the coefficients, [blocks, entries]."""
+        return self._along_sides(self._cut(tensor), inverse=False).reshape(self.count, self.entries)
+
+    def inverse(self, coefficients: Tensor) -> Tensor:
+        """Return the tensor."""
+        cut = coefficients.view(-1, *self._sides)
+        return self._join(self._along_sides(cut, inverse=True)).reshape(self._shape)
+
+    def _cut(self, tensor: Tensor) -> Tensor:
+        if len(self._sides) == 1:
+            return tensor.reshape(-1, *self._sides)
+        a, b = self._sides
+        rows = tensor.reshape(self._shape[0] // a, a, -1, b)
+        return rows.transpose(1, 2).reshape(-1, a, b)
+
+    def _join(self, cut: Tensor) -> Tensor:
+        if len(self._sides) == 1:
+            return cut
+        a, b = self._sides
+        return cut.view(self._shape[0] // a, -1, a, b).transpose(1, 2)
+
+    def _along_sides(self, cut: Tensor, *, inverse: bool) -> Tensor:
+        for place, side in enumerate(self._sides, start=1):
+            matrix = cosines(side, cut.dtype, cut.device)
+            matrix = matrix.T if inverse else matrix
+            cut = torch.movedim(torch.movedim(cut, place, -1) @ matrix.T, -1, place)
+        return cut
+
+
+@lru_cache(maxsize=64)
+def cosines(side: int, kind: torch.dtype, device: torch.device) -> Tensor:
+    """Return the orthonormal matrix of the DCT-II: [frequency, place]."""
+    places = torch.arange(side, dtype=torch.float64)
+    matrix = torch.cos(math.pi * (places + 0.5) * places.unsqueeze(1) / side) * math.sqrt(2 / side)
+    matrix[0] /= math.sqrt(2)
+    return matrix.to(kind).to(device)
+
+
+def _short(places: Tensor) -> Tensor:
+    return places.to(torch.int16).reshape(-1).view(torch.uint8)
+
+
+def _raw(values: Tensor) -> Tensor:
+    return values.reshape(-1).view(torch.uint8)
+
+
+def _read(packed: Tensor, like: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Return places and values of each parameter from a node's bytes."""
+    found, start = [], 0
+    for places, values in like:
+        middle = start + places.numel() * INDEX_BYTES
+        end = middle + values.numel() * values.element_size()
+        # Copies, since a view in another type has to begin at a multiple of its size.
+        short = packed[start:middle].clone().view(torch.int16).to(torch.int64) & 0xFFFF
+        raw = packed[middle:end].clone().view(values.dtype)
+        found.append((short.view(places.shape), raw.view(values.shape)))
+        start = end
+    return found
+
+
+def _mean(parts: list[tuple[Tensor, Tensor]], entries: int) -> Tensor:
+    """Return the mean per coefficient over those who sent it, [blocks, entries]; else 0."""
+    places, values = parts[0]
+    total = torch.zeros(len(places), entries, dtype=values.dtype, device=values.device)
+    count = torch.zeros_like(total)
+    for places, values in parts:
+        total.scatter_add_(1, places, values)
+        count.scatter_add_(1, places, torch.ones_like(values))
+    return total / count.clamp(min=1)
+
+
+class DeMoStrategy(Strategy):
+    """DeMo on every node."""
+
+    optim: DeMo
+
+    def __init__(
+        self,
+        lr: float = 1e-3,
+        compression_decay: float = 0.999,
+        compression_topk: int = 32,
+        compression_chunk: int = 64,
+        weight_decay: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        """Take the learning rate and how the momentum is compressed."""
+        super().__init__(**kwargs)
+        self.config: StrategyConfig = StrategyConfig(
+            name="demo", lr=lr, compression_decay=compression_decay, weight_decay=weight_decay,
+            compression_topk=compression_topk, compression_chunk=compression_chunk,
+        )  # fmt: skip
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        parameters = [one for one in trainable(model).values() if one.numel()]
+        self.optim = DeMo(parameters, self.config, num_nodes)
+        self._setup_scheduler()
+
+    def step(self) -> None:
+        """Step, which communicates."""
+        with self.ledger.counting("momentum"):
+            self.optim.step()
+        super().step()

@@ -1,0 +1,152 @@
+"""DiLoCo: local steps, then an outer optimizer step on what they changed on average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mimokit.config.strategy import Codec, StrategyConfig
+from mimokit.engine.strategies import communicate
+from mimokit.engine.strategies.buckets import Bucket, chosen, common_dtype
+from mimokit.engine.strategies.codecs import LowBitMean
+from mimokit.engine.strategies.communicate_optimize_strategy import (
+    CommunicateOptimizeStrategy,
+    PlannedModule,
+)
+from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
+from mimokit.planning.strategies import Exchange, Rule
+from mimokit.planning.strategies.rules_of import CODEC_BITS
+
+OUTER = OptimSpec(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+"""The outer optimizer of the paper (arXiv 2311.08105)."""
+
+
+class OuterWeights:
+    """The outer weights of some tensors, which every node holds, and their optimizer.
+
+    Attributes:
+        inner: the weights that train.
+        outer: what the last exchange left; they share no memory with `inner`.
+    """
+
+    def __init__(self, inner: list[Tensor], spec: OptimSpec, codec: Codec | None) -> None:
+        """Copy the weights."""
+        kind = common_dtype(inner)
+        self.inner = inner
+        self.outer = [nn.Parameter(one.detach().to(kind, copy=True)) for one in inner]
+        self.optim = spec.build(self.outer) if self.outer else None
+        self.bucket = Bucket(inner)
+        self.low_bits = (
+            LowBitMean(CODEC_BITS[codec], self.bucket.flat.numel(), self.bucket.flat.device)
+            if codec
+            else None
+        )
+
+    @torch.no_grad()
+    def fill_with_change(self) -> None:
+        """Put outer less inner weights into the bucket."""
+        for view, outer, inner in zip(self.bucket.views, self.outer, self.inner, strict=True):
+            view.copy_(outer - inner)
+
+    def step(self) -> None:
+        """Step the outer weights by the gradients in the bucket."""
+        for outer, view in zip(self.outer, self.bucket.views, strict=True):
+            outer.grad = view
+        if self.optim is not None:
+            self.optim.step()
+            self.optim.zero_grad()
+
+    @torch.no_grad()
+    def write(self, mix: float = 0.0) -> None:
+        """Copy the outer weights into those that train, of which the share `mix` stays."""
+        for outer, inner in zip(self.outer, self.inner, strict=True):
+            inner.copy_(mix * inner + (1 - mix) * outer if mix else outer)
+
+
+class DiLoCoCommunicator(PlannedModule):
+    """Steps the outer weights, each rule of the plan its own part of them.
+
+    Attributes:
+        parts: rule -> its outer weights.
+    """
+
+    def __init__(self, outer_optim_spec: OptimSpec, rule: int | None = None) -> None:
+        """Take the outer optimizer, and the place of its rule; None: all."""
+        super().__init__(rule)
+        self.outer_optim_spec = outer_optim_spec
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        codec = self.plan.config.codec
+        self.parts = {
+            rule.index: OuterWeights(
+                chosen(self.parameters, rule.tensors), self.outer_optim_spec, codec
+            )
+            for rule in self.rules
+        }
+
+    @torch.no_grad()
+    def begin(self, exchange: Exchange) -> Callable[[], None]:
+        """Average what the local steps changed, into the bucket."""
+        rule, group = exchange.rule, exchange.group_of(self.rank)
+        part = self.parts[rule.index]
+        flat = part.bucket.flat
+        if not flat.numel():
+            communicate.ledger.add(rule.operation, 0, len(group))
+            return lambda: None
+        if part.low_bits is not None:
+            part.fill_with_change()
+            flat.copy_(part.low_bits.mean(flat, group, self.rank))
+            return lambda: None
+        if rule.late:
+            return self._begin_in_background(part, rule)
+        part.bucket.fill(part.inner)
+        communicate.sum_among(flat, group)
+        flat /= len(group)
+        for view, outer in zip(part.bucket.views, part.outer, strict=True):
+            view.copy_(outer - view)
+        return lambda: None
+
+    def _begin_in_background(self, part: OuterWeights, rule: Rule) -> Callable[[], None]:
+        part.fill_with_change()
+        wait = communicate.begin_all_reduce(part.bucket.flat)
+
+        def finish() -> None:
+            wait()
+            part.bucket.flat.div_(self.num_nodes)
+
+        return finish
+
+    def finish(self, exchange: Exchange, taken: Callable[[], None]) -> None:
+        """Step the outer weights, and go on from them."""
+        taken()
+        part = self.parts[exchange.rule.index]
+        part.step()
+        part.write(self.plan.config.mix)
+
+
+class DiLoCoStrategy(CommunicateOptimizeStrategy):
+    """DiLoCo (arXiv 2311.08105) among all nodes, or among islands drawn anew each time.
+
+    Every node holds the outer weights and steps them, so that the mean alone is exchanged.
+    """
+
+    def __init__(
+        self,
+        optim_spec: str | OptimSpec | None = None,
+        outer_optim_spec: str | OptimSpec | None = None,
+        H: int = 100,
+        sync_offset: int = 0,
+        island_size: int | None = None,
+        codec: Codec | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take both optimizers, steps between exchanges, and how exchanges travel."""
+        module = DiLoCoCommunicator(ensure_optim_spec(outer_optim_spec, OUTER))
+        super().__init__([module], optim_spec=optim_spec, **kwargs)
+        self.config = StrategyConfig(
+            name="diloco", H=H, sync_offset=sync_offset, island_size=island_size, codec=codec
+        )

@@ -1,0 +1,126 @@
+"""SPARTA: the mean of a few entries of the weights, every step or every few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mimokit.config.strategy import StrategyConfig
+from mimokit.engine.strategies import communicate
+from mimokit.engine.strategies.buckets import common_dtype
+from mimokit.engine.strategies.communicate_optimize_strategy import (
+    CommunicateOptimizeStrategy,
+    PlannedModule,
+)
+from mimokit.engine.strategies.index_selectors import (
+    SELECTORS,
+    IndexSelector,
+    PlannedSelector,
+    RandomIndexSelector,
+)
+from mimokit.engine.strategies.optim import OptimSpec
+from mimokit.planning.strategies import Exchange
+
+Selected = str | IndexSelector | type[IndexSelector] | None
+
+Taken = tuple[Callable[[], None], Tensor, list[Tensor]]
+
+
+class SparseCommunicator(PlannedModule):
+    """Averages the entries that a mask selects, over all nodes."""
+
+    def __init__(self, index_selector: IndexSelector, rule: int | None = None) -> None:
+        """Take what selects the entries, and the place of its rule."""
+        super().__init__(rule)
+        self.index_selector = index_selector
+
+    @torch.no_grad()
+    def begin(self, exchange: Exchange) -> Taken:
+        """Send the selected entries."""
+        indices = [self._indices(exchange, name) for name in self.parameters]
+        kind = common_dtype(self.parameters.values())
+        values = [
+            torch.take(one, places).to(kind)
+            for one, places in zip(self.parameters.values(), indices, strict=True)
+        ]
+        flat = torch.cat(values) if values else torch.empty(0)
+        return communicate.begin_all_reduce(flat), flat, indices
+
+    @torch.no_grad()
+    def finish(self, exchange: Exchange, taken: Taken) -> None:
+        """Write their means."""
+        wait, flat, indices = taken
+        wait()
+        if self.num_nodes < 2:
+            return
+        flat /= self.num_nodes
+        parts = flat.split_with_sizes([len(places) for places in indices])
+        for one, places, part in zip(self.parameters.values(), indices, parts, strict=True):
+            one.put_(places, part.to(one.dtype))
+
+    def _indices(self, exchange: Exchange, name: str) -> Tensor:
+        parameter = self.parameters[name]
+        if isinstance(self.index_selector, PlannedSelector):
+            planned = self.plan.indices(exchange, name)
+            assert planned is not None
+            return torch.from_numpy(planned).to(parameter.device)
+        with _alike_on_all_nodes(self.plan.seed, exchange.number):
+            mask = self.index_selector.get_indices(parameter, exchange.number)
+        return mask.reshape(-1).nonzero().squeeze(1)
+
+
+@contextmanager
+def _alike_on_all_nodes(seed: int, number: int) -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed * 1_000_003 + number)
+        yield
+
+
+def selector_of(selected: Selected, p: float) -> IndexSelector:
+    """Return a selector from an object, a class, a name, or None, which is random."""
+    if isinstance(selected, IndexSelector):
+        return selected
+    if isinstance(selected, str):
+        return SELECTORS[StrategyConfig(name="sparta", index_selector=selected).index_selector](p)  # type: ignore[arg-type]
+    return (selected or RandomIndexSelector)(p)
+
+
+def sparse_arguments(selector: IndexSelector, sparta_interval: int) -> dict[str, Any]:
+    """Return what the config says of SPARTA."""
+    known = isinstance(selector, PlannedSelector)
+    return {
+        "p_sparta": selector.p,
+        "sparta_interval": sparta_interval,
+        "index_selector": selector.name if known else "random",  # type: ignore[attr-defined]
+    }
+
+
+class SPARTAStrategy(CommunicateOptimizeStrategy):
+    """Sparse averaging of weights."""
+
+    def __init__(
+        self,
+        optim_spec: str | OptimSpec | None = None,
+        p_sparta: float = 0.005,
+        sparta_interval: int = 1,
+        index_selector: Selected = None,
+        delay: int = 0,
+        fault_rate: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        """Take the share of the entries, how often and which.
+
+        A selector that is an object has a share of its own. The mean taken at a step is written
+        `delay` steps later. With probability `fault_rate` an exchange is left out on all nodes.
+        """
+        StrategyConfig(name="sparta", p_sparta=p_sparta)
+        selector = selector_of(index_selector, p_sparta)
+        super().__init__([SparseCommunicator(selector)], optim_spec=optim_spec, **kwargs)
+        self.config = StrategyConfig(
+            name="sparta", delay=delay, fault_rate=fault_rate,
+            **sparse_arguments(selector, sparta_interval),
+        )  # fmt: skip

@@ -1,0 +1,159 @@
+"""`Strategy`: how a node's weights are optimized and exchanged; `SimpleReduceStrategy`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from mimokit.config.strategy import StrategyConfig
+from mimokit.engine.strategies import communicate
+from mimokit.engine.strategies.arguments import reject_unknown
+from mimokit.engine.strategies.buckets import Bucket, common_dtype, trainable
+from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
+from mimokit.engine.strategies.schedule import build_scheduler
+from mimokit.planning.strategies import StrategyPlan, plan_strategy
+
+
+class Strategy(ABC):
+    """One node's rule. A subclass builds `self.optim`, and ends its `step` with `super().step()`.
+
+    Attributes:
+        config: what `StrategyPlan` is made from; None for strategies that plan nothing.
+        plan: who exchanges what, from `_init_node` on.
+        model: of this node.
+        rank: this node.
+        num_nodes: how many there are.
+        local_step: optimizer steps completed.
+        max_steps: steps of the run, if whoever runs it has said so.
+        seed: of the plan, equal on all nodes.
+        ledger: what this node has exchanged.
+    """
+
+    optim: torch.optim.Optimizer
+
+    def __init__(
+        self,
+        lr_scheduler: str | type[LRScheduler] | None = None,
+        lr_scheduler_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the scheduler: "lambda_cosine" or a class of torch, and its arguments.
+
+        Raises:
+            UnknownArgumentError: any other argument; names the right one.
+        """
+        reject_unknown(type(self), kwargs)
+        self.lr_scheduler = lr_scheduler
+        self.lr_scheduler_kwargs = dict(lr_scheduler_kwargs or {})
+        self.config: StrategyConfig | None = None
+        self.plan: StrategyPlan | None = None
+        self.scheduler: LRScheduler | None = None
+        self.max_steps: int | None = None
+        self.seed = 42
+        self.local_step = 0
+        self.ledger = communicate.Ledger()
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        """Begin on a node. All nodes begin with equal weights."""
+        self.model, self.rank, self.num_nodes, self.local_step = model, rank, num_nodes, 0
+        self.ledger = communicate.start_ledger()
+        self.ledger.step = 1
+        if self.config is not None:
+            named = trainable(model)
+            shapes = {name: tuple(one.shape) for name, one in named.items()}
+            size = common_dtype(named.values()).itemsize
+            self.plan = plan_strategy(self.config, shapes, num_nodes, self.seed, element_bytes=size)
+
+    def _setup_scheduler(self) -> None:
+        """Build the scheduler of `self.optim`."""
+        arguments = self.lr_scheduler_kwargs
+        self.scheduler = build_scheduler(self.lr_scheduler, self.optim, arguments, self.max_steps)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the last step."""
+        self.optim.zero_grad()
+
+    @abstractmethod
+    def step(self) -> None:
+        """Advance the scheduler and count the step. Optimizing and exchanging come before."""
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self.local_step += 1
+        self.ledger.step = self.local_step + 1
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        return float(self.optim.param_groups[0]["lr"])
+
+
+class SimpleReduceStrategy(Strategy):
+    """The mean of the gradients of all nodes in each step, as data parallelism does it."""
+
+    def __init__(
+        self,
+        optim_spec: str | OptimSpec | None = None,
+        max_norm: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the optimizer (AdamW), and the largest norm of the averaged gradient."""
+        super().__init__(**kwargs)
+        self.optim_spec = ensure_optim_spec(optim_spec)
+        self.max_norm = max_norm
+        self.config = StrategyConfig(name="simple_reduce")
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        self.optim = self.optim_spec.build(model)
+        self._setup_scheduler()
+        self._parameters = list(trainable(model).values())
+        self._bucket = Bucket(self._parameters)
+
+    def step(self) -> None:
+        """Average the gradients, clip, step."""
+        if self.num_nodes > 1:
+            mean_of_gradients(self._parameters, self._bucket, self.num_nodes)
+        if self.max_norm:
+            nn.utils.clip_grad_norm_(self._parameters, self.max_norm)
+        self.optim.step()
+        super().step()
+
+
+@torch.no_grad()
+def mean_of_gradients(parameters: list[nn.Parameter], bucket: Bucket, num_nodes: int) -> None:
+    """Average gradients over all nodes in one collective.
+
+    A parameter that has a gradient on no node keeps none, so that no optimizer moves it; a
+    gradient that is missing on some nodes alone counts as 0 there. Missing gradients travel as
+    -0.0: a sum is -0.0 only if every summand is.
+    """
+    for view, one in zip(bucket.views, parameters, strict=True):
+        if one.grad is None:
+            view.fill_(-0.0)
+        else:
+            view.copy_(one.grad)
+            view.view(-1)[:1].add_(0.0)  # turns -0.0 into 0.0
+    communicate.all_reduce(bucket.flat)
+    bucket.flat.div_(num_nodes)
+    for view, one, absent in zip(bucket.views, parameters, are_absent(bucket.views), strict=True):
+        if not absent and one.grad is None:
+            one.grad = view.to(one.dtype, copy=True)
+        elif not absent and one.grad is not None:
+            one.grad.copy_(view)
+
+
+def are_absent(views: list[Tensor]) -> list[bool]:
+    """Return of each tensor whether it begins with -0.0, the mark of a missing gradient."""
+    if not any(view.numel() for view in views):
+        return [True] * len(views)
+    firsts = iter(torch.stack([view.view(-1)[0] for view in views if view.numel()]).tolist())
+    return [not view.numel() or _is_negative_zero(next(firsts)) for view in views]
+
+
+def _is_negative_zero(number: float) -> bool:
+    return number == 0 and str(number).startswith("-")
