@@ -30,8 +30,8 @@ LAYOUTS = {
     "heterogeneous": lambda: apart_multimodal_config(
         {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}, **QWEN
     ),
-    "images of one size": lambda: multimodal_config(
-        {"clip": (4, 1), "dino": (1, 4), LANGUAGE: (1, 4)},
+    "fan-out, images of one size": lambda: multimodal_config(
+        {"clip": (1, 4), "dino": (2, 2), LANGUAGE: (1, 4)},
         "colocated",
         presence=PRESENCE,
         **SHARED,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.planning.frames import FramePlan, lpt_balance, partition, plan_frames
+from mimokit.planning.frames import FramePlan, lpt_balance, partition, placing, plan_frames
 from tests.planning.frames.batches import (
     FEW_SIZES,
     fewest_ranks,
@@ -121,6 +121,15 @@ def test_the_loops_do_the_same_interpreted_and_compiled(monkeypatch: pytest.Monk
     interpreted = plans()
     monkeypatch.setattr(partition, "INTERPRETED", 0)
     assert plans() == interpreted
+
+
+def test_loops_compile_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba finds no folder for what it compiles."""
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    compiled = partition._compiled.__wrapped__(placing.link)
+    first, following = np.zeros(2, dtype=np.int64), np.zeros(3, dtype=np.int64)
+    compiled(np.array([0, 1, 0]), first, following)
+    assert (first.tolist(), following.tolist()) == ([0, 1], [2, -1, -1])
 
 
 @pytest.mark.parametrize(
