@@ -73,7 +73,7 @@ class StepFigures:
         """A row per rank: the median of every column, and `work`, in seconds of a step."""
         table = self.by_rank.drop(columns=["run", "iteration"]).groupby("rank").median()
         table["work"] = self.work.median()
-        return table
+        return table.fillna({"work": 0.0})  # of a rank whose times are no numbers
 
     @cached_property
     def work(self) -> pd.DataFrame:
@@ -175,7 +175,9 @@ def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
         plan = None
         reason = str(error).splitlines()[0]
         missing.append(f"The plan is not known: bubbles cannot be computed ({reason})")
-    figures = StepFigures(name, row, steps, by_rank, own.settled(own.modules), plan)
+    tables = (steps, by_rank, own.settled(own.modules))
+    measured, by_rank, by_module = (one.replace([np.inf, -np.inf], np.nan) for one in tables)
+    figures = StepFigures(name, row, measured, by_rank, by_module, plan)
     if not figures.has(WAITING):
         missing.append(
             "The run does not tell waiting from communication (it has no waiting_time): "

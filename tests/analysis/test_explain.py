@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -225,6 +226,14 @@ def test_missing_data_is_said(tmp_path: Path, absent: str, sentence: str) -> Non
     words = explain(folder)
     assert any(sentence in one for one in words.missing)
     assert words.findings == ()
+
+
+def test_times_that_are_no_numbers_do_not_end_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", replace(EVEN, iterations=8))
+    table = pd.read_csv(folder / "metrics_by_rank.csv")
+    table.loc[table["rank"] == 3, ["forward_time", "backward_time"]] = [np.inf, -np.inf]
+    table.to_csv(folder / "metrics_by_rank.csv", index=False)
+    assert explain(folder).step > 0
 
 
 def test_a_failed_run_says_how_it_ended(tmp_path: Path) -> None:
