@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from tests.layouts_apart import apart_config
 
 SETTLE_SECONDS = 5.0
 """How long threads of closed groups may take to end."""
+SAME_LOOKS = 4
+"""How many looks in a row must find no fewer."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,9 @@ class Footprint:
     Attributes:
         files: open descriptors.
         threads: of all kinds.
-        memory: bytes, pages that it shares counted in part (PSS).
+        memory: bytes that it has written, pages that others have from it by a fork counted in part
+            (the anonymous part of PSS). Pages of files are left out: how many of them count here
+            depends on which other processes have loaded the same libraries.
     """
 
     files: int
@@ -55,13 +59,13 @@ def soak_runs(iterations: int) -> tuple[SoakRun, ...]:
     """Return runs in all three modes and several world sizes, of at most 4 ranks."""
     tested = Evaluations(interval=1, samples=8, final_samples=8)
     few = Evaluations(samples=8, final_samples=8)
+    steps = {"num_iterations": iterations}
     return (
-        SoakRun(digits_config((1, 2), (2, 1), num_iterations=iterations), evaluations=few),
-        SoakRun(apart_config((1, 1, 1), (1, 2, 1), 2, num_iterations=iterations), evaluations=few),
-        SoakRun(digits_config((2, 1), (2, 1), num_iterations=iterations), True, tested),
-        SoakRun(digits_config((1, 4), (2, 2), num_iterations=iterations), evaluations=few),
-        SoakRun(apart_config((2, 1, 1), (1, 1, 2), 2, num_iterations=iterations), True, few),
-        SoakRun(digits_config((1, 1), (1, 1), num_iterations=iterations), evaluations=tested),
+        SoakRun(digits_config((1, 2), (2, 1), **steps), evaluations=few),
+        SoakRun(apart_config((1, 1, 1), (1, 2, 1), 2, **steps), evaluations=few),
+        SoakRun(digits_config((2, 1), (2, 1), **steps), True, tested),
+        SoakRun(digits_config((1, 4), (2, 2), **steps), evaluations=few),
+        SoakRun(apart_config((2, 1, 1), (1, 1, 2), 2, **steps), True, few),
     )
 
 
@@ -87,16 +91,39 @@ def soak(
 def footprints(cluster: EngineCluster) -> dict[str, Footprint]:
     """Return what each engine holds, and this process, once threads have ended."""
     found = {f"engine {engine.slot}": _footprint(engine.pid) for engine in cluster.engines}
-    return {**found, "client": _footprint(os.getpid())}
+    return {**found, "client": own_footprint()}
+
+
+def own_footprint() -> Footprint:
+    """Return what this process holds."""
+    return _footprint(os.getpid())
 
 
 def _footprint(pid: int | None) -> Footprint:
+    """Wait until files and threads get no fewer: those of closed groups end a little later."""
     process = psutil.Process(pid)
+    held, same = (process.num_fds(), process.num_threads()), 0
     deadline = time.monotonic() + SETTLE_SECONDS
-    threads = process.num_threads()
-    while time.monotonic() < deadline:
+    while same < SAME_LOOKS and time.monotonic() < deadline:
         time.sleep(0.05)
-        before, threads = threads, process.num_threads()
-        if threads >= before:
-            break
-    return Footprint(process.num_fds(), threads, process.memory_full_info().pss)
+        now = (process.num_fds(), process.num_threads())
+        held, same = (now, 0) if min(now[0] - held[0], now[1] - held[1]) < 0 else (held, same + 1)
+    return Footprint(*held, _written(process.pid))
+
+
+def _written(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
+
+
+def grown(
+    first: Mapping[str, Footprint], last: Mapping[str, Footprint], most: float = 0.05
+) -> list[str]:
+    """Name what processes hold more of than before, by more than a share of it."""
+    return [
+        f"{name} of {process}: {before:,} before, {now:,} now"
+        for process in first
+        for name in ("files", "threads", "memory")
+        if (now := getattr(last[process], name))
+        > (1.0 + most) * (before := getattr(first[process], name))
+    ]

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     schedule_speed,
     search_speed,
     sixteen_ranks,
+    soak,
     trace_overhead,
     training_speed,
     transfers,
@@ -48,6 +49,7 @@ def main() -> None:
     show("Prediction on this machine", prediction_here.rows())
     show("Loading runs", load_runs.rows())
     show("What watching costs", watching_cost.rows())
+    show("Files, threads and memory over many runs", soak.rows())
     show("Watching a run", monitor_lag.rows())
 
 

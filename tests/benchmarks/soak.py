@@ -21,7 +21,7 @@ from tests.footprint import Footprint, footprints, soak, soak_runs
 
 RUNS = 200
 FIRST = 10
-LOOKS = (FIRST, 20, 50, 100, 150, RUNS)
+LOOKS = (FIRST, 50, 100, 150, RUNS)
 TARGET = 5.0
 """Per cent."""
 ENGINES = 4

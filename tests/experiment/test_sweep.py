@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from mimokit.analysis import read_run
+from mimokit.cluster import frozen
 from mimokit.config import ConfigError
 from mimokit.experiment import Evaluations, sweep
 from mimokit.experiment.sweeps.report import INTERRUPTED, follow
@@ -45,6 +46,8 @@ class _Faults:
                     torch.empty(2**50)
                 if rate == KILLED:
                     os.kill(os.getpid(), signal.SIGKILL)
+                if rate == STOPPED:
+                    os.kill(os.getpid(), signal.SIGSTOP)
             if calls[0] == 3 and rate == SLOW:
                 time.sleep(60)
             return data.collate_fn(samples)
@@ -52,7 +55,7 @@ class _Faults:
         return TrainingData("faulty", data.train, collate)
 
 
-RAISES, OUT_OF_MEMORY, KILLED, SLOW = 0.011, 0.012, 0.013, 0.014
+RAISES, OUT_OF_MEMORY, KILLED, SLOW, STOPPED = 0.011, 0.012, 0.013, 0.014, 0.015
 
 
 def _config(rate=0.001, encoder=(1, 2), language=(2, 1), **runtime):
@@ -67,6 +70,7 @@ def _experiments():
         "raises": _config(RAISES),
         "memory": _config(OUT_OF_MEMORY),
         "killed": _config(KILLED),
+        "stopped": _config(STOPPED),
         "refused": refused,
         "large": _config(encoder=(1, 16), language=(2, 8), samples_per_microbatch=16),
         "last one": _config(encoder=(1, 4), language=(2, 2)),
@@ -80,18 +84,20 @@ def _error(result, name):
 
 @pytest.fixture(scope="module")
 def faulty(shared_cluster, tmp_path_factory):
-    """A sweep of which five experiments fail; what its listeners heard."""
+    """A sweep of which six experiments fail; what its listeners heard."""
     heard = []
-    run = sweep(
-        shared_cluster.get(),
-        _experiments(),
-        results_dir=tmp_path_factory.mktemp("results"),
-        time_limit=120.0,
-        data=_Faults(),
-        evaluations=QUICK,
-    )
-    run.on_change(lambda one: heard.append({e.name: e.status for e in one.experiments}))
-    result = run.result(timeout=300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frozen, "FROZEN_SECONDS", 1.0)
+        run = sweep(
+            shared_cluster.get(),
+            _experiments(),
+            results_dir=tmp_path_factory.mktemp("results"),
+            time_limit=120.0,
+            data=_Faults(),
+            evaluations=QUICK,
+        )
+        run.on_change(lambda one: heard.append({e.name: e.status for e in one.experiments}))
+        result = run.result(timeout=300)
     assert run.done
     assert run.current == ()
     # The last notice comes from a separate thread.
@@ -107,17 +113,19 @@ def test_what_fails_says_why_and_the_sweep_goes_on(faulty):
         "raises": "failed",
         "memory": "failed",
         "killed": "failed",
+        "stopped": "failed",
         "refused": "refused",
         "large": "refused",
         "last one": "completed",
     }
     assert any("running" in one.values() for one in heard)
     assert _error(result, "raises")["cause"] == "KeyError"
-    for name in ("raises", "memory", "killed"):
+    for name in ("raises", "memory", "killed", "stopped"):
         error = _error(result, name)
         assert (error["rank"], error["step"]) == (1, 2), name
     assert "in collate" in _error(result, "raises")["traceback"]
     assert _error(result, "killed")["type"] == "RankDied"
+    assert _error(result, "stopped")["type"] == "RankFrozen"
     assert "seq_length" in " ".join(_error(result, "refused")["sentences"])
     assert "its world has 16 ranks" in _error(result, "large")["sentences"][0]
     assert "page 7 is missing" in next(o.message for o in result.experiments if o.name == "raises")
@@ -128,7 +136,7 @@ def test_the_folders_have_all_rows_and_one_table_has_them_together(faulty):
     table = result.table
     assert list(table.columns[:3]) == ["experiment", "iteration", "total_time"]
     rows = table.groupby("experiment").size().to_dict()
-    assert rows == {"first": 4, "last one": 4, "raises": 2, "memory": 2, "killed": 2}
+    assert rows == {"first": 4, "last one": 4, "raises": 2, "memory": 2, "killed": 2, "stopped": 2}
     assert table.equals(pd.read_csv(result.directory / SweepFile.ALL_EXPERIMENTS))
     last = result.experiments[-1]
     assert read_run(last.directory).metrics["loss"].iloc[-1] == pytest.approx(last.loss)

@@ -1,0 +1,36 @@
+"""A cluster lasts: runs of changing layouts add neither files nor threads nor memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from tests.footprint import footprints, grown, own_footprint, soak, soak_runs
+
+SAME_LAYOUT = (7, 12)
+"""Numbers of two runs of the same layout, after each has run; `tests.benchmarks.soak` takes 200."""
+
+
+def test_twelve_runs_of_changing_layouts_leave_nothing(cluster, tmp_path):
+    looks = {}
+    for number in soak(cluster, soak_runs(iterations=1), max(SAME_LAYOUT), tmp_path):
+        if number in SAME_LAYOUT:
+            looks[number] = footprints(cluster)
+    before, after = (looks[number] for number in SAME_LAYOUT)
+    assert grown(before, after) == []
+
+
+def test_what_is_left_is_named():
+    before = {"client": own_footprint()}
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait) for _ in range(5 + before["client"].threads)]
+    for thread in threads:
+        thread.start()
+    files = [open(os.devnull) for _ in range(2 + before["client"].files // 2)]  # noqa: SIM115
+    memory = bytearray(os.urandom(1) * (before["client"].memory // 4))
+    found = grown(before, {"client": own_footprint()})
+    end.set()
+    for file in files:
+        file.close()
+    assert memory
+    assert [one.split(" of client: ")[0] for one in found] == ["files", "threads", "memory"]
