@@ -274,6 +274,8 @@ class ClusterRun:
             try:
                 self._owner.check()
             except ClusterError as error:
+                # Engines that can be reached later must not go on with this.
+                self._tell_abort(self._missing())
                 self.give_up(str(error))
             for rank in self._missing():
                 if watch.frozen(self._owner.pid_here(self._engines[rank])):
@@ -312,9 +314,12 @@ class ClusterRun:
         # Said more than once: a rank that is just connecting has nothing to break off yet.
         self._aborting = True
         while (missing := self._missing()) and time.monotonic() < deadline:
-            for rank in missing:
-                self._owner.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self.run_id})
+            self._tell_abort(missing)
             self._wait_back(min(deadline, time.monotonic() + REPEAT_SECONDS))
+
+    def _tell_abort(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._owner.tell(self._engines[rank], ABORT_MESSAGE, {"run_id": self.run_id})
 
     def _wait_back(self, deadline: float) -> None:
         with self._changed:

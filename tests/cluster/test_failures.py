@@ -69,6 +69,15 @@ def test_abort_frees_ranks_that_wait_or_sleep(cluster: EngineCluster) -> None:
     assert cluster.run(process_id) == before
 
 
+def test_a_run_right_after_an_abort_waits_for_its_end(cluster: EngineCluster) -> None:
+    cluster.form_world(2)
+    run = cluster.submit(all_reduce_forever, "none", 0)
+    wait_for_samples(run, 20)
+    run.abort()
+    assert works(cluster)
+    assert run.done
+
+
 def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> None:
     before = cluster.run(process_id, world_size=4)
     run = cluster.submit(all_reduce_forever, "deaf", 1, 0.0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from mimokit.cluster import ClusterError, EngineCluster, RankError, RankFrozen, frozen
+from mimokit.cluster import ClusterError, EngineCluster, RankError, RankFrozen, frozen, link
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.verdict import Death, Frozen, only_echoes, verdict
@@ -97,10 +98,30 @@ class _Unanswered(EngineLink):
 
 
 def test_a_call_that_waits_looks_whether_that_is_of_use() -> None:
-    link = _Unanswered(SimpleNamespace(session=SimpleNamespace()))
+    unanswered = _Unanswered(SimpleNamespace(session=SimpleNamespace()))
 
     def look(engine_id: int) -> None:
         raise ClusterError(f"the controller of engine {engine_id} has died")
 
     with pytest.raises(ClusterError, match="the controller of engine 5 has died"):
-        link.call([5], process_id, PATIENT, look)
+        unanswered.call([5], process_id, PATIENT, look)
+
+
+def test_a_controller_that_gives_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Future[None]] = []
+
+    def send(*arguments: object, **keywords: object) -> Future[None]:
+        answers.append(Future())
+        return answers[-1]
+
+    client = SimpleNamespace(session=SimpleNamespace(), _query_stream=None, _send=send)
+    controller = EngineLink(client)
+    assert not controller.controller_is_silent()
+    monkeypatch.setattr(link, "SILENT_SECONDS", 0.0)
+    assert controller.controller_is_silent()
+    assert len(answers) == 1
+    answers[0].set_result(None)
+    assert not controller.controller_is_silent()
+    monkeypatch.setattr(link, "PING_SECONDS", 0.0)
+    assert controller.controller_is_silent()
+    assert len(answers) == 2
