@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -288,7 +289,8 @@ class EngineCluster:
         name = getattr(function, "__qualname__", type(function).__qualname__)
         with self._lock:
             self._await_idle()
-            world = self._formation.ensure(world_size)
+            idle = math.inf if self._run is None else self._run.idle
+            world = self._formation.ensure(world_size, idle)
             chosen = checked_ranks(ranks, world.size)
             if len(chosen) < world.size and self._joined != world.name:
                 # Joining takes every rank, also those that stay idle afterwards.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import socket
 import time
 import warnings
@@ -19,6 +20,8 @@ from mimokit.units import span_text
 SHORT_TASK_SECONDS = 60.0
 FIRST_ANSWER_SECONDS = (10.0, 20.0, 60.0)
 PAUSE_SECONDS = 0.1
+SURE_SECONDS = 0.1
+"""How long after a run no other client can have formed a world: calls in a loop need not ask."""
 
 
 def in_use(slots: Sequence[int]) -> str:
@@ -57,8 +60,12 @@ class Formation:
         self._pids: dict[int, int | None] = {}
         self._hosts: dict[int, str] = {}
 
-    def ensure(self, world_size: int | None) -> World:
+    def ensure(self, world_size: int | None, idle: float = math.inf) -> World:
         """Return a world of a size that stands; of any size for None.
+
+        Args:
+            world_size: number of ranks.
+            idle: seconds since the last run in the world has ended.
 
         Raises:
             ClusterError: it cannot be formed.
@@ -67,7 +74,7 @@ class Formation:
         world = self.world
         if world is None or (world_size is not None and world_size != world.size):
             return self.form(self.slots(world_size, None))
-        return world if self._stands(world) else self.form(world.slots)
+        return world if self._stands(world, idle) else self.form(world.slots)
 
     def slots(self, world_size: int | None, ranks: Sequence[int] | None) -> tuple[int, ...]:
         """Return the slots of a world of a size, or those that are asked for.
@@ -217,9 +224,9 @@ class Formation:
             if self._pool.alive(slot) and watch.stopped(self.pid_here(engines[slot])) is not None
         ]
 
-    def _stands(self, world: World) -> bool:
-        if not world.name:
-            return False
+    def _stands(self, world: World, idle: float) -> bool:
+        if not world.name or idle < SURE_SECONDS:
+            return bool(world.name)
         ids = [self._pool.engines[slot].engine_id for slot in world.slots]
         if self._pool.link.has_sent_tasks(ids):
             # The answers would wait for cells, for example, that run on the engines.

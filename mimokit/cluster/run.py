@@ -119,6 +119,11 @@ class ClusterRun:
         return (self._stopped or time.monotonic()) - self._started
 
     @property
+    def idle(self) -> float:
+        """Seconds since the run ended; 0 while it goes on."""
+        return 0.0 if self._stopped is None else time.monotonic() - self._stopped
+
+    @property
     def samples(self) -> list[Sample]:
         """All samples so far, in order of arrival; those of one rank in the order of emission."""
         return self._log.snapshot()
