@@ -26,7 +26,7 @@ def _shortened(notebook: Any) -> None:
     fewer = (
         "for config in chosen.values():\n"
         f"    config.runtime.num_iterations = {ITERATIONS}\n"
-        "    config.runtime.warmup_iterations = 2"
+        "    config.runtime.warmup_iterations = 3"
     )
     notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(fewer))
 
