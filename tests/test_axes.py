@@ -78,9 +78,8 @@ def _texts(node: ast.AST | None) -> Iterator[str]:
 
 OTHER_FACTS = {
     "mimokit/charts/_palette.py": 1,
-    "mimokit/charts/_step_parts.py": 1,
-    "mimokit/layout_search/words.py": 1,
     "mimokit/planning/traffic.py": 1,
+    "mimokit/prediction/step_time/breakdown.py": 1,
     "widgets/mimokit_widgets/view_models/traffic_blocks.py": 1,
 }
 """File -> its tables of parts of a predicted step or of kinds of traffic.

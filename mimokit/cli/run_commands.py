@@ -151,7 +151,7 @@ def _engines_for(
     most = MOST_ENGINES if len(found) > 1 else sys.maxsize
     size = engines or largest_world(found, most)
     chosen = _runnable(choose(found, size), strict)
-    with EngineCluster(size) as cluster:
+    with EngineCluster(n=size) as cluster:
         yield cluster, chosen
 
 

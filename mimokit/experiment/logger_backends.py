@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -157,8 +156,10 @@ def make_loggers(runtime: RuntimeConfig) -> list[RunLogger]:
 
 
 def _installed(name: LoggerName) -> bool:
-    library = _BACKENDS[name].library
-    return library in sys.modules or importlib.util.find_spec(library) is not None
+    try:
+        return importlib.util.find_spec(_BACKENDS[name].library) is not None
+    except ValueError:  # imported already, without a specification
+        return True
 
 
 def _missing(name: LoggerName, runtime: RuntimeConfig) -> Problem:

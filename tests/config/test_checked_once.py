@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import mimokit
 from mimokit.config import (
@@ -62,6 +63,9 @@ class NoEngines:
     def __enter__(self) -> NoEngines:
         return self
 
+    def __len__(self) -> int:
+        return 8
+
     def __exit__(self, *_: object) -> None:
         pass
 
@@ -92,12 +96,16 @@ def test_plan_checks_a_file_once(file: Path, counts: Counts) -> None:
 def test_commands_check_a_file_once(
     command: str, most: Counts, file: Path, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to what is sent to the ranks; `verify` sends its oracle's layout of one rank first."""
+    """Up to what is sent to the ranks; `verify` sends its oracle's layout of one rank first.
+
+    `run` reports the error of its experiment and exits.
+    """
     from mimokit.cli import run_commands
 
     engines = NoEngines()
+    monkeypatch.chdir(file.parent)
     monkeypatch.setattr("mimokit.cluster.EngineCluster", lambda **_: engines)
-    with pytest.raises(NotSentError):
+    with pytest.raises((NotSentError, typer.Exit)):
         getattr(run_commands, command)(str(file), **DEFAULTS[command])
     if command == "verify":
         counts["all"] -= 1  # that layout is another config

@@ -7,7 +7,6 @@ NAME/                  the results folder of experiment NAME
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
+from mimokit.config.files.implied import fill_in
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import (
@@ -190,9 +190,8 @@ def config_content(config: ExperimentConfig | None) -> dict[str, Any] | None:
     """
     if config is None:
         return None
-    with contextlib.suppress(ConfigError):
-        config = config_from_mapping(config.to_mapping(), name=config.name)
     content: dict[str, Any] = json.loads(json.dumps(config.to_mapping()))
+    fill_in(content)
     for name in _OUTPUTS:
         content.get("runtime", {}).pop(name, None)
     return content

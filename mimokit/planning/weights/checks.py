@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mimokit.architecture.huggingface.checkpoint_tensors import Cut
 from mimokit.architecture.huggingface.families import Family
+from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any
 from mimokit.planning.weights.checkpoint import Checkpoint
 from mimokit.planning.weights.headers import FLOATING, refused
@@ -72,10 +73,10 @@ def _some(names: list[str]) -> str:
 
 def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) -> None:
     """Raise `ConfigError` unless a layout can cut a model."""
-    for name, size in (("tensor", tensor_parallel), ("pipeline", pipeline_parallel)):
+    for axis, size in ((Axis.TENSOR, tensor_parallel), (Axis.PIPELINE, pipeline_parallel)):
         if size < 1:
-            raise refused("Layout", f"{name}_parallel", size, f"{name}_parallel is {size}; it must "
-                          "be at least 1")  # fmt: skip
+            name = LAYOUT_FIELDS[axis]
+            raise refused("Layout", name, size, f"{name} is {size}; it must be at least 1")
     if tensor_parallel * pipeline_parallel > MOST_RANKS:
         ranks = tensor_parallel * pipeline_parallel
         raise refused("Layout", "ranks", ranks, f"tensor_parallel {tensor_parallel} times "

@@ -77,15 +77,13 @@ def layout_to_json(layout: Layout) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "model_type": plan.model_type,
-        "tensor_parallel": plan.tensor_parallel,
-        "pipeline_parallel": plan.pipeline_parallel,
+        **plan.sizes,
         "vocab_size": plan.vocab_size,
         "padded_vocab_size": plan.padded_vocab_size,
         "ranks": {
             str(number): {
                 "file": file,
-                "tp": rank.tensor_rank,
-                "pp": rank.pipeline_rank,
+                **rank.place,
                 "bytes": rank.bytes,
             }
             for number, (rank, file) in enumerate(zip(plan.ranks, layout.files, strict=True))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mimokit.axes import Axis
 from mimokit.planning.weights.types import PlannedParameter, RankWeights, Span, WeightPlan
 from mimokit.tables import rich_table
 from mimokit.units import bytes_text, samples_text, span_text
@@ -18,7 +19,17 @@ _LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
 
 def tables(plan: WeightPlan) -> Iterator[Table]:
     """Yield a table of the ranks and one of the parameters, layers of one kind together."""
-    columns = ["rank", "TP", "PP", "layers", "heads", "groups", "vocabulary", "held", "touched"]
+    columns = [
+        "rank",
+        Axis.TENSOR.label,
+        Axis.PIPELINE.label,
+        "layers",
+        "heads",
+        "groups",
+        "vocabulary",
+        "held",
+        "touched",
+    ]
     tp, pp = plan.tensor_parallel, plan.pipeline_parallel
     heading = f"Weights of {plan.model_type}, TP {tp}, PP {pp}"
     if plan.vocab_size is not None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mimokit.axes import LAYOUT_FIELDS, Axis
+
 Span = tuple[int, int]
 """[start, stop)."""
 
@@ -104,6 +106,11 @@ class RankWeights:
     parameters: Mapping[str, PlannedParameter]
 
     @property
+    def place(self) -> dict[str, int]:
+        """Its place along each axis."""
+        return {str(Axis.TENSOR): self.tensor_rank, str(Axis.PIPELINE): self.pipeline_rank}
+
+    @property
     def bytes(self) -> int:
         """Bytes of all parameters in the dtype of loading."""
         return sum(parameter.bytes for parameter in self.parameters.values())
@@ -111,8 +118,7 @@ class RankWeights:
     def to_json(self) -> dict[str, Any]:
         """Return the rank as JSON."""
         return {
-            "tp": self.tensor_rank,
-            "pp": self.pipeline_rank,
+            **self.place,
             "query_heads": list(self.query_heads),
             "query_groups": list(self.query_groups),
             "vocab": None if self.vocab is None else list(self.vocab),
@@ -142,12 +148,19 @@ class WeightPlan:
     padded_vocab_size: int | None
     ranks: tuple[RankWeights, ...]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The parallel sizes, by the names that layouts have for them."""
+        return {
+            LAYOUT_FIELDS[Axis.TENSOR]: self.tensor_parallel,
+            LAYOUT_FIELDS[Axis.PIPELINE]: self.pipeline_parallel,
+        }
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON."""
         return {
             "model_type": self.model_type,
-            "tensor_parallel": self.tensor_parallel,
-            "pipeline_parallel": self.pipeline_parallel,
+            **self.sizes,
             "vocab_size": self.vocab_size,
             "padded_vocab_size": self.padded_vocab_size,
             "ranks": {str(number): rank.to_json() for number, rank in enumerate(self.ranks)},
