@@ -6,12 +6,14 @@ import ast
 import importlib
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli.main import app
+from mimokit.config.strategy import StrategyName
 from mimokit.experiment.sweeps.choice import choose, collect
 
 ROOT = Path(__file__).parents[2]
@@ -63,12 +65,17 @@ def test_its_sweeps_have_experiments_that_can_run() -> None:
 def test_its_commands_answer() -> None:
     commands = re.findall(r"^mimokit (\w+) ([^-\s]\S+)", README, re.MULTILINE)
     shown = {name for name, _ in commands}
-    assert shown == {"plan", "run", "verify", "predict", "search", "export", "analyze"}
+    layouts = {"plan", "run", "verify", "predict", "search", "export", "analyze", "config"}
+    assert shown == {*layouts, "weights", "convert", "strategy"}
     for name, source in commands:
         if name == "search":
             assert source in mimokit.architecture.model_names()
         elif name == "analyze":
             assert f"--results-dir {source}\n" in README, "what an example before it has made"
+        elif name in ("weights", "convert"):
+            assert source == "DIR", "a checkpoint of the reader's"
+        elif name == "strategy":
+            assert source in get_args(StrategyName)
         else:
             mimokit.plan(source if source.startswith("preset:") else ROOT / source)
 
