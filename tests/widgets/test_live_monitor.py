@@ -363,12 +363,8 @@ def test_the_queue_gives_every_row_once() -> None:
     assert queue.take() == (4, [])
 
 
-def test_importing_is_quick_and_does_not_need_altair_or_torch() -> None:
-    code = (
-        "import sys, time; start = time.perf_counter(); from mimokit_widgets import LiveMonitor; "
-        "print('altair' in sys.modules or 'torch' in sys.modules, time.perf_counter() - start)"
-    )
+def test_importing_needs_none_of_altair_torch_and_ipyparallel() -> None:
+    heavy = {"altair", "torch", "ipyparallel", "matplotlib", "scipy"}
+    code = "import sys; from mimokit_widgets import LiveMonitor; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy, seconds = done.stdout.split()
-    assert heavy == "False"
-    assert float(seconds) < 3.0  # 0.4 s on an idle machine
+    assert heavy & set(done.stdout.split()) == set()

@@ -86,9 +86,9 @@ def test_ten_thousand_modules_are_refused_at_once() -> None:
     modules = "".join(f"    m{n}: {{tensor_parallel: 1}}\n" for n in range(10_000))
     driver = Driver()
     before = driver.session.draft
-    began = time.perf_counter()
+    began = time.process_time()
     driver.send("load", name="pasted.yaml", text="model:\n  module_parallelisms:\n" + modules)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert driver.session.draft is before
     assert str(MOST_CHARACTERS // 1000) in driver.session.notice
     assert "characters" in driver.session.notice
