@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,14 @@ class Fields:
     def size_or(self, name: str, default: int, least: int = 0) -> int:
         """Return a whole number, or the default if the field is missing."""
         return self.size(name, least=least) if name in self._values else default
+
+    def number_or(self, name: str, default: float) -> float:
+        """Return a number above 0, or the default if the field is missing."""
+        value = self._values.get(name, default)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+            return float(value)
+        self.refuse(name, "it must be a number above 0")
+        return default
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false."""

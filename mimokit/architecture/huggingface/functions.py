@@ -1,0 +1,129 @@
+"""What a network computes between its matrices, from a Hugging Face config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mimokit.architecture.functions import NetworkFunctions, RotaryScaling
+from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.huggingface.language_tensors import GROUPED_TYPES
+
+ACTIVATION_NAMES: Mapping[str, str] = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh", "quick_gelu": "quick_gelu",
+}  # fmt: skip
+"""transformers' `ACT2FN`: its names of the activations of `mimokit.architecture.functions`."""
+
+_DEFAULTS: Mapping[str, tuple[str, float, int]] = {
+    "llama": ("silu", 1e-6, 2048),
+    "mistral": ("silu", 1e-6, 4096 * 32),
+    "qwen2": ("silu", 1e-6, 32768),
+    "gpt2": ("gelu_new", 1e-5, 1024),
+    "clip_vision_model": ("quick_gelu", 1e-5, 0),
+    "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6, 0),
+}
+"""Model type -> activation, epsilon and longest sequence of transformers' config class."""
+
+_TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
+
+
+def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkFunctions:
+    """Return what a network computes between its matrices.
+
+    Args:
+        config: the content of a config.json, or a section of one.
+        kind: its model_type, where the section does not state it. Of a whole CLIP or SigLIP the
+            vision tower is meant, of a LLaVA the language model.
+
+    Raises:
+        ConfigError: a field is of the wrong type.
+    """
+    kind = str(config.get("model_type") if kind is None else kind)
+    fields = Fields(config)
+    if kind in _TOWERS:
+        fields, kind = fields.section("vision_config"), _TOWERS[kind]
+    elif kind == "llava":
+        fields = fields.section("text_config")
+        kind = fields.text("model_type", "llama")
+    activation, epsilon, positions = _DEFAULTS.get(kind, ("silu", 1e-6, 0))
+    if kind in GROUPED_TYPES:
+        found = _grouped(fields, kind, activation, epsilon, positions)
+    elif kind == "gpt2":
+        found = NetworkFunctions(
+            _activation(fields, "activation_function", activation),
+            fields.number_or("layer_norm_epsilon", epsilon),
+            positions=fields.size_or("n_positions", positions, least=1),
+            unknown=tuple(_gpt2_unknown(fields)),
+        )
+    else:
+        found = NetworkFunctions(
+            _activation(fields, "hidden_act", activation),
+            fields.number_or("layer_norm_eps", epsilon),
+        )
+    fields.check()
+    return found
+
+
+def _activation(fields: Fields, name: str, default: str) -> str:
+    written = fields.text(name, default)
+    return ACTIVATION_NAMES.get(written, written)
+
+
+def _grouped(
+    fields: Fields, kind: str, activation: str, epsilon: float, positions: int
+) -> NetworkFunctions:
+    """Return those of Llama's family; files of different age state rotary positions elsewhere."""
+    rotary = next(
+        (fields.section(name) for name in ("rope_parameters", "rope_scaling") if name in fields),
+        Fields({}),
+    )
+    base = fields.number_or("rope_theta", 10_000.0)
+    return NetworkFunctions(
+        _activation(fields, "hidden_act", activation),
+        fields.number_or("rms_norm_eps", epsilon),
+        rotary_base=rotary.number_or("rope_theta", base),
+        rotary_scaling=_scaling(rotary),
+        window=_window(fields, kind),
+        positions=fields.size_or("max_position_embeddings", positions, least=1),
+        unknown=("partial_rotary_factor",) if _partial(fields, rotary) else (),
+    )
+
+
+def _scaling(rotary: Fields) -> RotaryScaling | None:
+    kind = rotary.text("rope_type", rotary.text("type", "default"))
+    if kind == "default":
+        return None
+    return RotaryScaling(
+        kind,
+        rotary.number_or("factor", 1.0),
+        rotary.number_or("low_freq_factor", 1.0),
+        rotary.number_or("high_freq_factor", 4.0),
+        rotary.size_or("original_max_position_embeddings", 8192, least=1),
+    )
+
+
+def _partial(fields: Fields, rotary: Fields) -> bool:
+    share = fields.number_or("partial_rotary_factor", 1.0)
+    return rotary.number_or("partial_rotary_factor", share) != 1.0
+
+
+def _window(fields: Fields, kind: str) -> int:
+    """Return the tokens of a sliding window; 0 for none."""
+    if kind == "llama":
+        return 0
+    if kind == "mistral":
+        return fields.size_or("sliding_window", 0)
+    if not fields.flag("use_sliding_window"):
+        return 0
+    first = fields.size_or("max_window_layers", 28)  # layers before it attend to everything
+    return fields.size_or("sliding_window", 4096) if first < fields.size("num_hidden_layers") else 0
+
+
+def _gpt2_unknown(fields: Fields) -> Iterator[str]:
+    """Yield the fields that change the scale of attention, and that are set."""
+    if not fields.flag("scale_attn_weights", default=True):
+        yield "scale_attn_weights: false"
+    if fields.flag("scale_attn_by_inverse_layer_idx"):
+        yield "scale_attn_by_inverse_layer_idx: true"
