@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mimokit.experiment.prepare import REFUSED
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
     ExperimentsDir,
+    Request,
     ResultsDir,
     Resume,
     Strict,
@@ -94,33 +94,33 @@ def run(
 ) -> None:
     """Train one layout, or all in a folder, showing progress; leave tables in a folder.
 
-    Exit 1 if an experiment failed, 2 if the input is rejected.
+    Exit 1 if an experiment failed or some were rejected, 2 if all were. A rejected experiment
+    leaves an error.json with the reasons; a single one only if --results-dir is given.
     """
     from rich.console import Console
 
+    from mimokit.cluster import EngineCluster
     from mimokit.experiment.sweeps.report import follow
-    from mimokit.experiment.sweeps.start import find, sweep
+    from mimokit.experiment.sweeps.runner import SweepRun
+    from mimokit.experiment.sweeps.seats import InTurn, NoSeats, Seats, SideBySide
 
     experiments = named_experiments(file, config, experiments_dir, resume)
+    request = Request(experiments, results_dir, resume, strict, time_limit, trace)
     data = _source(task)
-    with (
-        _failures(),
-        _engines_for(find(experiments, resume), engines, cluster, strict) as (
-            cluster_there,
-            chosen,
-        ),
-    ):
-        started = sweep(
-            cluster_there,
-            chosen,
-            results_dir=results_dir,
-            resume=resume,
-            strict=strict,
-            side_by_side=side_by_side,
-            time_limit=time_limit,
-            data=data,
-            trace=trace,
-        )
+    with _failures(), ExitStack() as stack:
+        options, found = request.options(data), request.find()
+        there: EngineCluster | None = None
+        if cluster is not None:
+            there = stack.enter_context(EngineCluster(engines, **_connection(cluster)))
+        size = len(there) if there is not None else engines or _engines_for(found)
+        prepared = request.prepare(found, size, Console(stderr=True, soft_wrap=True))
+        stack.callback(prepared.folder.release)
+        seats: Seats = NoSeats()
+        if prepared.needs_engines:
+            if there is None:
+                there = stack.enter_context(EngineCluster(n=size))
+            seats = SideBySide(there) if side_by_side else InTurn(there)
+        started = SweepRun(seats, prepared, options)
         status = follow(started, Console(soft_wrap=not sys.stdout.isatty()))
     if status:
         raise typer.Exit(status)
@@ -136,39 +136,11 @@ def _source(task: str | None) -> Any:
     return DigitData(task)  # type: ignore[arg-type]
 
 
-@contextmanager
-def _engines_for(
-    found: Sequence[Experiment], engines: int | None, running: str | None, strict: bool
-) -> Iterator[tuple[EngineCluster, Sequence[Experiment]]]:
-    """Name the experiments that cannot run, then give a cluster for the others."""
-    from mimokit.cluster import EngineCluster
-    from mimokit.experiment.sweeps.choice import choose, largest_world
+def _engines_for(found: Sequence[Experiment]) -> int:
+    """Return how many engines to start here."""
+    from mimokit.experiment.sweeps.choice import largest_world
 
-    if running is not None:
-        with EngineCluster(engines, **_connection(running)) as cluster:
-            yield cluster, _runnable(choose(found, len(cluster)), strict)
-        return
-    most = MOST_ENGINES if len(found) > 1 else sys.maxsize
-    size = engines or largest_world(found, most)
-    chosen = _runnable(choose(found, size), strict)
-    with EngineCluster(n=size) as cluster:
-        yield cluster, chosen
-
-
-def _runnable(chosen: Sequence[Experiment], strict: bool) -> Sequence[Experiment]:
-    """Name the experiments that cannot run; end here if nothing is to be started."""
-    from rich.console import Console
-
-    from mimokit.experiment.sweeps.choice import refuse_all
-    from mimokit.experiment.sweeps.report import say_refusals
-
-    if len(chosen) == 1:
-        refuse_all(chosen)
-    refused = [one for one in chosen if one.refusal is not None]
-    say_refusals(refused, Console(stderr=True, soft_wrap=True))
-    if refused and (strict or len(refused) == len(chosen)):
-        raise typer.Exit(REFUSED)
-    return chosen
+    return largest_world(found, MOST_ENGINES if len(found) > 1 else sys.maxsize)
 
 
 @contextmanager

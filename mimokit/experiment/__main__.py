@@ -13,6 +13,7 @@ import typer
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
     ExperimentsDir,
+    Request,
     ResultsDir,
     Resume,
     Strict,
@@ -20,7 +21,7 @@ from mimokit.experiment.sweeps.options import (
     Trace,
     named_experiments,
 )
-from mimokit.experiment.torchrun.job import Request, run_job
+from mimokit.experiment.torchrun.job import run_job
 
 
 def main(

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
-from mimokit.cluster import ClusterRun, EngineCluster
+from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment import on_rank
@@ -53,6 +53,28 @@ class TrainingResult:
     steps: pd.DataFrame
     evaluations: pd.DataFrame
     directory: Path
+
+
+class TrainingCluster(Protocol):
+    """Ranks to train on: an `EngineCluster`, a part of one, or a torchrun job."""
+
+    def __len__(self) -> int:
+        """Return the number of ranks."""
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        plan: LayoutPlan,
+        config: ExperimentConfig,
+        data: DataSource | None,
+        evaluations: Evaluations | None,
+        trace: bool,
+        peak_flops: float | None,
+        /,
+        *,
+        world_size: int,
+    ) -> ClusterRun:
+        """Start `on_rank.train_rank` on the first ranks and return at once."""
 
 
 class TrainingRun:
@@ -219,7 +241,7 @@ def _note(error: BaseException, text: str) -> None:
 
 
 def train(
-    cluster: EngineCluster,
+    cluster: TrainingCluster,
     config: Config,
     data: DataSource | None = None,
     *,

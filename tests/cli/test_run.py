@@ -9,8 +9,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import mimokit.cluster
 from mimokit.analysis import read_run, read_trace
 from mimokit.cli.main import app
+from mimokit.experiment.sweeps.choice import choose, collect
+from mimokit.experiment.sweeps.folder import read_sweep
+from mimokit.experiment.sweeps.prepared import prepare_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -65,7 +69,7 @@ def test_a_sweep_names_what_cannot_run_and_runs_the_rest(tmp_path: Path) -> None
     [
         ((), "give a FILE, or --experiments-dir DIR, or --resume FOLDER"),
         (("a.yaml", "--config", "b.yaml"), "not several"),
-        (("--experiments-dir", "nowhere"), "there is no such folder"),
+        (("--experiments-dir", "nowhere"), "the folder does not exist"),
         (("--resume", "nowhere"), "it is not the folder of a sweep"),
         (("nowhere.yaml",), "it does not exist"),
         (("preset:llava_7b_colocated", "--engines", "2"), "the cluster has 2 engines"),
@@ -88,3 +92,61 @@ def test_a_strict_sweep_runs_none(tmp_path: Path) -> None:
     assert status == 2
     assert "zero cannot run: Section 'runtime': num_iterations is 0" in said
     assert not results.exists()
+
+
+@pytest.fixture
+def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if engines are started."""
+
+    def start(*arguments: object, **options: object) -> None:
+        raise AssertionError("engines were started")
+
+    monkeypatch.setattr(mimokit.cluster, "EngineCluster", start)
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_sweep_of_which_all_are_rejected_leaves_an_error_for_each(tmp_path: Path) -> None:
+    _write(tmp_path / "zero.yaml", num_iterations=0)
+    (tmp_path / "broken.yaml").write_text("model: [")
+    results = tmp_path / "results"
+    status, said = _run("--experiments-dir", tmp_path, "--results-dir", results)
+    assert status == 2
+    assert "zero cannot run: Section 'runtime': num_iterations is 0" in said
+    assert "Nothing is left to run." in said
+    (root,) = results.iterdir()
+    assert f"Results are in {root}" in said
+    for name in ("zero", "broken"):
+        error = json.loads((root / name / "error.json").read_text())
+        assert error["sentences"], name
+        assert name in {one["name"] for one in read_sweep(root)["experiments"]}
+    assert (root / "all_experiments.csv").exists()
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_single_rejected_config_leaves_an_error_where_results_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = _write(tmp_path / "zero.yaml", num_iterations=0)
+    assert _run(file)[0] == 2
+    assert list(tmp_path.iterdir()) == [file]
+    assert _run(file, "--results-dir", "results", "--strict")[0] == 2
+    assert list(tmp_path.iterdir()) == [file]
+    assert _run("--config", file, "--results-dir", "results")[0] == 2
+    (error,) = tmp_path.glob("results/run_*/zero/error.json")
+    assert "num_iterations is 0" in json.loads(error.read_text())["sentences"][0]
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_resuming_a_complete_sweep_starts_no_engines(tmp_path: Path) -> None:
+    file = _write(tmp_path / "good.yaml")
+    prepared = prepare_sweep(choose(collect(file), 2), results_dir=tmp_path / "results")
+    prepared.folder.release()
+    root = prepared.folder.path
+    (root / "good").mkdir()
+    (root / "good" / "experiment_info.json").write_text('{"status": "completed"}')
+    status, said = _run("--resume", root)
+    assert status == 0
+    assert "good: skipped (complete since an earlier sweep)" in said
+    assert "Nothing is left to run." in said
+    assert not (root / "good" / "error.json").exists()

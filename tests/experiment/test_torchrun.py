@@ -125,7 +125,8 @@ def test_tasks_and_outcomes_cross_as_json() -> None:
 
 
 def test_without_torchrun_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    from mimokit.experiment.torchrun.job import Request, run_job
+    from mimokit.experiment.sweeps.options import Request
+    from mimokit.experiment.torchrun.job import run_job
 
     monkeypatch.delenv("RANK", raising=False)
     assert run_job(Request("a.yaml")) == 2

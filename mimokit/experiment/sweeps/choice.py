@@ -97,10 +97,16 @@ def refuse_all(chosen: Iterable[Experiment]) -> None:
     """Reject a sweep of which an experiment is rejected.
 
     Raises:
-        ConfigError: with the problems of all.
+        ConfigError: with the problems of all; of several experiments each problem names its own.
     """
+    every = tuple(chosen)
     problems = [
-        problem for one in chosen if one.refusal is not None for problem in one.refusal.problems
+        replace(problem, sentence=f"{one.name} cannot run: {problem.sentence}")
+        if len(every) > 1
+        else problem
+        for one in every
+        if one.refusal is not None
+        for problem in one.refusal.problems
     ]
     if problems:
         raise ConfigError(problems)

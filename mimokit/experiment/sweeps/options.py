@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mimokit.engine.data.sources import DataSource
+    from mimokit.experiment.sweeps.choice import Experiment, Experiments
+    from mimokit.experiment.sweeps.prepared import PreparedSweep
+    from mimokit.experiment.sweeps.runner import Options
 
 ConfigOption = Annotated[
     str | None, typer.Option("--config", help="A YAML config; the same as FILE.")
@@ -20,9 +30,19 @@ ResultsDir = Annotated[
 ]
 Resume = Annotated[
     Path | None,
-    typer.Option(help="Go on with the sweep in this folder; skip what is complete."),
+    typer.Option(
+        help="Go on with the sweep in this folder; skip what is complete. Without an experiment "
+        "left to run, exit 0 and start no engines."
+    ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Run nothing if an experiment is rejected.")]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="If an experiment is rejected, run nothing and write nothing. Without it, the "
+        "rejected ones get an error.json and the others run.",
+    ),
+]
 TimeLimit = Annotated[
     float | None, typer.Option(help="Seconds after which an experiment is ended as failed.")
 ]
@@ -30,6 +50,57 @@ Trace = Annotated[
     bool,
     typer.Option("--trace", help="Time every step of every rank, into trace.json of each folder."),
 ]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for; the fields are arguments of `sweep`."""
+
+    experiments: Experiments | None
+    results_dir: Path | None = None
+    resume: Path | None = None
+    strict: bool = False
+    time_limit: float | None = None
+    trace: bool = False
+
+    def find(self) -> tuple[Experiment, ...]:
+        """Return the experiments.
+
+        Raises:
+            ConfigError: there are none, or the folder to resume is not that of a sweep.
+        """
+        from mimokit.experiment.sweeps.prepared import find
+
+        return find(self.experiments, self.resume)
+
+    def prepare(self, found: Sequence[Experiment], engines: int, console: Console) -> PreparedSweep:
+        """Prepare the sweep for a number of engines; name the experiments that cannot run.
+
+        Raises:
+            ConfigError: as `prepare_sweep`.
+        """
+        from mimokit.experiment.sweeps.choice import choose
+        from mimokit.experiment.sweeps.prepared import prepare_sweep
+        from mimokit.experiment.sweeps.report import say_refusals
+
+        prepared = prepare_sweep(
+            choose(found, engines),
+            results_dir=self.results_dir,
+            resume=self.resume,
+            strict=self.strict,
+        )
+        say_refusals(prepared.chosen, console)
+        return prepared
+
+    def options(self, data: DataSource | None = None) -> Options:
+        """Return how the experiments run.
+
+        Raises:
+            ConfigError: the time limit is not more than 0.
+        """
+        from mimokit.experiment.sweeps.runner import Options
+
+        return Options(self.time_limit, data, trace=self.trace)
 
 
 def named_experiments(
@@ -48,5 +119,5 @@ def named_experiments(
             raise typer.BadParameter("give a FILE, or --experiments-dir DIR, or --resume FOLDER")
         return None
     if experiments_dir is not None and not experiments_dir.is_dir():
-        raise typer.BadParameter(f"--experiments-dir {experiments_dir}: there is no such folder")
+        raise typer.BadParameter(f"--experiments-dir {experiments_dir}: the folder does not exist")
     return named[0]

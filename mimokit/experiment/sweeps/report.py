@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mimokit.experiment.prepare import score
+from mimokit.experiment.prepare import REFUSED, score
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
 from mimokit.samples import EvaluationSample, Sample, StepSample
@@ -49,6 +49,8 @@ class Following:
         for one in begun:
             if one.status is ExperimentStatus.SKIPPED or (one.message and not one.ended):
                 self._show.say(_state(one))
+        if all(one.ended for one in begun):
+            self._show.say("Nothing is left to run.")
 
     def interrupt(self) -> None:
         """Stop the experiments in progress after their iteration; a second time at once."""
@@ -68,8 +70,11 @@ class Following:
         result = self.sweep.result()
         self._show.close()
         _say_end(result, self._console)
-        failed = any(one.status in NOT_DONE for one in result.experiments)
-        return INTERRUPTED if self._interrupts else FAILED if failed else 0
+        if self._interrupts:
+            return INTERRUPTED
+        if all(one.status is ExperimentStatus.REFUSED for one in result.experiments):
+            return REFUSED
+        return FAILED if any(one.status in NOT_DONE for one in result.experiments) else 0
 
 
 def follow(sweep: SweepRun, console: Console) -> int:

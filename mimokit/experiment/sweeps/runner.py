@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from mimokit.cluster import ClusterError, RunAborted
+from mimokit.config import ConfigError, Problem
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment.results.failures import TimeLimitError
-from mimokit.experiment.run import TrainingRun, train
+from mimokit.experiment.run import TrainingCluster, TrainingRun, train
 from mimokit.experiment.sweeps.choice import Experiment
-from mimokit.experiment.sweeps.folder import SweepFolder
+from mimokit.experiment.sweeps.prepared import PreparedSweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.experiment.sweeps.seats import Seats
 from mimokit.samples import EXPERIMENT_COLUMN, Sample, StepSample, SweepFile
 
 if TYPE_CHECKING:
-    from mimokit.cluster import EngineCluster
     from mimokit.engine.data.sources import DataSource
 
 SampleListener = Callable[[str, Sample], None]
@@ -53,12 +53,21 @@ class Options:
         data: as in `train`.
         evaluations: as in `train`.
         trace: as in `train`.
+
+    Raises:
+        ConfigError: the time limit is not more than 0.
     """
 
     time_limit: float | None = None
     data: DataSource | None = None
     evaluations: Evaluations | None = None
     trace: bool = False
+
+    def __post_init__(self) -> None:
+        limit = self.time_limit
+        if limit is not None and not limit > 0:
+            sentence = f"Sweep: time_limit is {limit!r}; it must be more than 0 seconds."
+            raise ConfigError([Problem("sweep", "time_limit", limit, sentence)])
 
 
 class SweepRun:
@@ -71,16 +80,14 @@ class SweepRun:
     def __init__(
         self,
         seats: Seats,
-        chosen: tuple[Experiment, ...],
-        records: tuple[ExperimentRecord, ...],
-        folder: SweepFolder,
+        prepared: PreparedSweep,
         options: Options,
     ) -> None:
-        self.directory = folder.path
+        self.directory = prepared.folder.path
         self._seats = seats
-        self._chosen = chosen
-        self._board = Board(records)
-        self._folder = folder
+        self._chosen = prepared.chosen
+        self._board = Board(prepared.records)
+        self._folder = prepared.folder
         self._options = options
         self._runs: dict[str, TrainingRun] = {}
         self._listeners: list[SampleListener] = []
@@ -198,7 +205,6 @@ class SweepRun:
 
     def _work(self) -> None:
         try:
-            self._note_refusals()
             with self._changed:
                 while self._start_what_fits() or self._running():
                     self._changed.wait()
@@ -238,7 +244,7 @@ class SweepRun:
         work = threading.Thread(target=self._run_one, args=(one, engines), name=name, daemon=True)
         work.start()
 
-    def _run_one(self, one: Experiment, engines: EngineCluster) -> None:
+    def _run_one(self, one: Experiment, engines: TrainingCluster) -> None:
         began = time.monotonic()
         status, message = ExperimentStatus.FAILED, ""
         try:
@@ -260,7 +266,7 @@ class SweepRun:
                 finally:
                     self._changed.notify_all()
 
-    def _begin(self, one: Experiment, engines: EngineCluster) -> TrainingRun:
+    def _begin(self, one: Experiment, engines: TrainingCluster) -> TrainingRun:
         assert one.config is not None
         options = self._options
         run = train(
@@ -308,14 +314,6 @@ class SweepRun:
                 self._folder.write_refusal(self._board[one.name].directory, error)
         notes = getattr(error, "__notes__", ())
         return "; ".join([(str(error) or type(error).__name__).split("\n\n")[0], *notes])
-
-    def _note_refusals(self) -> None:
-        for one in self._chosen:
-            if one.refusal is not None:
-                with contextlib.suppress(ValueError):
-                    self._folder.write_refusal(self._board[one.name].directory, one.refusal)
-        with contextlib.suppress(OSError):
-            self._folder.write(self._chosen, self.experiments)
 
     def _end(
         self,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import typer
 
-from mimokit.experiment.torchrun.job import Request, run_job
+from mimokit.experiment.sweeps.options import Request
+from mimokit.experiment.torchrun.job import run_job
 
 
 def main(file: str) -> None:

@@ -70,7 +70,8 @@ class TorchrunCluster:
         data: object,
         evaluations: Evaluations | None,
         trace: bool,
-        peak_flops: float | None = None,
+        peak_flops: float | None,
+        /,
         *,
         world_size: int,
     ) -> ClusterRun:

@@ -7,17 +7,14 @@ import signal
 import sys
 import threading
 import traceback
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from mimokit.config import ConfigError
 from mimokit.experiment.prepare import REFUSED
-from mimokit.experiment.sweeps.choice import Experiments
+from mimokit.experiment.sweeps.options import Request
 from mimokit.experiment.torchrun.store import JobStore, started_by_torchrun
 
 if TYPE_CHECKING:
-    from mimokit.cluster import EngineCluster
     from mimokit.experiment.sweeps.report import Following
     from mimokit.experiment.torchrun.cluster import TorchrunCluster
 
@@ -25,18 +22,6 @@ NOT_STARTED = (
     "This command runs under torchrun: python -m torch.distributed.run --nproc-per-node N -m "
     "mimokit.experiment ...; without torchrun use `mimokit run`."
 )
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the command line asks for; the fields are arguments of `sweep`."""
-
-    experiments: Experiments | None
-    results_dir: Path | None = None
-    resume: Path | None = None
-    strict: bool = False
-    time_limit: float | None = None
-    trace: bool = False
 
 
 def run_job(request: Request) -> int:
@@ -107,22 +92,13 @@ class _Driver:
     def _sweep(self) -> int:
         from rich.console import Console
 
-        from mimokit.experiment.sweeps.choice import choose
-        from mimokit.experiment.sweeps.report import Following, say_refusals
-        from mimokit.experiment.sweeps.start import find, sweep
+        from mimokit.experiment.sweeps.report import Following
+        from mimokit.experiment.sweeps.runner import SweepRun
+        from mimokit.experiment.sweeps.seats import InTurn
 
         request, console = self._request, Console(soft_wrap=not sys.stdout.isatty())
-        chosen = choose(find(request.experiments, request.resume), len(self._cluster))
-        if len(chosen) > 1:
-            say_refusals(chosen, console)
-        started = sweep(
-            cast("EngineCluster", self._cluster),
-            chosen,
-            results_dir=request.results_dir,
-            resume=request.resume,
-            strict=request.strict,
-            time_limit=request.time_limit,
-            trace=request.trace,
-        )
+        options = request.options()
+        prepared = request.prepare(request.find(), len(self._cluster), console)
+        started = SweepRun(InTurn(self._cluster), prepared, options)
         self._following = Following(started, console)
         return self._following.wait()

@@ -1,0 +1,171 @@
+"""A sweep before it starts: what is to run, its folder, and what is complete or rejected.
+
+Nothing here needs a cluster or starts a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mimokit.config import ConfigError, Problem
+from mimokit.experiment.results.folder import unwritable
+from mimokit.experiment.sweeps.choice import Experiment, Experiments, collect, refuse_all
+from mimokit.experiment.sweeps.folder import (
+    SweepFolder,
+    completed_info,
+    config_content,
+    experiments_of,
+    recorded,
+)
+from mimokit.experiment.sweeps.records import ExperimentRecord, ExperimentStatus
+from mimokit.samples import RunFile
+
+CHANGED = "its config has changed since this sweep began; it runs again"
+
+
+@dataclass(frozen=True)
+class PreparedSweep:
+    """A sweep that can start: its folder is locked and names every experiment.
+
+    Attributes:
+        chosen: the experiments, in order.
+        records: the state in which each of them begins.
+        folder: of the sweep; rejected experiments have their error.json in it.
+    """
+
+    chosen: tuple[Experiment, ...]
+    records: tuple[ExperimentRecord, ...]
+    folder: SweepFolder
+
+    @property
+    def needs_engines(self) -> bool:
+        """Whether an experiment is left to run."""
+        return any(not one.ended for one in self.records)
+
+    @property
+    def all_refused(self) -> bool:
+        """Whether every experiment is rejected."""
+        return all(one.status is ExperimentStatus.REFUSED for one in self.records)
+
+
+def prepare_sweep(
+    chosen: Sequence[Experiment],
+    *,
+    results_dir: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+) -> PreparedSweep:
+    """Claim the folder of a sweep and write the error.json of each rejected experiment.
+
+    A single experiment that is rejected leaves no folder unless `results_dir` or `resume` names
+    one.
+
+    Args:
+        chosen: of `choice.choose`.
+        results_dir: as in `sweep`.
+        resume: as in `sweep`.
+        strict: as in `sweep`.
+
+    Raises:
+        ConfigError: an experiment is rejected and (strict) nothing may run then, or it is the only
+            one and no folder is named; or the folder cannot be written.
+    """
+    single = len(chosen) == 1 and results_dir is None
+    if strict or (single and resume is None):
+        refuse_all(chosen)
+    folder = SweepFolder.new(results_dir) if resume is None else SweepFolder.existing(resume)
+    entries = {} if resume is None else recorded(resume)
+    own = _own_directory(chosen[0]) if single else None
+    records = tuple(
+        _record(one, own or folder.of(one.name, entries), entries.get(one.name)) for one in chosen
+    )
+    prepared = PreparedSweep(tuple(chosen), records, folder)
+    try:
+        _write(prepared)
+    except BaseException:
+        folder.release()
+        raise
+    return prepared
+
+
+def find(
+    experiments: Experiments | None, resume: str | os.PathLike[str] | None
+) -> tuple[Experiment, ...]:
+    """Return the experiments that are named, or those of a sweep that is resumed.
+
+    A resumed sweep reads its files again; where one is gone, its config is that of sweep.json.
+
+    Raises:
+        ConfigError: there are none, or the folder is not that of a sweep.
+    """
+    if experiments is not None:
+        return collect(experiments)
+    if resume is None:
+        sentence = "Experiments: none are named; give a YAML file, a folder, or a sweep to resume."
+        raise ConfigError([Problem("experiment", "path", None, sentence)])
+    before = experiments_of(resume)
+    sources = dict.fromkeys(one.source for one in before if one.source is not None)
+    there = [source for source in sources if Path(source).is_file()]
+    now = {one.name: one for one in (collect(there) if there else ())}
+    return tuple(now.get(one.name, one) for one in before)
+
+
+def _write(prepared: PreparedSweep) -> None:
+    """Write sweep.json, and an error.json per rejected experiment."""
+    folder = prepared.folder
+    for one, record in zip(prepared.chosen, prepared.records, strict=True):
+        if one.refusal is not None:
+            with contextlib.suppress(ConfigError):  # the sweep's folder says it too
+                folder.write_refusal(record.directory, one.refusal)
+    try:
+        folder.write(prepared.chosen, prepared.records)
+    except OSError as error:
+        raise unwritable(folder.path, error) from None
+
+
+def _own_directory(one: Experiment) -> Path | None:
+    """Return the folder that a single experiment names itself."""
+    named = None if one.config is None else one.config.runtime.metrics_output_dir
+    return None if named is None else Path(named)
+
+
+def _record(one: Experiment, directory: Path, entry: Mapping[str, Any] | None) -> ExperimentRecord:
+    """Return the state in which an experiment begins; `entry` is what an earlier sweep recorded."""
+    iterations = None if one.config is None else one.config.runtime.num_iterations
+    info = None if entry is None else completed_info(directory)
+    same = (
+        info is not None and entry is not None and entry.get("config") == config_content(one.config)
+    )
+    status, message = ExperimentStatus.WAITING, CHANGED if info is not None and not same else ""
+    if one.refusal is not None:
+        status, message = ExperimentStatus.REFUSED, " ".join(one.sentences)
+    elif same:
+        status, message = ExperimentStatus.SKIPPED, "complete since an earlier sweep"
+    skipped = status is ExperimentStatus.SKIPPED
+    return ExperimentRecord(
+        name=one.name,
+        status=status,
+        ranks=one.ranks,
+        iteration=(iterations or 0) if skipped else 0,
+        iterations=iterations,
+        loss=_last_loss(directory) if skipped else None,
+        seconds=info.get("seconds") if skipped and info is not None else None,
+        message=message,
+        directory=directory,
+    )
+
+
+def _last_loss(directory: Path) -> float | None:
+    """Return the loss in the last row of metrics.csv."""
+    try:
+        with (directory / RunFile.METRICS).open(newline="", encoding="utf-8") as file:
+            rows: Sequence[Mapping[str, str]] = list(csv.DictReader(file))
+        return float(rows[-1]["loss"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
