@@ -8,6 +8,46 @@ MOST_TRIED = 200_000
 """Exchanges of two ranks after which the best one so far is taken."""
 
 
+def most_and_least(totals: Floats) -> tuple[int, int]:
+    """Return the ranks with the highest and the lowest total, the lowest rank on ties."""
+    high = low = 0
+    for rank in range(len(totals)):
+        if totals[rank] > totals[high]:
+            high = rank
+        if totals[rank] < totals[low]:
+            low = rank
+    return high, low
+
+
+def move(
+    frame: int,
+    source: int,
+    target: int,
+    sizes: Floats,
+    rank_of: Integers,
+    totals: Floats,
+    first: Integers,
+    following: Integers,
+) -> None:
+    """Move a frame from the list of one rank to the front of another's, and its size with it."""
+    if first[source] == frame:
+        first[source] = following[frame]
+    else:
+        before = first[source]
+        while following[before] != frame:
+            before = following[before]
+        following[before] = following[frame]
+    following[frame] = first[target]
+    first[target] = frame
+    rank_of[frame] = target
+    totals[source] -= sizes[frame]
+    totals[target] += sizes[frame]
+
+
+CALLED_BY_LOOPS = (most_and_least, move)
+"""What compiled loops call; see `partition.py`."""
+
+
 def exchange(
     sizes: Floats,
     rank_of: Integers,
@@ -35,12 +75,7 @@ def exchange(
     """
     ranks = len(totals)
     for _ in range(steps):
-        high = low = 0
-        for rank in range(ranks):
-            if totals[rank] > totals[high]:
-                high = rank
-            if totals[rank] < totals[low]:
-                low = rank
+        high, low = most_and_least(totals)
         if totals[high] <= goal:
             return
         least, given, taken, partner = 1e-12 * totals[high], -1, -1, -1
@@ -71,18 +106,7 @@ def exchange(
         for frame, source, target in ((given, high, partner), (taken, partner, high)):
             if frame < 0:
                 continue
-            if first[source] == frame:
-                first[source] = following[frame]
-            else:
-                before = first[source]
-                while following[before] != frame:
-                    before = following[before]
-                following[before] = following[frame]
-            following[frame] = first[target]
-            first[target] = frame
-            rank_of[frame] = target
-            totals[source] -= sizes[frame]
-            totals[target] += sizes[frame]
+            move(frame, source, target, sizes, rank_of, totals, first, following)
 
 
 def move_from_home(
@@ -121,12 +145,7 @@ def move_from_home(
         if rank_of[frame] != home[frame]:
             away += sizes[frame]
     while True:
-        high = low = 0
-        for rank in range(ranks):
-            if totals[rank] > totals[high]:
-                high = rank
-            if totals[rank] < totals[low]:
-                low = rank
+        high, low = most_and_least(totals)
         near = begin = high - high % node
         for rank in range(begin, min(begin + node, ranks)):
             if totals[rank] < totals[near]:
@@ -173,18 +192,7 @@ def move_from_home(
         for frame, source, target in ((given, high, partner), (taken, partner, high)):
             if frame < 0:
                 continue
-            if first[source] == frame:
-                first[source] = following[frame]
-            else:
-                before = first[source]
-                while following[before] != frame:
-                    before = following[before]
-                following[before] = following[frame]
-            following[frame] = first[target]
-            first[target] = frame
-            rank_of[frame] = target
-            totals[source] -= sizes[frame]
-            totals[target] += sizes[frame]
+            move(frame, source, target, sizes, rank_of, totals, first, following)
             if source == home[frame]:
                 away += sizes[frame]
             elif target == home[frame]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mimokit.planning.frames.dividing import repartition
-from mimokit.planning.frames.exchanging import exchange, move_from_home
+from mimokit.planning.frames.exchanging import CALLED_BY_LOOPS, exchange, move_from_home
 from mimokit.planning.frames.placing import link, pack, place_longest_first
 
 INTERPRETED = 256
@@ -239,7 +239,17 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     import numba
 
+    _let_loops_call()
     try:
         return numba.njit(cache=True)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # no folder that can be written
         return numba.njit(function)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _let_loops_call() -> None:
+    """Let compiled loops call the functions of `CALLED_BY_LOOPS`; once per process."""
+    from numba.extending import register_jitable
+
+    for function in CALLED_BY_LOOPS:
+        register_jitable(function)

@@ -1,9 +1,9 @@
 """The planner's loops that place frames: LPT and the packing of MultiFit.
 
 The loops in this file, `exchanging.py` and `dividing.py` are plain Python on lists for small
-problems and compiled on arrays for large ones. No loop calls another one, so that each can be
-compiled alone (see `partition.py`). All of them change what they are given in place. The members of
-a rank are a linked list: `first[rank]` is one frame, `following[frame]` the next, and -1 ends it.
+problems and compiled on arrays for large ones (see `partition.py`). They call only functions of
+`exchanging.CALLED_BY_LOOPS`. All of them change what they are given in place. The members of a rank
+are a linked list: `first[rank]` is one frame, `following[frame]` the next, and -1 ends it.
 """
 
 from __future__ import annotations
