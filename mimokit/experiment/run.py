@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +14,7 @@ from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment import on_rank
+from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.logger_backends import make_loggers
 from mimokit.experiment.prepare import Config, check_trainable, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
@@ -31,12 +30,6 @@ if TYPE_CHECKING:
 
 _OF_THE_FOLDER = (RankFacts, ProfileSample)
 """Samples that are for the run's folder alone."""
-_PATIENCE = 10.0
-"""Seconds that an interrupted run may take to finish its iteration."""
-_WRITING = 30.0
-"""Seconds that the rows of a run that has ended may take to be appended."""
-_ABORT_PATIENCE = 10.0
-"""Seconds that an aborted run may take to end."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +70,12 @@ class TrainingCluster(Protocol):
         """Start `on_rank.train_rank` on the first ranks and return at once."""
 
 
-class TrainingRun:
-    """A run in the background; the notebook stays free.
-
-    Its rows are appended to the tables of its folder as they come, and the folder is completed at
-    the end, whether or not anybody waits for the result.
+class TrainingRun(BackgroundRun[TrainingResult]):
+    """A training run in the background.
 
     Attributes:
         config: the finalized config.
         plan: the layout.
-        directory: of the results.
     """
 
     def __init__(
@@ -97,147 +86,25 @@ class TrainingRun:
         directory: Path,
         writer: RunWriter,
     ) -> None:
-        self._run = run
         self.config = config
         self.plan = plan
-        self.directory = directory
         self._writer = writer
-        self._result: TrainingResult | None = None
-        self._complete = False
-        self._cause: Exception | None = None
-        self._lock = threading.Lock()
-        self._taken = threading.Condition()
-        self._messages_taken = 0
-        run.on_sample(self._take)
-        threading.Thread(target=self._keep, name="mimokit-results", daemon=True).start()
+        super().__init__(run, directory)
 
-    @property
-    def samples(self) -> list[Sample]:
-        """What the ranks have sent so far."""
-        found = (from_wire(message) for message in self._run.samples)
-        return [sample for sample in found if not isinstance(sample, _OF_THE_FOLDER)]
+    def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
+        sample = from_wire(message)
+        return None if isinstance(sample, _OF_THE_FOLDER) else sample
 
-    def on_sample(self, callback: Callable[[Sample], None]) -> None:
-        """Call back for every sample, earlier ones included, from a separate thread."""
+    def _record(self, message: Mapping[str, Any]) -> None:
+        self._writer.take(from_wire(message))
 
-        def hear(message: dict[str, object]) -> None:
-            sample = from_wire(message)
-            if not isinstance(sample, _OF_THE_FOLDER):
-                callback(sample)
+    def _complete(self, error: Exception | None) -> None:
+        self._writer.finish(self.samples, self.elapsed, error)
 
-        self._run.on_sample(hear)
-
-    @property
-    def done(self) -> bool:
-        """Whether the run has ended, successfully or not."""
-        return bool(self._run.done)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start; constant after the end."""
-        return float(self._run.elapsed)
-
-    def stop(self) -> None:
-        """Ask all ranks to stop after the current iteration; the result is kept."""
-        self._run.stop()
-
-    def abort(self, because: Exception | None = None) -> None:
-        """End the run at once; the ranks become free, the current iteration is lost.
-
-        Args:
-            because: what `result` raises, and error.json says, instead of `RunAborted`.
-        """
-        self._cause = self._cause or because
-        self._run.abort()
-
-    def result(self, timeout: float | None = None) -> TrainingResult:
-        """Wait for the end, complete the run's folder and return the tables.
-
-        Args:
-            timeout: seconds; None waits indefinitely.
-
-        Raises:
-            TimeoutError: the run did not end within the timeout.
-            KeyboardInterrupt: the wait was interrupted; the run is stopped then, and a second
-                call returns its result so far.
-            RankError: a rank failed; error.json in the run's folder says which and how.
-            OSError: the folder cannot be written (any more). The samples are kept: call again
-                when it can.
-        """
-        try:
-            self._run.result(timeout)
-        except TimeoutError:
-            raise
-        except KeyboardInterrupt:
-            self._end()
-            raise
-        except Exception as error:
-            failure = self._reason(error)
-            try:
-                self._write(failure)
-            except OSError as unwritten:
-                _note(failure, f"{_incomplete(self.directory)}: {unwritten}")
-            raise failure from None
-        try:
-            return self._write(None)
-        except OSError as unwritten:
-            _note(unwritten, f"{_incomplete(self.directory)}; call result() again when it can be")
-            raise
-
-    def _reason(self, error: Exception) -> Exception:
-        from mimokit.cluster import RunAborted
-
-        return self._cause if self._cause and isinstance(error, RunAborted) else error
-
-    def _end(self) -> None:
-        """Stop after the current iteration; abort if that takes too long, or at an interrupt."""
-        with contextlib.suppress(KeyboardInterrupt):
-            self.stop()
-            self._run.wait_ended(_PATIENCE)
-        if not self._run.done:
-            self.abort()
-        # Until then the cluster refuses the next run.
-        self._run.wait_ended(_ABORT_PATIENCE)
-
-    def _take(self, message: dict[str, object]) -> None:
-        # What cannot be appended now is written at the end.
-        with contextlib.suppress(OSError):
-            self._writer.take(from_wire(message))
-        with self._taken:
-            self._messages_taken += 1
-            self._taken.notify_all()
-
-    def _keep(self) -> None:
-        """Complete the folder also if nobody asks for the result; who asks hears of failures."""
-        with contextlib.suppress(Exception):
-            self.result()
-
-    def _write(self, error: Exception | None) -> TrainingResult:
-        with self._lock:
-            if not self._complete:
-                self._await_rows()
-                self._writer.finish(self.samples, self.elapsed, error)
-                self._complete = True
-            if self._result is None:
-                samples = self.samples
-                steps, evaluations = samples_to_steps(samples), samples_to_evaluations(samples)
-                self._result = TrainingResult(steps, evaluations, self.directory)
-            return self._result
-
-    def _await_rows(self) -> None:
-        """Wait until every message has been taken, so that no row comes after the whole tables."""
-        sent = len(self._run.samples)
-        with self._taken:
-            self._taken.wait_for(lambda: self._messages_taken >= sent, _WRITING)
-
-
-def _incomplete(directory: Path) -> str:
-    return f"the results in {directory} could not be written completely"
-
-
-def _note(error: BaseException, text: str) -> None:
-    if text not in getattr(error, "__notes__", ()):
-        error.add_note(text)
+    def _collect(self) -> TrainingResult:
+        samples = self.samples
+        steps, evaluations = samples_to_steps(samples), samples_to_evaluations(samples)
+        return TrainingResult(steps, evaluations, self.directory)
 
 
 def train(
