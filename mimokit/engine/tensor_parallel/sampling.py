@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.engine.tensor_parallel.exchange import Group, gathered, rank_of, size_of, summed
 from mimokit.units import shown
 
 UNIT = 2.0**40
@@ -25,9 +25,6 @@ UNIT = 2.0**40
 
 THRESHOLDS = 63
 """Thresholds of top-p that are tried at once: 6 of the 32 bits of a float in each round."""
-
-Group = dist.ProcessGroup | None
-"""The ranks that share a vocabulary, in the order of their shards; None for a single process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +143,7 @@ def warped(
         [rows] of the highest; [rows] of the lowest id among those that have it.
     """
     width = logits_shard.shape[-1]
-    start, size = _rank(group) * width, _size(group)
+    start, size = rank_of(group) * width, size_of(group)
     vocab = width * size if vocab_size is None else vocab_size
     if not 0 < vocab <= width * size:
         what = f"vocab_size is {vocab}, and {size} shards have {width} columns each"
@@ -173,29 +170,6 @@ def warped(
 
 def _rejected(field: str, value: object, what: str) -> ConfigError:
     return ConfigError([Problem("sampling", field, value, f"Sampling: {what}.")])
-
-
-def _rank(group: Group) -> int:
-    return 0 if group is None else group.rank()
-
-
-def _size(group: Group) -> int:
-    return 1 if group is None else group.size()
-
-
-def _gathered(mine: torch.Tensor, group: Group) -> torch.Tensor:
-    """Return the tensors of all ranks: [ranks, …]."""
-    if group is None:
-        return mine[None]
-    parts = [torch.empty_like(mine) for _ in range(group.size())]
-    dist.all_gather(parts, mine.contiguous(), group=group)
-    return torch.stack(parts)
-
-
-def _summed(mine: torch.Tensor, group: Group) -> torch.Tensor:
-    if group is not None:
-        dist.all_reduce(mine, group=group)
-    return mine
 
 
 def _penalize(
@@ -226,7 +200,7 @@ def _first_of_highest(
     highest = scores.amax(dim=1)  # NaN if there is one
     first = torch.where(scores == highest[:, None], ids, torch.iinfo(torch.int64).max)
     found = first.amin(dim=1).clamp(max=2**53)  # of a NaN there is none
-    both = _gathered(torch.stack((highest.double(), found.double())), group)
+    both = gathered(torch.stack((highest.double(), found.double())), group)
     values, places = both[:, 0], both[:, 1]
     wrong = values.isnan() | (values == torch.inf)
     if bool(wrong.any()):
@@ -243,7 +217,7 @@ def _first_of_highest(
 def _kth(scores: torch.Tensor, k: int, group: Group) -> torch.Tensor:
     """Return the k-th highest score of each row, [rows]; every rank sends its k highest."""
     local = scores.topk(min(k, scores.shape[1]), dim=1).values
-    everyone = _gathered(local, group).transpose(0, 1).flatten(1)
+    everyone = gathered(local, group).transpose(0, 1).flatten(1)
     return everyone.topk(k, dim=1).values[:, -1]
 
 
@@ -270,7 +244,7 @@ def _lowest_of_top_p(
     order, at = _ordered(scores).sort(dim=1, descending=True)
     mine = weights(scores, highest).gather(1, at).cumsum(dim=1)
     above = torch.cat((torch.zeros_like(mine[:, :1]), mine), dim=1)
-    wanted = _summed(above[:, -1].clone(), group).double() * top_p
+    wanted = summed(above[:, -1].clone(), group).double() * top_p
     ascending = -order  # for searchsorted
     low = torch.full_like(wanted, -(2**31) - 1, dtype=torch.int64)  # keeps too much, or all
     high = _ordered(highest)  # keeps the most likely at least
@@ -278,7 +252,7 @@ def _lowest_of_top_p(
     while int((high - low).max()) > 1:
         tried = low[:, None] + (high - low)[:, None] * steps // (THRESHOLDS + 1)
         count = torch.searchsorted(ascending, -tried.contiguous())  # scores above each threshold
-        mass = _summed(above.gather(1, count), group).double()
+        mass = summed(above.gather(1, count), group).double()
         enough = mass < wanted[:, None]
         high = torch.where(enough, tried, high[:, None]).amin(dim=1)
         low = torch.where(enough, low[:, None], tried).amax(dim=1)
@@ -303,13 +277,13 @@ def _drawn(weight: torch.Tensor, group: Group, uniform: Sequence[float]) -> torc
     and tells the others.
     """
     reached = weight.cumsum(dim=1)
-    totals = _gathered(reached[:, -1].clone(), group)
+    totals = gathered(reached[:, -1].clone(), group)
     ends = totals.cumsum(dim=0)
     numbers = zip(uniform, ends[-1].tolist(), strict=True)
     targets = [min(int(one * total), total - 1) for one, total in numbers]
-    rank = _rank(group)
+    rank = rank_of(group)
     offset = torch.tensor(targets, device=weight.device) - (ends[rank] - totals[rank])
     mine = (offset >= 0) & (offset < totals[rank])
     found = torch.searchsorted(reached, offset[:, None], right=True)[:, 0]
     ids = torch.where(mine, found + rank * weight.shape[1], 0)
-    return _summed(ids, group)
+    return summed(ids, group)

@@ -1,0 +1,154 @@
+"""The layers of a transformer on the ranks of a tensor parallel group.
+
+Two all-reduces a layer: after the output projection of attention and after the second matrix of the
+feed-forward layer. Where there are fewer key and value groups than ranks, Megatron cuts the fused
+matrix of query, key and value inside a group, and its output is gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.transformer import Transformer
+from mimokit.engine.tensor_parallel.cache import KeyValueCache
+from mimokit.engine.tensor_parallel.exchange import Group, gathered, rank_of, size_of, summed
+from mimokit.engine.tensor_parallel.rotary import rotated
+from mimokit.planning.weights.types import Span
+
+Parameters = Mapping[str, torch.Tensor]
+"""Megatron's names -> the shard of this rank."""
+
+Watch = Callable[[str, torch.Tensor], None]
+"""Is given the name of a part, and its output."""
+
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": lambda inner: inner * torch.sigmoid(1.702 * inner),
+}
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What layers need to know of their tokens.
+
+    Attributes:
+        allowed: [batch, 1, new tokens, all tokens]: who attends to whom; None for everybody.
+        turned: angles of the new tokens for rotary positions; None for none.
+    """
+
+    allowed: torch.Tensor | None = None
+    turned: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Some layers of a stack.
+
+    Attributes:
+        parameters: of this rank.
+        net: sizes of the whole stack.
+        functions: what lies between the matrices.
+        group: ranks that share every layer.
+        span: numbers of the layers.
+    """
+
+    parameters: Parameters
+    net: Transformer
+    functions: NetworkFunctions
+    group: Group
+    span: Span
+
+    @property
+    def cached_groups(self) -> int:
+        """Key and value groups in this rank's cache."""
+        return max(1, self.net.kv_heads // size_of(self.group))
+
+    def __call__(
+        self,
+        hidden: torch.Tensor,
+        tokens: Tokens,
+        cache: KeyValueCache | None,
+        watch: Watch,
+    ) -> torch.Tensor:
+        """Return [batch, tokens, hidden]. Collective."""
+        for number in range(*self.span):
+            name = f"decoder.layers.{number}"
+            normed = self.norm(hidden, f"{name}.input_layernorm")
+            hidden = hidden + self._attention(normed, number, tokens, cache)
+            normed = self.norm(hidden, f"{name}.pre_mlp_layernorm")
+            hidden = hidden + self._feed_forward(normed, f"{name}.mlp")
+            watch(name, hidden)
+        return hidden
+
+    def norm(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        """Return RMSNorm or LayerNorm; the former computes in fp32."""
+        weight, epsilon = self.parameters[f"{name}.weight"], self.functions.epsilon
+        if self.net.norm == "layer":
+            bias = self.parameters[f"{name}.bias"]
+            return F.layer_norm(hidden, weight.shape, weight, bias, epsilon)
+        wide = hidden.float()
+        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + epsilon)
+        return weight * (wide * scale).to(hidden.dtype)
+
+    def _column(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        """Return this rank's outputs of a matrix whose rows are cut."""
+        return F.linear(
+            hidden, self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
+        )
+
+    def _row(self, inner: torch.Tensor, name: str) -> torch.Tensor:
+        """Return the outputs of a matrix whose columns are cut; the bias is added once."""
+        made = summed(F.linear(inner, self.parameters[f"{name}.weight"]), self.group)
+        bias = self.parameters.get(f"{name}.bias")
+        return made if bias is None else made + bias
+
+    def _feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        inner, activation = (
+            self._column(hidden, f"{name}.linear_fc1"),
+            ACTIVATIONS[self.functions.activation],
+        )
+        if self.net.gated:
+            gate, up = inner.chunk(2, dim=-1)
+            inner = activation(gate) * up
+        else:
+            inner = activation(inner)
+        return self._row(inner, f"{name}.linear_fc2")
+
+    def _attention(
+        self, hidden: torch.Tensor, number: int, tokens: Tokens, cache: KeyValueCache | None
+    ) -> torch.Tensor:
+        name = f"decoder.layers.{number}.self_attention"
+        query, key, value = self._query_key_value(hidden, f"{name}.linear_qkv")
+        if tokens.turned is not None:
+            query, key = rotated(query, tokens.turned), rotated(key, tokens.turned)
+        query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+        if cache is not None:
+            key, value = cache.extended(number, key, value)
+        share = query.shape[1] // key.shape[1]
+        if share > 1:
+            key, value = (one.repeat_interleave(share, dim=1) for one in (key, value))
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=tokens.allowed)
+        return self._row(mixed.transpose(1, 2).flatten(2), f"{name}.linear_proj")
+
+    def _query_key_value(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
+        """Return this rank's query, key and value: [batch, tokens, heads or groups, width]."""
+        net, ranks, rank = self.net, size_of(self.group), rank_of(self.group)
+        queries = net.heads // net.kv_heads
+        fused = self._column(hidden, name)
+        if ranks <= net.kv_heads:
+            groups = fused.view(*fused.shape[:2], -1, queries + 2, net.head_dim)
+            return groups[..., :-2, :].flatten(2, 3), groups[..., -2, :], groups[..., -1, :]
+        whole = gathered(fused, self.group).movedim(0, -2).flatten(-2)
+        groups = whole.reshape(*whole.shape[:2], -1, queries + 2, net.head_dim)
+        sharers = ranks // net.kv_heads
+        own, first = groups[:, :, rank // sharers], rank % sharers * (queries // sharers)
+        query = own[:, :, first : first + queries // sharers]
+        return query, own[:, :, -2:-1], own[:, :, -1:]
