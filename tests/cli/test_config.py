@@ -76,3 +76,13 @@ def test_an_experiment_of_a_sweep(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["config", str(path), "--resolved"])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "several experiments" in done.stderr
+
+
+def test_a_file_without_a_sweep_is_an_experiment_of_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "my exp.yaml"
+    path.write_text(f"extends: {FILE}\n")
+    by_name, resolved = (
+        CliRunner().invoke(app, ["config", str(path), *options]).stdout
+        for options in (("--experiment", "my exp"), ("--resolved",))
+    )
+    assert by_name == resolved != ""

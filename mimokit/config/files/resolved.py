@@ -67,7 +67,7 @@ def resolved_values(
 
     Args:
         config_path: the file, or `preset:NAME`.
-        experiment: one of those of its `sweep`, by name.
+        experiment: one of those of its `sweep`, by name; of a file without one its own name.
         world_size: ranks of the world, to work out missing data_parallel sizes.
 
     Raises:
@@ -75,7 +75,7 @@ def resolved_values(
     """
     layers = _layers(config_path)
     if experiment is not None:
-        layers = (_swept(layers, experiment), *layers)
+        layers = _of_experiment(layers, experiment)
     content = merged(layers)
     stem = layers[0].path.stem
     config = config_from_mapping(content, name=stem, world_size=world_size, world_may_be_open=True)
@@ -138,15 +138,18 @@ class _Sources:
         return "worked out from the ranks" if path[-1] == "data_parallel" else "default"
 
 
-def _swept(layers: Sequence[Layer], experiment: str) -> Layer:
-    """Return what the sweep of a file sets in one of its experiments, as a layer over the file."""
+def _of_experiment(layers: tuple[Layer, ...], experiment: str) -> tuple[Layer, ...]:
+    """Return the layers of one experiment of a file; what a sweep sets is a layer over the file."""
     own, sweep = layers[0], merged(layers).get(SWEEP)
-    stem = file_name(own.path.stem)
-    found = {} if sweep is None else {one.name: one for one in combinations(sweep, stem)}
-    if experiment not in found:
-        raise unknown_name("Experiment", experiment, found or [stem])
-    content = {**found[experiment].content, "name": experiment, SWEEP: None}
-    return Layer(f"{own.name} (sweep)", own.path, content)
+    stem = own.path.stem
+    if sweep is None and experiment == stem:
+        return layers
+    found = () if sweep is None else combinations(sweep, file_name(stem))
+    by_name = {one.name: one for one in found}
+    if experiment not in by_name:
+        raise unknown_name("Experiment", experiment, by_name or [stem])
+    content = {**by_name[experiment].content, "name": experiment, SWEEP: None}
+    return (Layer(f"{own.name} (sweep)", own.path, content), *layers)
 
 
 def _layers(config_path: str | os.PathLike[str]) -> tuple[Layer, ...]:

@@ -48,7 +48,8 @@ class LoadedExperiment:
     """One experiment of a file.
 
     Attributes:
-        name: of the experiment and its folder: letters, digits, dots, underscores and hyphens.
+        name: of the experiment and its folder: the file's name without its suffix; of a sweep also
+            what differs, in letters, digits, dots, underscores and hyphens.
         changes: path -> what the sweep sets there; empty for a file without a sweep.
         config: the config, or None if it was refused.
         problems: why it was refused.
@@ -73,11 +74,11 @@ def load_experiments(
         world_size: as `load_experiment_config` takes it.
     """
     name = os.fspath(config_path)
-    stem = file_name(Path(name.removeprefix(PRESET_PREFIX)).stem)
+    stem = Path(name.removeprefix(PRESET_PREFIX)).stem
     try:
         content = merged(read_layers(name, resolve_path(name, Path())))
         sweep = content.pop(SWEEP, None)
-        found = () if sweep is None else combinations(sweep, stem)
+        found = () if sweep is None else combinations(sweep, file_name(stem))
     except ConfigError as error:
         return (LoadedExperiment(stem, {}, None, error.problems),)
     if sweep is None:
