@@ -72,7 +72,8 @@ class RuntimeConfig(ConfigModel):
     """Profile the steps [profile_start_step, profile_end_step)."""
 
     use_pytorch_profiler: bool = False
-    """With torch's own profiler, whose files go into the folder `profile` of the run."""
+    """With torch's own profiler, whose files go into the folder `profile` of the run. Needs
+    enable_profiling."""
 
     profile_start_step: NotNegative = 3
     """First step that is profiled, counted from 0."""
@@ -81,10 +82,12 @@ class RuntimeConfig(ConfigModel):
     """First step after the profiled ones, at most num_iterations."""
 
     metrics_output_dir: str | None = None
-    """Folder for the metrics. None: no files."""
+    """Folder of the run's results. None: a new folder under `runs`. A results folder that a command
+    or a call names comes before it."""
 
     tensorboard_dir: str | None = None
-    """Folder for TensorBoard files. None: no files, unless `loggers` names tensorboard."""
+    """Folder for TensorBoard files; several experiments write into its folders
+    `run_<timestamp>/<experiment>`. None: no files, unless `loggers` names tensorboard."""
 
     loggers: list[LoggerName] | None = None
     """Where the metrics go next to the run's folder. tensorboard writes into `tensorboard_dir`, by

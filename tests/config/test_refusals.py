@@ -352,6 +352,11 @@ def test_wrong_values(path: str, value: object, module: str | None, field: str |
             "profile steps before 10 alone, or raise num_iterations",
         ),
         (
+            {"use_pytorch_profiler": True},
+            "enable_profiling",
+            "use_pytorch_profiler is true, but enable_profiling is false",
+        ),
+        (
             {"validation": {"interval": 11}},
             "interval",
             "validation.interval is 11, but the run has 10 iterations",

@@ -62,18 +62,18 @@ def _config(rate=0.001, encoder=(1, 2), language=(2, 1), **runtime):
     return digits_config(encoder, language, learning_rate=rate, **{"num_iterations": 4, **runtime})
 
 
-def _experiments():
+def _experiments(board=None):
     refused = _config()
     refused.data.seq_length = 7
     return {
-        "first": _config(),
+        "first": _config(tensorboard_dir=board),
         "raises": _config(RAISES),
         "memory": _config(OUT_OF_MEMORY),
         "killed": _config(KILLED),
         "stopped": _config(STOPPED),
         "refused": refused,
         "large": _config(encoder=(1, 16), language=(2, 8), samples_per_microbatch=16),
-        "last one": _config(encoder=(1, 4), language=(2, 2)),
+        "last one": _config(encoder=(1, 4), language=(2, 2), tensorboard_dir=board),
     }
 
 
@@ -86,11 +86,12 @@ def _error(result, name):
 def faulty(shared_cluster, tmp_path_factory):
     """A sweep of which six experiments fail; what its listeners heard."""
     heard = []
+    board = tmp_path_factory.mktemp("board")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frozen, "FROZEN_SECONDS", 1.0)
         run = sweep(
             shared_cluster.get(),
-            _experiments(),
+            _experiments(str(board)),
             results_dir=tmp_path_factory.mktemp("results"),
             time_limit=120.0,
             data=_Faults(),
@@ -102,11 +103,11 @@ def faulty(shared_cluster, tmp_path_factory):
     assert run.current == ()
     # The last notice comes from a separate thread.
     _wait_until(lambda: heard[-1] == {one.name: one.status for one in result.experiments})
-    return result, heard
+    return result, heard, board
 
 
 def test_what_fails_says_why_and_the_sweep_goes_on(faulty):
-    result, heard = faulty
+    result, heard, _ = faulty
     status = {one.name: one.status for one in result.experiments}
     assert status == {
         "first": "completed",
@@ -132,7 +133,7 @@ def test_what_fails_says_why_and_the_sweep_goes_on(faulty):
 
 
 def test_the_folders_have_all_rows_and_one_table_has_them_together(faulty):
-    result, _ = faulty
+    result, _, _ = faulty
     table = result.table
     assert list(table.columns[:3]) == ["experiment", "iteration", "total_time"]
     rows = table.groupby("experiment").size().to_dict()
@@ -147,9 +148,16 @@ def test_the_folders_have_all_rows_and_one_table_has_them_together(faulty):
     assert info["hardware"]["cores"] >= 1
 
 
+def test_experiments_do_not_share_a_folder_of_tensorboard(faulty):
+    result, _, board = faulty
+    files = board.rglob("events.out.tfevents.*")
+    folders = [file.parent.relative_to(board / result.directory.name).name for file in files]
+    assert sorted(folders) == ["first", "last one"]
+
+
 def test_a_sweep_goes_on_where_it_was(cluster, faulty):
     """Complete experiments are skipped, also failed ones run again, a changed config too."""
-    result, _ = faulty
+    result, _, _ = faulty
     before = (result.directory / "first" / "metrics.csv").read_bytes()
     experiments = {
         "first": _config(),

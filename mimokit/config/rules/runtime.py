@@ -26,8 +26,23 @@ def runtime_problems(context: ValidationContext) -> Iterator[Problem]:
             f"'{mode}', which goes with '{right}'; change one of the two.",
             {"path": "runtime.pipeline_schedule", "value": right},
         )
+    yield from _profiler(runtime, context)
     yield from _profiled_steps(runtime, context)
     yield from _validation(runtime, context)
+
+
+def _profiler(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:
+    fields = ("use_pytorch_profiler", "enable_profiling")
+    unused = runtime.use_pytorch_profiler and not runtime.enable_profiling
+    if unused and context.is_valid(*(f"runtime.{f}" for f in fields)):
+        yield Problem(
+            "runtime",
+            "enable_profiling",
+            False,
+            "Section 'runtime': use_pytorch_profiler is true, but enable_profiling is false, so "
+            "that no step is profiled; set enable_profiling to true.",
+            {"path": "runtime.enable_profiling", "value": True},
+        )
 
 
 def _profiled_steps(runtime: RuntimeConfig, context: ValidationContext) -> Iterator[Problem]:

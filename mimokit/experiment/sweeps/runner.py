@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from mimokit.cluster import ClusterError, RunAborted
-from mimokit.config import ConfigError, Problem
+from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment.results.failures import TimeLimitError
 from mimokit.experiment.run import TrainingCluster, TrainingRun, train
@@ -267,11 +267,10 @@ class SweepRun:
                     self._changed.notify_all()
 
     def _begin(self, one: Experiment, engines: TrainingCluster) -> TrainingRun:
-        assert one.config is not None
         options = self._options
         run = train(
             engines,
-            one.config,
+            self._config(one),
             options.data,
             evaluations=options.evaluations,
             directory=self._board[one.name].directory,
@@ -287,6 +286,19 @@ class SweepRun:
             elif self._stopping:
                 run.stop()
         return run
+
+    def _config(self, one: Experiment) -> ExperimentConfig:
+        """Return the config to train; of several experiments each has its own TensorBoard folder.
+
+        They mostly have the same `tensorboard_dir`, from a baseline, and TensorBoard draws all
+        files of a folder as one run.
+        """
+        assert one.config is not None
+        config = one.config.model_copy(deep=True)
+        board = config.runtime.tensorboard_dir
+        if board is not None and len(self._chosen) > 1:
+            config.runtime.tensorboard_dir = str(Path(board, self.directory.name, one.name))
+        return config
 
     def _await(self, run: TrainingRun) -> ExperimentStatus:
         limit = self._options.time_limit
