@@ -25,6 +25,7 @@ from mimokit.analysis import (
     summarize,
     traced_iteration,
 )
+from mimokit.result_files import RunFile, whole_file, write_evaluations, write_metrics
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     MODULE_COLUMNS,
@@ -33,7 +34,6 @@ from mimokit.samples import (
     EvaluationSample,
     ModuleSample,
     OverRanks,
-    RunFile,
     StepSample,
     TraceSample,
     from_wire,
@@ -41,9 +41,6 @@ from mimokit.samples import (
     over_ranks,
     reduce_ranks,
     to_wire,
-    whole_file,
-    write_evaluations,
-    write_metrics,
 )
 from mimokit.step_kinds import Phase
 from tests.charts.fakes import samples
@@ -314,7 +311,7 @@ def test_the_files_of_a_run_are_named_once() -> None:
     names = {str(name) for name in RunFile} - {"config.yaml"}
     for room in ("mimokit", "widgets/mimokit_widgets"):
         for file in sorted((ROOT / room).rglob("*.py")):
-            if file != ROOT / "mimokit" / "samples.py":
+            if file != ROOT / "mimokit" / "result_files.py":
                 assert not texts_named(file.read_text(), names), file
     assert texts_named('path = folder / "metrics.csv"', names) == {"metrics.csv"}
 

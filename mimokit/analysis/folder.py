@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 
 from mimokit.analysis.table_file import read_table
+from mimokit.result_files import RunFile
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     NEEDED_EVALUATION_COLUMNS,
     NEEDED_STEP_COLUMNS,
     STEP_COLUMNS,
-    RunFile,
 )
 
 KEYS = ("iteration", "rank")

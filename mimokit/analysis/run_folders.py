@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mimokit.analysis.folder import RunFolderError
-from mimokit.samples import RunFile, SweepFile
+from mimokit.result_files import RunFile, SweepFile
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """One path or glob, or several."""

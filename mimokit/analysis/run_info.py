@@ -15,7 +15,8 @@ from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config
 from mimokit.planning import plan
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import hardware_names, load_hardware
-from mimokit.samples import RunFile, module_column
+from mimokit.result_files import RunFile
+from mimokit.samples import module_column
 from mimokit.units import span_text
 
 RUN_COLUMNS = (

@@ -15,11 +15,11 @@ import pandas as pd
 from mimokit.analysis.run_folders import RunProblem
 from mimokit.analysis.table_file import TableFile, TableProblem, cut_row, read_table
 from mimokit.analysis.trace import TRACE_COLUMNS, TraceFileError, read_trace
+from mimokit.result_files import RunFile
 from mimokit.samples import (
     MODULE_COLUMNS,
     NEEDED_EVALUATION_COLUMNS,
     STEP_COLUMNS,
-    RunFile,
     module_column,
     modules_of,
 )

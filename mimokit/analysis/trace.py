@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import RunFile, Sample, TraceSample, whole_file
+from mimokit.result_files import RunFile, whole_file
+from mimokit.samples import Sample, TraceSample
 from mimokit.step_kinds import Phase, StepKind
 
 TRACE_COLUMNS = ("rank", "iteration", "name", "module", "microbatch", "start", "stop")

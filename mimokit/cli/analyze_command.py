@@ -70,7 +70,7 @@ def _write(
     html: Path, runs: Runs, baseline: str | None, metric: str, by: str, hardware: str | None
 ) -> None:
     from mimokit import charts
-    from mimokit.samples import whole_file
+    from mimokit.result_files import whole_file
 
     page = charts.report(runs, baseline, metric, by=by, hardware=hardware)
     try:

@@ -14,7 +14,8 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.runtime import TENSORBOARD, LoggerName, RuntimeConfig
 from mimokit.experiment.loggers import RunLogger, evaluation_scalars, scalars
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import BOARD, Row
+from mimokit.result_files import BOARD
+from mimokit.samples import Row
 
 PROJECT = "mimokit"
 """Project of Weights & Biases, experiment of MLflow, unless their own variables name one."""

@@ -18,15 +18,8 @@ from mimokit.experiment.results.folder import EARLIER, Folder, new_folder, new_r
 from mimokit.experiment.results.info import Setting, git_state
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
-from mimokit.samples import (
-    Hardware,
-    RankFacts,
-    RunFile,
-    Sample,
-    StepSample,
-    TraceSample,
-    module_column,
-)
+from mimokit.result_files import RunFile
+from mimokit.samples import Hardware, RankFacts, Sample, StepSample, TraceSample, module_column
 from tests.charts.fakes import samples, step
 from tests.layouts import digits_config
 

@@ -25,7 +25,8 @@ from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import Setting
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.experiment.run import TrainingRun
-from mimokit.samples import RunFile, to_wire
+from mimokit.result_files import RunFile
+from mimokit.samples import to_wire
 from tests.charts.fakes import samples
 from tests.layouts import digits_config
 

@@ -18,7 +18,7 @@ from mimokit.cluster import frozen
 from mimokit.config import ConfigError
 from mimokit.experiment import Evaluations, sweep
 from mimokit.experiment.sweeps.report import INTERRUPTED, follow
-from mimokit.samples import SweepFile
+from mimokit.result_files import SweepFile
 from tests.layouts import digits_config
 
 QUICK = Evaluations(samples=8, final_samples=8)

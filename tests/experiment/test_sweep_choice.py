@@ -11,7 +11,7 @@ from mimokit.config import ConfigError
 from mimokit.experiment.sweeps.choice import choose, collect, largest_world, refuse_all
 from mimokit.experiment.sweeps.folder import SweepFolder, config_content, read_sweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
-from mimokit.samples import RunFile, SweepFile
+from mimokit.result_files import RunFile, SweepFile
 from tests.layouts import digits_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"

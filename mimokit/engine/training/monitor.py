@@ -18,7 +18,8 @@ from mimokit.engine.training.arrivals import Arrivals, Meeting, meeting_of
 from mimokit.engine.training.flops import StepFlops
 from mimokit.engine.training.memory import memory_meter
 from mimokit.engine.training.phase_times import PhaseTimes
-from mimokit.samples import ModuleSample, Row, StepSample, write_metrics
+from mimokit.result_files import write_metrics
+from mimokit.samples import ModuleSample, Row, StepSample
 
 Span = tuple[str | None, str]
 """(module, name of a phase)."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mimokit.samples import whole_file
+from mimokit.result_files import whole_file
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mimokit.config import ConfigError, Problem
-from mimokit.samples import RUN_FOLDERS, RunFile, SweepFile
+from mimokit.result_files import RUN_FOLDERS, RunFile, SweepFile
 
 EARLIER = "earlier"
 """Holds the files of earlier runs in the same folder, in a folder per run."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mimokit.samples import PROFILES, ProfileSample
+from mimokit.result_files import PROFILES
+from mimokit.samples import ProfileSample
 
 
 class ProfileFiles:

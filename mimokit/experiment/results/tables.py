@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mimokit.samples import write_table
+from mimokit.result_files import write_table
 
 CellRow = Mapping[str, Any]
 

@@ -32,6 +32,7 @@ from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import Progress, Setting, Status, run_info
 from mimokit.experiment.results.profiles import ProfileFiles
 from mimokit.experiment.results.tables import AppendedTable
+from mimokit.result_files import RunFile, whole_file, write_evaluations, write_metrics
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     MODULE_COLUMNS,
@@ -39,15 +40,11 @@ from mimokit.samples import (
     EvaluationSample,
     ProfileSample,
     RankFacts,
-    RunFile,
     Sample,
     StepSample,
     TraceSample,
     module_column,
     reduce_ranks,
-    whole_file,
-    write_evaluations,
-    write_metrics,
 )
 
 

@@ -29,7 +29,8 @@ from mimokit.experiment.results.folder import (
 from mimokit.experiment.results.info import Status
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import ExperimentRecord
-from mimokit.samples import EXPERIMENT_COLUMN, STEP_COLUMNS, RunFile, SweepFile, whole_file
+from mimokit.result_files import EXPERIMENT_COLUMN, RunFile, SweepFile, whole_file
+from mimokit.samples import STEP_COLUMNS
 
 _OUTPUTS = ("metrics_output_dir", "tensorboard_dir")
 """Fields of `runtime` that say where results go, and change none."""

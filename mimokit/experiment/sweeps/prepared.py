@@ -24,7 +24,7 @@ from mimokit.experiment.sweeps.folder import (
     recorded,
 )
 from mimokit.experiment.sweeps.records import ExperimentRecord, ExperimentStatus
-from mimokit.samples import RunFile
+from mimokit.result_files import RunFile
 
 CHANGED = "its config has changed since this sweep began; it runs again"
 

@@ -21,7 +21,8 @@ from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.prepared import PreparedSweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.experiment.sweeps.seats import Seats
-from mimokit.samples import EXPERIMENT_COLUMN, Sample, StepSample, SweepFile
+from mimokit.result_files import EXPERIMENT_COLUMN, SweepFile
+from mimokit.samples import Sample, StepSample
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.experiment.sweeps.records import NOT_DONE, ExperimentRecord, ExperimentStatus
-from mimokit.samples import RunFile
+from mimokit.result_files import RunFile
 from mimokit.units import listed, seconds_text
 
 COLUMNS = ("experiment", "status", "ranks", "iterations", "loss", "tokens/s", "time")

@@ -1,0 +1,101 @@
+"""The files of results folders, and how tables are written into them: completely or not at all.
+
+Plain Python, because the notebook, the engines and the command line use it.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any
+
+from mimokit.samples import (
+    EVALUATION_COLUMNS,
+    STEP_COLUMNS,
+    EvaluationSample,
+    StepSample,
+    reduce_ranks,
+)
+
+
+class RunFile(StrEnum):
+    """The files of a results folder."""
+
+    CONFIG = "config.yaml"
+    INFO = "experiment_info.json"
+    METRICS = "metrics.csv"
+    METRICS_BY_RANK = "metrics_by_rank.csv"
+    EVALUATIONS = "evaluations.csv"
+    TRACE = "trace.json"
+    ERROR = "error.json"
+
+
+RUN_FOLDERS = PROFILES, BOARD = "profile", "tensorboard"
+"""The folders of a results folder: of PyTorch's profiler and of TensorBoard."""
+
+
+class SweepFile(StrEnum):
+    """The files of the folder of a sweep, next to the results folders of its experiments."""
+
+    SWEEP = "sweep.json"
+    ALL_EXPERIMENTS = "all_experiments.csv"
+
+
+EXPERIMENT_COLUMN = "experiment"
+"""The first column of `all_experiments.csv`."""
+
+
+def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSample]) -> None:
+    """Write `metrics.csv` (a row per iteration) and `metrics_by_rank.csv` (one per rank too).
+
+    Args:
+        directory: made if missing.
+        samples: of all ranks, in any order.
+    """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(samples, key=lambda one: (one.iteration, one.rank))
+    together = [name for name in STEP_COLUMNS if name != "rank"]
+    write_table(folder / RunFile.METRICS_BY_RANK, [one.row() for one in ordered], STEP_COLUMNS)
+    write_table(folder / RunFile.METRICS, reduce_ranks(ordered), together)
+
+
+def write_evaluations(
+    directory: str | os.PathLike[str], samples: Iterable[EvaluationSample]
+) -> None:
+    """Write `evaluations.csv` into an existing folder, a row per evaluation."""
+    ordered = sorted(samples, key=lambda one: (one.iteration, one.task))
+    rows = [one.row() for one in ordered]
+    write_table(Path(directory) / RunFile.EVALUATIONS, rows, EVALUATION_COLUMNS)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write a CSV file completely or not at all.
+
+    Args:
+        path: of the file.
+        rows: column -> value; a missing value is written as an empty cell.
+        columns: the first columns; others of the rows follow in order of occurrence.
+    """
+    further = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    with whole_file(path) as file:
+        writer = csv.DictWriter(file, [*columns, *further], restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """Open a text file that replaces `path` when it is complete, or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)  # a link there would be followed
+    try:
+        with part.open("x", newline="", encoding="utf-8") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
