@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from mimokit.config import load_preset as load_preset
     from mimokit.config import preset_names as preset_names
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.planned import plan as plan
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
-    from mimokit.planning.layout import plan as plan
     from mimokit.planning.traffic import traffic as traffic
     from mimokit.prediction import EncoderInput as EncoderInput
     from mimokit.prediction import Layout as Layout

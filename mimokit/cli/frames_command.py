@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mimokit.experiment.prepare import refusals
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from mimokit.config import ConfigError
-    from mimokit.planning.frames import FrameForecast
 
 MOST_FRAMES = 1_000_000
 
@@ -48,7 +45,15 @@ def frames(
 ) -> None:
     """Show the frames of every rank as read and balanced, what travels, and if it is worth it."""
     from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
+    from mimokit.planning.frames.batch_frames import BatchFrames
+    from mimokit.planning.report.frames import (
+        frame_headings,
+        frame_rows,
+        frame_sentences,
+        frames_to_json,
+    )
     from mimokit.prediction.network.links import Link
+    from mimokit.tables import rich_table
     from mimokit.units import seconds_of
 
     with refusals():
@@ -64,14 +69,23 @@ def frames(
             FrameLinks(link.bandwidth / 8, link.latency, input_bytes, output_bytes, not frozen),
             ranks_per_node=ranks_per_node,
         )
+    batch = BatchFrames(
+        "vision encoder",
+        tuple((rank,) for rank in range(len(ranks))),
+        tuple(map(tuple, ranks)),
+        patches,
+        forecast=found,
+    )
     if as_json:
-        typer.echo(json.dumps(_json(ranks, found)))
+        typer.echo(json.dumps(frames_to_json(batch)))
         return
     from rich.console import Console
 
     console = Console(soft_wrap=not sys.stdout.isatty())
-    console.print(_table(ranks, patches, found))
-    console.print(f"\n{found}", highlight=False)
+    title = f"Frames on {len(ranks)} ranks"
+    console.print(rich_table(title, frame_headings(batch), frame_rows(batch)))
+    for sentence in ("", *frame_sentences(batch)):
+        console.print(sentence, highlight=False)
 
 
 def _counts(text: str) -> list[list[int]]:
@@ -101,46 +115,3 @@ def _refused(what: str, value: str, why: str) -> ConfigError:
 
     sentence = f"{what}, {shown(value)}: {why}."
     return ConfigError([Problem("frames", what.removeprefix("--"), value, sentence)])
-
-
-def _json(ranks: list[list[int]], found: FrameForecast) -> dict[str, Any]:
-    return {
-        "frames": [sum(samples) for samples in ranks],
-        "assignment": list(found.plan.assignment),
-        "before": list(found.before),
-        "after": list(found.after),
-        "patches_between": found.patches_between.tolist(),
-        "traffic_bytes": found.traffic_bytes,
-        "traffic_seconds": found.traffic_seconds,
-        "saving": found.saving,
-        "worth_it": found.worth_it,
-    }
-
-
-def _table(ranks: list[list[int]], patches: int, found: FrameForecast) -> Table:
-    from mimokit.tables import rich_table
-    from mimokit.units import seconds_text, span_text
-
-    between = found.patches_between / patches
-    columns = (
-        "rank", "samples", "frames", "patches", "encoder", "frames encoded", "encoder then",
-        "sent to", "received from",
-    )  # fmt: skip
-    rows = []
-    for rank, samples in enumerate(ranks):
-        sent = [other for other in between[rank].nonzero()[0].tolist() if other != rank]
-        received = [other for other in between[:, rank].nonzero()[0].tolist() if other != rank]
-        rows.append(
-            (
-                str(rank),
-                str(len(samples)),
-                f"{sum(samples):,}",
-                f"{sum(samples) * patches:,}",
-                seconds_text(found.before[rank]),
-                f"{int(between[:, rank].sum()):,}",
-                seconds_text(found.after[rank]),
-                span_text(sent) or "–",
-                span_text(received) or "–",
-            )
-        )
-    return rich_table(f"Frames on {len(ranks)} ranks", columns, rows)

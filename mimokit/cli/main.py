@@ -34,8 +34,8 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
 ) -> None:
-    """Show a layout before it runs: ranks, batches, bridges."""
-    from mimokit.planning import plan as plan_layout
+    """Show a layout before it runs: ranks, batches, bridges, and what sharing frames saves."""
+    from mimokit.experiment.planned import plan as plan_layout
 
     with refusals():
         layout = plan_layout(file, world_size)

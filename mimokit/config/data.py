@@ -9,6 +9,7 @@ from pydantic import Field
 from mimokit.config.base import ConfigModel, Name, NotNegative, Positive
 
 Pattern = Annotated[list[bool], Field(min_length=1)]
+Frames = Annotated[list[NotNegative], Field(min_length=1)]
 
 
 class ModalityPresence(ConfigModel):
@@ -67,6 +68,10 @@ class DataConfig(ConfigModel):
     modality_presence: dict[Name, ModalityPresence] = Field(default_factory=dict)
     """Encoder -> which samples have its inputs. Absent: all samples."""
 
+    modality_frames: dict[Name, Frames] = Field(default_factory=dict)
+    """Vision encoder -> images, or frames of a video, of every sample of a micro-batch over all
+    replicas: entry s, modulo the length, for sample s. Absent: the data set decides."""
+
     def modality_seq_length(self, encoder: str) -> int:
         """Return the most tokens per sample of an encoder's output."""
         return self.modality_seq_lengths.get(encoder, self.image_seq_length)
@@ -75,6 +80,14 @@ class DataConfig(ConfigModel):
         """Tell whether a sample of a global micro-batch may have inputs of an encoder."""
         presence = self.modality_presence.get(encoder)
         return presence is None or presence.at(microbatch, sample)
+
+    def frames_of(self, encoder: str, microbatch: int, sample: int) -> int | None:
+        """Return the images of a sample of a global micro-batch, None if the data set decides."""
+        frames = self.modality_frames.get(encoder)
+        if frames is None:
+            return None
+        present = self.is_present(encoder, microbatch, sample)
+        return frames[sample % len(frames)] if present else 0
 
     def absent_microbatches(self, samples_per_microbatch: int) -> frozenset[tuple[str, int]]:
         """Return (encoder, micro-batch of a step) where no sample of any replica has inputs.

@@ -17,6 +17,7 @@ _MAPPINGS_OF_MODULES = (
     "topology",
     "modality_seq_lengths",
     "modality_presence",
+    "modality_frames",
     "inputs",
 )
 _A_NAME = "letters, digits, underscores and hyphens only"
@@ -98,15 +99,28 @@ def _problem(detail: Any, model: type[BaseModel]) -> Problem:
     if path and path[-1] == "[key]":
         return _key_problem(path[:-1], detail["type"], model)
     module, begin = owner_of(path, model)
-    field = path[-1] if path else model.__name__
+    field, named = _field_of(path) if path else (model.__name__, model.__name__)
     value = detail["input"]
     if detail["type"] == "missing":
         sentence = f"{begin}: {field} is missing; {_right(detail, path, model)}."
         return Problem(module, field, None, sentence)
     if detail["type"] == "extra_forbidden":
         return _unknown_key(path, value, model)
-    sentence = f"{begin}: {field} is {describe(value)}; {_right(detail, path, model)}."
+    sentence = f"{begin}: {named} is {describe(value)}; {_right(detail, path, model)}."
     return Problem(module, field, value, sentence, _number_fix(path, value, detail["type"]))
+
+
+def _field_of(path: tuple[str, ...]) -> tuple[str, str]:
+    """Return the field that a value is in, and what to call the value: an entry of a list by both.
+
+    A value per module is in the field that has one for each; its key is the name of the module.
+    """
+    *before, last = path
+    if before and last.isdigit():
+        field, named = _field_of(tuple(before))
+        return field, f"entry {last} of {named}"
+    field = before[-1] if before and before[-1] in _MAPPINGS_OF_MODULES else last
+    return field, field
 
 
 def _key_problem(path: tuple[str, ...], kind: str, model: type[BaseModel]) -> Problem:

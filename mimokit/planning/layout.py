@@ -23,6 +23,7 @@ from mimokit.planning.bridges.disjoint import (
     plan_first_stage_bridge,
     without_gradient,
 )
+from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_pipeline
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import Bridge, LayoutPlan
@@ -42,7 +43,7 @@ def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
 
     Raises:
         ConfigError: all problems of the config, alone and in this world; more micro-batches, edges
-            or slots than the tag of a message between stages can number.
+            or slots than the tag of a message between stages can number; frames that have no room.
     """
     return plan_checked(checked_config(config, world_size), world_size)
 
@@ -67,7 +68,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     Raises:
         ConfigError: as `plan`, apart from what `checked_config` raises.
     """
-    refuse_if_any(tag_problems(config.model, config.data))
+    refuse_if_any((*tag_problems(config.model, config.data), *frame_problems(config)))
     world = resolve(config.model, world_size)
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))

@@ -6,7 +6,7 @@ Every sample range is half open, `[start, stop)`. Every rank is numbered in the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mimokit.planning.bridges.routes import Direction, Route, Transfer
@@ -29,6 +29,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from mimokit.planning.frames.batch_frames import BatchFrames
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ class LayoutPlan:
             modules share their ranks, disjoint if they have separate ranks or the language model
             is a pipeline on shared ranks.
         pipeline: the order in which stages work; None if no module is cut into stages.
+        frames: what sharing the frames of a micro-batch saves, for each vision encoder of which
+            the config says something about frames. Filled by `mimokit.plan`; no run reads it.
     """
 
     world_size: int
@@ -162,6 +166,7 @@ class LayoutPlan:
     batch: BatchPlan
     bridges: tuple[Bridge, ...]
     pipeline: PipelinePlan | None = None
+    frames: tuple[BatchFrames, ...] = field(default=(), compare=False)
 
     @property
     def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:

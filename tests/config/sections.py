@@ -55,7 +55,7 @@ def put(content: dict[str, Any], path: str, value: object) -> dict[str, Any]:
     *keys, last = path.split(".")
     target = content
     for key in keys:
-        target = target[key]
+        target = target.setdefault(key, {})
     target[last] = value
     return content
 

@@ -88,7 +88,7 @@ def test_who_feeds_the_language_module_has_a_token() -> None:
         (
             {"images": LANGUAGE},
             (),
-            "Module 'images': images is the text 'language_module'; write a list of names.",
+            "Module 'images': topology is the text 'language_module'; write a list of names.",
         ),
     ],
 )

@@ -113,6 +113,10 @@ def test_two_encoders_with_one_token() -> None:
         ("data.modality_presence.sound", {}, "sound", "modality_presence"),
         ("data.modality_presence.audio.samples", [], "audio", "samples"),
         ("data.modality_presence.audio.when", [True], "audio", "when"),
+        ("data.modality_frames.sound", [1], "sound", "modality_frames"),
+        ("data.modality_frames.audio", [1], "audio", "modality_frames"),
+        ("data.modality_frames.clip", [], "clip", "modality_frames"),
+        ("data.modality_frames.clip", [4, -1], "clip", "modality_frames"),
         ("data.modality_seq_lengths.audio", 100, "data", "modality_seq_lengths"),
     ],
 )

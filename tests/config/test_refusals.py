@@ -296,7 +296,7 @@ def test_model_and_data_agree_about_the_image_token() -> None:
 
 def test_a_negative_special_token() -> None:
     content = put(sections(), "model.special_token_ids.images", -1)
-    assert refusal(content)[:3] == ("images", "images", -1)
+    assert refusal(content)[:3] == ("images", "special_token_ids", -1)
 
 
 def test_an_encoder_without_a_special_token() -> None:
@@ -432,7 +432,7 @@ def test_a_refused_value_hides_what_depends_on_it() -> None:
     content = put(sections(), "model.module_parallelisms.images.data_parallel", 0)
     assert refusal(content)[:2] == ("images", "data_parallel")
     content = put(sections(), "model.module_parallelisms.images", 5)
-    assert refusal(content)[:2] == ("images", "images")
+    assert refusal(content)[:2] == ("images", "module_parallelisms")
 
 
 def test_names_of_modules_are_plain() -> None:

@@ -25,6 +25,7 @@ def modality_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _unknown_encoders(context, context.data)
         yield from _no_room(context, context.data)
         yield from _text_heads(context, context.data)
+        yield from _no_frames(context, context.data)
 
 
 def _network_problems(
@@ -136,7 +137,7 @@ def _unknown_encoders(context: ValidationContext, data: DataConfig) -> Iterator[
         for name in model.encoder_module_names
         if model.llm_module_name in model.module_topology[name]
     ]
-    for field in ("modality_seq_lengths", "modality_presence"):
+    for field in ("modality_seq_lengths", "modality_presence", "modality_frames"):
         for name, value in getattr(data, field).items():
             if (
                 name not in encoders
@@ -186,6 +187,19 @@ def _text_heads(context: ValidationContext, data: DataConfig) -> Iterator[Proble
                 data.modality_presence[name],
                 f"Module '{name}': data.modality_presence has it, but it reads words, which every "
                 "sample has; remove the entry.",
+            )
+
+
+def _no_frames(context: ValidationContext, data: DataConfig) -> Iterator[Problem]:
+    for name in data.modality_frames:
+        network = context.model.module_architectures.get(name)
+        if network is not None and network.modality != "vision":
+            yield Problem(
+                name,
+                "modality_frames",
+                data.modality_frames[name],
+                f"Module '{name}': data.modality_frames has it, but it is not a vision encoder, "
+                "so it has no frames; remove the entry.",
             )
 
 

@@ -9,11 +9,14 @@ made of different scans.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Literal, TypedDict
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+
+from mimokit.engine.data.iterators import place_of
 
 Task = Literal["read", "sum"]
 Split = Literal["train", "test"]
@@ -67,6 +70,8 @@ class DigitStrips(Dataset[DigitSample]):
         size: strips in the data set.
         seed: seed of the strips.
         max_digits: longest strip.
+        frames: (micro-batch, sample of the global micro-batch) -> scans of the strip there, or
+            None where it is drawn.
     """
 
     def __init__(
@@ -76,12 +81,14 @@ class DigitStrips(Dataset[DigitSample]):
         size: int = 100_000,
         seed: int = 0,
         max_digits: int = MAX_DIGITS,
+        frames: Callable[[int, int], int | None] | None = None,
     ) -> None:
         self.split = split
         self.task = task
         self.size = size
         self.seed = seed
         self.max_digits = max_digits
+        self.frames = frames
 
     def __len__(self) -> int:
         return self.size
@@ -92,6 +99,8 @@ class DigitStrips(Dataset[DigitSample]):
         images, digits = load_scans(self.split)
         generator = np.random.default_rng((self.seed, self.split == "test", index))
         length = int(generator.integers(1, self.max_digits + 1))
+        given = self.frames(*place_of(index)) if self.frames is not None else None
+        length = length if given is None else given
         chosen = generator.integers(0, len(digits), size=length)
         values = [int(digits[i]) for i in chosen]
         task: Task = self.task or ("read", "sum")[index % 2]
@@ -108,18 +117,24 @@ def _answer(values: list[int], task: Task) -> list[int]:
     return [int(figure) for figure in str(sum(values))]
 
 
-def chance_of_exact_match(task: Task, max_digits: int = MAX_DIGITS) -> float:
+def chance_of_exact_match(
+    task: Task, max_digits: int = MAX_DIGITS, lengths: Sequence[int] | None = None
+) -> float:
     """Return the exact-match rate of the best guess that knows the strip's length but no scan.
 
     Reading: 10^-n, averaged over the lengths. Sum: the most frequent sum of n uniform digits.
+
+    Args:
+        task: what is asked.
+        max_digits: longest strip.
+        lengths: of the strips; None: 1 to `max_digits`, equally often.
     """
-    rates: list[float] = []
-    sums = np.ones(1)
-    for _ in range(max_digits):
+    wanted = range(1, max_digits + 1) if lengths is None else lengths
+    rates, sums = [1.0], np.ones(1)
+    for length in range(1, max(wanted) + 1):
         sums = np.convolve(sums, np.full(10, 0.1))
-        length = len(rates) + 1
         rates.append(10.0**-length if task == "read" else float(sums.max()))
-    return float(np.mean(rates))
+    return float(np.mean([rates[length] for length in wanted]))
 
 
 class DigitCollate:

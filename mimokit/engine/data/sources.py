@@ -6,6 +6,7 @@ rank, so that the data itself is not sent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,9 @@ from mimokit.engine.data.multimodal import EncoderInputs, MultimodalCollate, enc
 from mimokit.engine.data.multimodal_digits import MAX_WRITTEN, MultimodalDigits, most_digits
 from mimokit.engine.data.speech import longest_frames
 from mimokit.engine.data.synthetic import SyntheticSamples
+
+IMAGES = "images"
+"""The one encoder of models that read strips of digits."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +101,17 @@ class DigitData:
         if reason is not None:
             raise ValueError(f"Strips of digits do not fit the config: {reason}.")
         tokens = image_geometry(_encoder(config)).tokens
-        longest = min(MAX_DIGITS, config.data.image_seq_length // tokens)
+        given, most = config.data.modality_frames.get(IMAGES), _longest_strip(config)
+        at = None if given is None else functools.partial(config.data.frames_of, IMAGES)
+        strips = functools.partial(DigitStrips, task=self.task, max_digits=most, frames=at)
         return TrainingData(
             name=f"digits ({self.task})",
-            train=DigitStrips("train", self.task, config.data.dataset_size, max_digits=longest),
+            train=strips("train", size=config.data.dataset_size),
             collate_fn=DigitCollate(
                 config.data.seq_length, config.data.image_special_token_id, tokens
             ),
-            test=DigitStrips("test", self.task, 10_000, max_digits=longest),
-            chance=chance_of_exact_match(self.task, longest),
+            test=strips("test", size=10_000),
+            chance=chance_of_exact_match(self.task, most, given),
         )
 
 
@@ -118,8 +124,8 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
         return f"its encoder {names[0]!r} hears and does not see"
     name = names[0]
     geometry = image_geometry(_encoder(config))
-    if name != "images":
-        return f"its encoder is called {name!r}, not 'images'"
+    if name != IMAGES:
+        return f"its encoder is called {name!r}, not {IMAGES!r}"
     if (geometry.height, geometry.width, geometry.num_channels) != (IMAGE_SIZE, IMAGE_SIZE, 1):
         return (
             f"its images are {geometry.height}x{geometry.width} with {geometry.num_channels} "
@@ -133,13 +139,20 @@ def why_no_digits(config: ExperimentConfig) -> str | None:
         return f"data.vocab_size is {config.data.vocab_size}, less than {len(VOCABULARY)}"
     if (taken := _placeholder_of_a_character(config)) is not None:
         return taken
-    digits = min(MAX_DIGITS, config.data.image_seq_length // geometry.tokens)
-    if digits < 1:
+    digits = _longest_strip(config)
+    if digits < 1 and IMAGES not in config.data.modality_frames:
         return f"data.image_seq_length is {config.data.image_seq_length}, less than one image"
     needed = digits * geometry.tokens + digits + 1
     if config.data.seq_length < needed:
         return f"data.seq_length is {config.data.seq_length}, less than {needed}"
     return None
+
+
+def _longest_strip(config: ExperimentConfig) -> int:
+    """Return the scans of the longest strip: what the config says, or what fits."""
+    given = config.data.modality_frames.get(IMAGES)
+    tokens = image_geometry(_encoder(config)).tokens
+    return max(given) if given else min(MAX_DIGITS, config.data.image_seq_length // tokens)
 
 
 def _placeholder_of_a_character(config: ExperimentConfig) -> str | None:
@@ -185,6 +198,8 @@ def _counted(kinds: dict[str, int]) -> list[str]:
 def why_no_multimodal_digits(config: ExperimentConfig) -> str | None:
     """Return why a config's model cannot train on digits seen and heard, or None if it can."""
     encoders, data = _without_text_heads(config), config.data
+    if data.modality_frames:
+        return "data.modality_frames says how many images there are, these digits are as many drawn"
     for encoder in encoders:
         shape, name = encoder.geometry, encoder.module
         if isinstance(shape, ImageGeometry) and shape.num_channels != 1:
@@ -230,6 +245,7 @@ def synthetic_data(config: ExperimentConfig) -> TrainingData:
             config.runtime.seed,
             min([one.geometry.tokens for one in _text_heads(config)], default=data.seq_length),
             placeholders,
+            data.frames_of,
         ),
         collate_fn=_collate(config, padding=min({*range(len(placeholders) + 1)} - placeholders)),
     )

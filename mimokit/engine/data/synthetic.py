@@ -6,7 +6,7 @@ checking arithmetic; a model cannot learn from them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         placeholders: ids that are not drawn as words.
         seed: seed of the samples.
         max_words: largest number of words in a sample; by default as many as fit.
+        frames: (module, micro-batch, sample of the global micro-batch) -> items of a sample, or
+            None where their number is drawn.
 
     Raises:
         ValueError: if the encoders leave no room for words.
@@ -50,6 +52,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         seed: int,
         max_words: int | None = None,
         placeholders: Collection[int] = (),
+        frames: Callable[[str, int, int], int | None] | None = None,
     ) -> None:
         most = sum(encoder.max_items * encoder.geometry.tokens for encoder in encoders)
         if most >= seq_length:
@@ -60,6 +63,7 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         self.size = size
         self.encoders = tuple(encoders)
         self.presence = presence
+        self.frames = frames
         self.seq_length = seq_length
         self.placeholders = sorted(token for token in placeholders if token < vocab_size)
         self.vocab_size = vocab_size
@@ -76,7 +80,8 @@ class SyntheticSamples(Dataset[MultimodalSample]):
         tokens: dict[str, torch.Tensor] = {}
         grids: dict[str, torch.Tensor] = {}
         for encoder in self.encoders:
-            values, counts = _noise(encoder, generator)
+            given = self.frames(encoder.module, *place) if self.frames is not None else None
+            values, counts = _noise(encoder, generator, given)
             if encoder.any_size:
                 grids[encoder.module] = drawn_grids(encoder, len(values), generator)
                 counts = tokens_of_grid(grids[encoder.module], encoder.geometry.merge_size)
@@ -102,11 +107,11 @@ class SyntheticSamples(Dataset[MultimodalSample]):
 
 
 def _noise(
-    encoder: EncoderInputs, generator: np.random.Generator
+    encoder: EncoderInputs, generator: np.random.Generator, given: int | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return items [items, …] and the tokens of each [items]."""
+    """Return items [items, …], their number given or drawn, and the tokens of each [items]."""
     shape = encoder.geometry
-    number = int(generator.integers(1, encoder.max_items + 1))
+    number = int(generator.integers(1, encoder.max_items + 1)) if given is None else given
     values = generator.random((number, *encoder.no_items().shape[1:]))
     tokens = [shape.tokens] * number
     if isinstance(shape, AudioGeometry):

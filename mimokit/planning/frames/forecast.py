@@ -65,6 +65,8 @@ class FrameForecast:
         patches_between: [reading rank, encoding rank].
         traffic_seconds: how long frame parallel communicates.
         traffic_bytes: between ranks, all passes.
+        base: seconds that the encoder takes on every rank, whatever frames it has; launches say.
+            They are in `before` and `after`.
     """
 
     plan: FramePlan
@@ -72,11 +74,12 @@ class FrameForecast:
     patches_between: np.ndarray
     traffic_seconds: float
     traffic_bytes: float
+    base: float = 0.0
 
     @property
     def after(self) -> tuple[float, ...]:
         """[ranks], seconds that each encodes what it is given."""
-        return self.plan.load_per_rank
+        return tuple(self.base + load for load in self.plan.load_per_rank)
 
     @property
     def saving(self) -> float:
@@ -112,6 +115,7 @@ def forecast_frames(
     cost: FrameCost,
     links: FrameLinks,
     *,
+    base: float = 0.0,
     tolerance: float = 0.01,
     ranks_per_node: int | None = None,
 ) -> FrameForecast:
@@ -121,6 +125,7 @@ def forecast_frames(
         patches: for each rank, the patches of the frames that it reads.
         cost: of a frame, in seconds: forward, and backward if the encoder is trained.
         links: between the ranks.
+        base: seconds that the encoder takes on every rank, whatever frames it has.
         tolerance: see `plan_frames`.
         ranks_per_node: see `plan_frames`.
 
@@ -137,8 +142,9 @@ def forecast_frames(
     passes = 2 if links.trained else 1
     return FrameForecast(
         plan=plan,
-        before=tuple(np.bincount(home, weights=loads, minlength=ranks).tolist()),
+        before=tuple((base + np.bincount(home, weights=loads, minlength=ranks)).tolist()),
         patches_between=between,
         traffic_seconds=links.seconds(between),
         traffic_bytes=away * (links.input_bytes + passes * links.output_bytes),
+        base=base,
     )

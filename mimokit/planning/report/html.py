@@ -9,6 +9,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from mimokit.planning.ranks import RankMap
+from mimokit.planning.report.frames import (
+    frame_headings,
+    frame_rows,
+    frame_sentences,
+    frame_title,
+)
 from mimokit.planning.report.rows import (
     MODULE_HEADINGS,
     MODULE_HUES,
@@ -30,6 +36,7 @@ from mimokit.tables import html_heading, html_table
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
+    from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.pipeline import PipelinePlan
     from mimokit.planning.types import LayoutPlan
 
@@ -53,10 +60,19 @@ def plan_to_html(plan: LayoutPlan) -> str:
         parts += [_note(reason) for reason in bridge_reasons(plan)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
+    for batch in plan.frames:
+        parts.append(frames_to_html(batch))
     parts.append(html_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
+
+
+def frames_to_html(batch: BatchFrames) -> str:
+    """Return the frames of a micro-batch as a table, and below it what sharing them saves."""
+    table = html_table(frame_headings(batch), frame_rows(batch), heading=frame_title(batch))
+    sentences = "".join(f"<div>{escape(sentence)}</div>" for sentence in frame_sentences(batch))
+    return f'{table}<div style="margin-top:.4em">{sentences}</div>'
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:

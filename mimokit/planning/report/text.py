@@ -9,6 +9,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from mimokit.planning.report.frames import (
+    frame_headings,
+    frame_rows,
+    frame_sentences,
+    frame_title,
+)
 from mimokit.planning.report.rows import (
     MODULE_HEADINGS,
     MODULE_HUES,
@@ -46,6 +52,9 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
         parts += [Text(reason, style="dim") for reason in bridge_reasons(plan)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
+    for batch in plan.frames:
+        parts.append(rich_table(frame_title(batch), frame_headings(batch), frame_rows(batch)))
+        parts += [Text(sentence) for sentence in frame_sentences(batch)]
     parts.append(_ranks(plan))
     hidden = plan.world_size - RANKS_SHOWN
     if hidden > 0:

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from mimokit.planning.ranks import DIMENSIONS, RankMap, SampleRange
+from mimokit.planning.report.frames import frames_to_json
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
     }
     if plan.pipeline is not None:
         found["pipeline"] = _pipeline(plan.pipeline)
+    if plan.frames:
+        found["frames"] = {batch.encoder: frames_to_json(batch) for batch in plan.frames}
     return found
 
 

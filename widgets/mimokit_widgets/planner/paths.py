@@ -24,6 +24,7 @@ PREDICTION: Path = ("prediction",)
 OF_DATA: tuple[Path, ...] = (
     LENGTHS,
     ("data", "modality_presence"),
+    ("data", "modality_frames"),
     ("prediction", "inputs"),
 )
 """What the data section, and the one for predictions, say per encoder."""

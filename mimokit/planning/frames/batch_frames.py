@@ -1,0 +1,135 @@
+"""The frames that the replicas of a vision encoder read, where a config says how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mimokit.architecture.tokens import ImageGeometry, geometry_of
+from mimokit.config import ExperimentConfig, Problem
+from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.planning.frames.forecast import FrameForecast
+from mimokit.planning.ranks import RankMap
+from mimokit.planning.types import LayoutPlan
+
+
+@dataclass(frozen=True)
+class BatchFrames:
+    """The frames of one micro-batch, and what sharing them over the replicas saves.
+
+    Attributes:
+        encoder: its module.
+        ranks: the ranks of every replica, which encode the same frames.
+        counts: for each replica, the frames of its samples.
+        patches: of one frame.
+        shared: whether runs share the frames, see `runtime.patch_type`.
+        forecast: what that does to the micro-batch; None if no time can be estimated.
+        unknown: why not, as a sentence; empty otherwise.
+    """
+
+    encoder: str
+    ranks: tuple[tuple[int, ...], ...]
+    counts: tuple[tuple[int, ...], ...]
+    patches: int
+    shared: bool = False
+    forecast: FrameForecast | None = None
+    unknown: str = ""
+
+    @property
+    def frames(self) -> tuple[int, ...]:
+        """[replicas], frames that each reads."""
+        return tuple(map(sum, self.counts))
+
+    @property
+    def patches_read(self) -> list[list[int]]:
+        """For each replica, the patches of every frame that it reads."""
+        return [[self.patches] * frames for frames in self.frames]
+
+
+def says_frames(config: ExperimentConfig) -> bool:
+    """Return whether a config says how many frames samples have, or wants them to be shared."""
+    return bool(
+        config.data.modality_frames
+        or FRAME_PARALLEL in config.runtime.patch_type
+        or any(name in config.data.modality_presence for name in vision_encoders(config))
+    )
+
+
+def vision_encoders(config: ExperimentConfig) -> list[str]:
+    """Return the modules that encode images."""
+    model = config.model
+    return [
+        name
+        for name in model.encoder_module_names
+        if name in model.module_architectures
+        and model.module_architectures[name].modality == "vision"
+    ]
+
+
+def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrames, ...]:
+    """Return the frames of each vision encoder in its first micro-batch that has any.
+
+    An encoder without `data.modality_frames` has as many in each sample as its tokens have room
+    for, none where `data.modality_presence` says so. Images of any size count as the largest.
+
+    Args:
+        config: of the plan.
+        plan: the layout.
+    """
+    return tuple(
+        _frames_of(config, plan, name)
+        for name in vision_encoders(config)
+        if name in config.data.modality_frames
+        or name in config.data.modality_presence
+        or FRAME_PARALLEL in config.runtime.patch_type
+    )
+
+
+def _frames_of(config: ExperimentConfig, plan: LayoutPlan, name: str) -> BatchFrames:
+    data, ranks = config.data, plan.modules[name]
+    geometry = _geometry(config, name)
+    most = data.modality_seq_length(name) // geometry.tokens
+    spans = [plan.batch.modules[name].samples[ranks.rank(dp=r)] for r in range(ranks.data_parallel)]
+
+    def frames(microbatch: int, sample: int) -> int:
+        given = data.frames_of(name, microbatch, sample)
+        present = data.is_present(name, microbatch, sample)
+        return (most if present else 0) if given is None else given
+
+    counts: tuple[tuple[int, ...], ...] = ()
+    for microbatch in range(plan.batch.num_microbatches):
+        counts = tuple(tuple(frames(microbatch, s) for s in range(*span)) for span in spans)
+        if any(map(any, counts)):
+            break
+    shared = FRAME_PARALLEL in config.runtime.patch_type
+    return BatchFrames(name, _replicas(ranks), counts, geometry.patches, shared)
+
+
+def _replicas(ranks: RankMap) -> tuple[tuple[int, ...], ...]:
+    others = [dimension for dimension in ranks.dimensions if dimension != "dp"]
+    return ranks.groups(*others)
+
+
+def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry:
+    geometry = geometry_of(config.model.get_architecture(name))
+    assert isinstance(geometry, ImageGeometry), "vision encoders take images"
+    return geometry
+
+
+def frame_problems(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield the samples whose frames have more tokens than the data section gives them."""
+    for name, frames in config.data.modality_frames.items():
+        try:
+            tokens = _geometry(config, name).tokens
+        except ValueError:
+            continue  # sizes that do not divide each other; runs say so
+        room = config.data.modality_seq_length(name)
+        if max(frames) * tokens > room:
+            yield Problem(
+                name,
+                "modality_frames",
+                list(frames),
+                f"Module '{name}': a sample has {max(frames):,} frames of {tokens:,} tokens "
+                f"(data.modality_frames), but data gives it {room:,} tokens "
+                "(modality_seq_lengths, or image_seq_length); raise that, or give fewer frames.",
+            )

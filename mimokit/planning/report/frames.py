@@ -1,0 +1,98 @@
+"""Headings, rows and JSON of the frames of a micro-batch, as read and as shared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mimokit.units import seconds_text, span_text
+
+if TYPE_CHECKING:
+    from mimokit.planning.frames.batch_frames import BatchFrames
+
+HEADINGS = ("rank", "samples", "frames", "patches", "encoder")
+SHARED_HEADINGS = (
+    "frames then", "patches then", "encoder then", "patches sent", "patches received",
+)  # fmt: skip
+REPLICAS_SHOWN = 64
+
+
+def frame_headings(batch: BatchFrames) -> tuple[str, ...]:
+    """Return the headings of `frame_rows`."""
+    return HEADINGS[:-1] if batch.forecast is None else (*HEADINGS, *SHARED_HEADINGS)
+
+
+def frame_rows(batch: BatchFrames) -> list[tuple[str, ...]]:
+    """Return one row for each replica, the first `REPLICAS_SHOWN` of them."""
+    return [_row(batch, number) for number in range(min(len(batch.ranks), REPLICAS_SHOWN))]
+
+
+def _row(batch: BatchFrames, number: int) -> tuple[str, ...]:
+    frames, forecast = batch.frames[number], batch.forecast
+    read = (
+        span_text(batch.ranks[number]),
+        f"{len(batch.counts[number]):,}",
+        f"{frames:,}",
+        f"{frames * batch.patches:,}",
+    )
+    if forecast is None:
+        return read
+    between = forecast.patches_between
+    encoded = int(between[:, number].sum())
+    return (
+        *read,
+        seconds_text(forecast.before[number]),
+        f"{encoded // batch.patches:,}",
+        f"{encoded:,}",
+        seconds_text(forecast.after[number]),
+        _partners(batch, between[number], number, "to"),
+        _partners(batch, between[:, number], number, "from"),
+    )
+
+
+def _partners(batch: BatchFrames, patches: Any, own: int, word: str) -> str:
+    others = [other for other in patches.nonzero()[0].tolist() if other != own]
+    if not others:
+        return "–"
+    ranks = [rank for other in others for rank in batch.ranks[other]]
+    return f"{int(sum(patches[other] for other in others)):,} {word} {span_text(ranks)}"
+
+
+def frame_title(batch: BatchFrames) -> str:
+    """Return the line above the table."""
+    state = "shared" if batch.shared else "not shared"
+    return f"Frames of '{batch.encoder}' in a micro-batch, {state} (runtime.patch_type)"
+
+
+def frame_sentences(batch: BatchFrames) -> list[str]:
+    """Return what stands below the table: what is saved, and rows that are left out."""
+    said = [str(batch.forecast) if batch.forecast is not None else batch.unknown]
+    hidden = len(batch.ranks) - REPLICAS_SHOWN
+    return said if hidden <= 0 else [f"… and {hidden:,} more replicas", *said]
+
+
+def frames_to_json(batch: BatchFrames) -> dict[str, Any]:
+    """Return the frames as plain lists and dicts; the lists have one entry per replica."""
+    read = {
+        "ranks": [list(ranks) for ranks in batch.ranks],
+        "samples": [list(counts) for counts in batch.counts],
+        "frames": list(batch.frames),
+        "patches": [frames * batch.patches for frames in batch.frames],
+    }
+    found = batch.forecast
+    if found is None:
+        return {**read, "unknown": batch.unknown}
+    encoded = found.patches_between.sum(axis=0).astype(int).tolist()
+    return {
+        **read,
+        "frames_encoded": [patches // batch.patches for patches in encoded],
+        "patches_encoded": encoded,
+        "assignment": list(found.plan.assignment),
+        "before": list(found.before),
+        "after": list(found.after),
+        "patches_between": found.patches_between.astype(int).tolist(),
+        "traffic_bytes": found.traffic_bytes,
+        "traffic_seconds": found.traffic_seconds,
+        "saving": found.saving,
+        "worth_it": found.worth_it,
+        "says": str(found),
+    }

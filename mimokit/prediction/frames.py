@@ -1,0 +1,100 @@
+"""What a micro-batch's frames take in encoders, as replicas read them and as they share them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mimokit.architecture import VisionEncoder
+from mimokit.architecture.modules import EncoderBranch
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.planning.frames import FrameCost, FrameForecast, FrameLinks, forecast_frames
+from mimokit.planning.frames.batch_frames import BatchFrames, batch_frames
+from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.hardware import Hardware
+from mimokit.prediction.module_costs import encoder_cost
+from mimokit.prediction.task import PredictionTask, task_of
+from mimokit.prediction.validity import check_precision
+from mimokit.prediction.workload import EncoderInput, branches_of, language_of
+
+LEAST_SECONDS = 1e-12
+"""Of a frame: so little that nothing is saved by sharing frames that take no time."""
+
+
+def timed_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrames, ...]:
+    """Return the frames of each vision encoder in a micro-batch, and what sharing them saves.
+
+    Args:
+        config: of the plan; its prediction section names the GPU.
+        plan: the layout.
+    """
+    found = batch_frames(config, plan)
+    try:
+        task = task_of(config, world_size=plan.world_size)
+        check_precision(task.system.hardware, task.workload)
+        return tuple(replace(batch, forecast=_forecast(task, batch)) for batch in found)
+    except ConfigError as error:
+        why = f"Encoder times are not estimated: {error.problems[0].sentence}"
+        return tuple(replace(batch, unknown=why) for batch in found)
+
+
+def _forecast(task: PredictionTask, batch: BatchFrames) -> FrameForecast:
+    branch = _branch(task, batch.encoder)
+    per_frame, base = frame_seconds(task, batch)
+    per_node = max(1, task.system.hardware.domain_ranks // len(batch.ranks[0]))
+    return forecast_frames(
+        batch.patches_read,
+        FrameCost(per_patch=0.0, per_frame=max(per_frame, LEAST_SECONDS)),
+        _links(task, branch, batch),
+        base=base,
+        ranks_per_node=min(per_node, len(batch.ranks)),
+    )
+
+
+def frame_seconds(task: PredictionTask, batch: BatchFrames) -> tuple[float, float]:
+    """Return the seconds of a frame in its encoder, and those of a micro-batch without frames.
+
+    Forward and, if the encoder is trained, backward. A line through the mean and the most frames
+    of a replica: small encoders take as long for a few frames as for one.
+    """
+    mean = max(sum(batch.frames) / len(batch.frames), 1.0)
+    most = max(float(max(batch.frames)), 2 * mean if max(batch.frames) <= mean else mean)
+    at_mean, at_most = (_seconds(task, batch.encoder, frames) for frames in (mean, most))
+    per_frame = max(0.0, (at_most - at_mean) / (most - mean))
+    return per_frame, max(0.0, at_mean - mean * per_frame)
+
+
+def _seconds(task: PredictionTask, encoder: str, frames: float) -> float:
+    """Return the seconds of a micro-batch in which each replica of an encoder has some frames."""
+    branch, sizes, workload = _branch(task, encoder), task.layout.modules[encoder], task.workload
+    seen = EncoderInput(workload.input_of(branch).length, frames / float(sizes.micro_batch))
+    even = replace(workload, inputs={**workload.inputs, encoder: seen})
+    cost = encoder_cost(branch, sizes, even, task.system, language_of(task.model).net.hidden)
+    return float(cost.seconds) / float(cost.micro_batches)
+
+
+def _branch(task: PredictionTask, encoder: str) -> EncoderBranch:
+    return next(branch for branch in branches_of(task.model) if branch.name == encoder)
+
+
+def _links(task: PredictionTask, branch: EncoderBranch, batch: BatchFrames) -> FrameLinks:
+    encoder = branch.encoder
+    assert isinstance(encoder, VisionEncoder), "frames are those of vision encoders"
+    number = 4.0 if task.workload.precision == "fp32" else 2.0
+    bandwidth, latency = _link(task.system.hardware, batch)
+    return FrameLinks(
+        bytes_per_second=bandwidth,
+        latency=latency,
+        input_bytes=number * encoder.channels * encoder.frames_per_patch * encoder.patch_size**2,
+        output_bytes=number * encoder.net.hidden,
+        trained=batch.encoder not in task.workload.frozen,
+    )
+
+
+def _link(hardware: Hardware, batch: BatchFrames) -> tuple[float, float]:
+    """Return bytes per second and latency between the replicas: within a domain, or beyond."""
+    first, last = batch.ranks[0][0], batch.ranks[-1][0]
+    if first // hardware.domain_ranks == last // hardware.domain_ranks:
+        link, share = hardware.domain, hardware.efficiency.links
+    else:
+        link, share = hardware.network, hardware.efficiency.network
+    return link.bandwidth * share, link.latency

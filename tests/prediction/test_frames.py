@@ -1,0 +1,127 @@
+"""The frames of a micro-batch in a plan: what replicas read, and what sharing them saves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import mimokit
+from mimokit.cli.main import app
+from mimokit.config import (
+    ConfigError,
+    ExperimentConfig,
+    ModalityPresence,
+    PredictionConfig,
+    load_preset,
+)
+from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.planning.layout import plan as plan_layout
+from mimokit.prediction import predict
+from mimokit.prediction.hardware import load_hardware, save_hardware
+
+UNEVEN = [64, 64, 48, 32, 8, 4, 2, 1]
+
+
+def videos(frames: list[int] | None = None, **prediction: Any) -> ExperimentConfig:
+    """Return LLaVA on 8 ranks with 64 frames of 576 patches in a sample at most."""
+    config = load_preset("llava_7b_colocated")
+    most = config.model.module_architectures["images"].seq_length * 64
+    config.data.modality_seq_lengths = {"images": most}
+    config.data.seq_length = most + 1024
+    config.model.module_architectures["language_module"].seq_length = most + 1024
+    if frames is not None:
+        config.data.modality_frames = {"images": frames}
+    if prediction:
+        config.prediction = PredictionConfig(**prediction)
+    return config
+
+
+def test_uneven_frames_are_worth_sharing() -> None:
+    (batch,) = mimokit.plan(videos(UNEVEN)).frames
+    assert batch.frames == tuple(UNEVEN), "one sample per replica"
+    assert batch.ranks == tuple((rank,) for rank in range(8))
+    assert not batch.shared
+    found = batch.forecast
+    assert found is not None
+    assert found.worth_it
+    assert max(found.before) / max(found.after) == pytest.approx(64 / 28, rel=0.3)
+    assert found.patches_between.sum() == 576 * sum(UNEVEN)
+
+
+def test_the_time_is_that_of_the_prediction() -> None:
+    """A micro-batch of as many frames on every rank takes what the predictor says a step takes."""
+    config = videos([64])
+    config.data.num_microbatches = 1
+    (batch,) = mimokit.plan(config).frames
+    assert batch.forecast is not None
+    assert max(batch.forecast.before) == pytest.approx(predict(config).parts["encoder"], rel=0.02)
+    assert not batch.forecast.worth_it
+
+
+def test_even_frames_and_slow_links_are_not_worth_it(tmp_path: Path) -> None:
+    even = str(mimokit.plan(videos([8])))
+    assert "not worth it: the slowest encoder takes only 1.00 times the mean" in even
+    fast = load_hardware("h100")
+    slow = replace(fast, domain=replace(fast.domain, bandwidth=1e3))
+    path = save_hardware(slow, tmp_path / "slow.yaml")
+    (batch,) = mimokit.plan(videos(UNEVEN, gpu=str(path))).frames
+    assert batch.forecast is not None
+    assert not batch.forecast.worth_it
+    assert "Frame parallel is not worth it: the slowest encoder would take" in str(batch.forecast)
+
+
+def test_all_displays_say_the_same(tmp_path: Path) -> None:
+    config = videos(UNEVEN)
+    path = str(config.save(tmp_path / "videos.yaml"))
+    plan = mimokit.plan(config)
+    (batch,) = plan.frames
+    done = CliRunner().invoke(app, ["plan", path], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.stderr
+    for text in (done.stdout, str(plan), unescape(plan._repr_html_())):
+        assert "Frames of 'images' in a micro-batch, not shared (runtime.patch_type)" in text
+        assert "36,864" in text, "patches of 64 frames"
+        assert str(batch.forecast)[:40] in text
+    found = json.loads(CliRunner().invoke(app, ["plan", path, "--json"]).stdout)["frames"]
+    assert found["images"]["frames"] == UNEVEN
+    assert found["images"]["worth_it"]
+    assert max(found["images"]["after"]) < max(found["images"]["before"])
+
+
+def test_a_config_that_says_nothing_about_frames_has_none() -> None:
+    assert mimokit.plan(videos()).frames == ()
+    assert "frames" not in mimokit.plan(videos()).to_json()
+
+
+def test_what_is_shared_and_what_is_absent() -> None:
+    config = videos()
+    config.data.modality_seq_lengths = {"images": 576 * 2}
+    config.runtime.patch_type = [FRAME_PARALLEL]
+    config.data.modality_presence = {
+        "images": ModalityPresence(microbatches=[False, True], samples=[True, True, False])
+    }
+    (batch,) = mimokit.plan(config).frames
+    assert batch.shared
+    assert batch.frames == (2, 2, 0, 2, 2, 0, 2, 2), "of the first micro-batch with images"
+
+
+def test_a_time_that_is_unknown_is_said_to_be() -> None:
+    config = videos(UNEVEN)
+    config.runtime.precision = "fp7"
+    (batch,) = mimokit.plan(config).frames
+    assert batch.forecast is None
+    text = str(mimokit.plan(config))
+    assert "Encoder times are not estimated" in text
+    assert "36,864" in text
+
+
+def test_frames_without_room_are_rejected() -> None:
+    sentence = r"Module 'images': a sample has 65 frames of 576 tokens .* give fewer frames\."
+    for planned in (mimokit.plan, plan_layout):
+        with pytest.raises(ConfigError, match=sentence):
+            planned(videos([65, 1]))
