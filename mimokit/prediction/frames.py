@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mimokit.architecture import VisionEncoder
+from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import EncoderBranch
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.planning.frames import FrameCost, FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.batch_frames import BatchFrames, batch_frames
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.from_config import layout_of_config, workload_of_config
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.module_costs import encoder_cost
-from mimokit.prediction.task import PredictionTask, task_of
+from mimokit.prediction.step_time import System
+from mimokit.prediction.task import (
+    PredictionTask,
+    chosen_hardware,
+    chosen_software,
+    section_of,
+)
 from mimokit.prediction.validity import check_precision
 from mimokit.prediction.workload import EncoderInput, branches_of, language_of
 
@@ -29,12 +37,24 @@ def timed_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
     """
     found = batch_frames(config, plan)
     try:
-        task = task_of(config, world_size=plan.world_size)
+        task = _task(config, plan.world_size)
         check_precision(task.system.hardware, task.workload)
         return tuple(replace(batch, forecast=_forecast(task, batch)) for batch in found)
     except ConfigError as error:
         why = f"Encoder times are not estimated: {error.problems[0].sentence}"
         return tuple(replace(batch, unknown=why) for batch in found)
+
+
+def _task(config: ExperimentConfig, world_size: int) -> PredictionTask:
+    """Return the task of a config that has been checked; see `task_of`."""
+    section, workload = section_of(config), workload_of_config(config, world_size)
+    software = chosen_software(None, section)
+    return PredictionTask(
+        model=model_of_config(config.model, config.name),
+        layout=layout_of_config(config, world_size),
+        workload=workload,
+        system=System(chosen_hardware(None, None, section), software, workload.precision),
+    )
 
 
 def _forecast(task: PredictionTask, batch: BatchFrames) -> FrameForecast:

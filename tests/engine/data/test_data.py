@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mimokit
-from mimokit.config import DataConfig
+from mimokit.config import DataConfig, ModalityPresence
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.digits import (
     END_TOKEN,
@@ -22,6 +22,7 @@ from mimokit.engine.data.digits import (
 )
 from mimokit.engine.data.iterators import (
     PlannedBatches,
+    PlannedIndex,
     iterate_module_batches,
     iterate_shared_batches,
 )
@@ -225,3 +226,15 @@ def test_a_placeholder_is_no_label():
     batch["loss_mask"][0, 1] = 1.0
     with pytest.raises(ValueError, match="has the placeholder 20 of 'images' as the label of to"):
         check_tokens(batch, {"images": 20}, {"images": 2})
+
+
+def test_samples_have_as_many_frames_as_the_config_says():
+    config = digits_config()
+    config.data.modality_frames = {"images": [8, 0, 3]}
+    config.data.modality_presence = {"images": ModalityPresence(samples=[True, True, False])}
+    for source in (DigitData("sum"), synthetic_data):
+        batch = source(config).collate_fn(
+            [source(config).train[PlannedIndex(9, 0, sample)] for sample in range(4)]
+        )
+        assert batch["modality_inputs"]["images"]["items_per_sample"].tolist() == [8, 0, 0, 8]
+    assert DigitData("read")(config).chance == pytest.approx((1e-8 + 1 + 1e-3) / 3)

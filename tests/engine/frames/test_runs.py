@@ -8,6 +8,7 @@ from mimokit.config import ConfigError, ModalityPresence, check_runnable
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.experiment import verify
 from tests.invariance import FEW_STEPS, assert_computes_the_same, oracle_of
+from tests.layouts import digits_config
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
@@ -22,7 +23,15 @@ def _fan_in():
     return multimodal_config({"qwen": (1, 4), LANGUAGE: (2, 2)}, "colocated", **QWEN)
 
 
+def _strips():
+    """Return strips of 0 to 8 scans; one replica has none."""
+    config = digits_config((1, 4), (1, 4), **SHARED)
+    config.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
+    return config
+
+
 LAYOUTS = {
+    "strips of known lengths": _strips,
     "homogeneous": lambda: multimodal_config(
         {"qwen": (2, 2), LANGUAGE: (2, 2)}, "homogeneous", **QWEN
     ),
