@@ -11,18 +11,21 @@ from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.modules import LanguageModel
 from mimokit.engine.tensor_parallel.cache import KeyValueCache
 from mimokit.engine.tensor_parallel.exchange import Group, gathered, rank_of, summed
-from mimokit.engine.tensor_parallel.layers import Layers, Parameters, Tokens, Watch
+from mimokit.engine.tensor_parallel.layers import (
+    FINAL_NORM,
+    Layers,
+    Parameters,
+    Tokens,
+    Watch,
+    unwatched,
+)
 from mimokit.engine.tensor_parallel.rotary import angles, frequencies
+from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
 from mimokit.planning.weights.types import Span
 
-EMBEDDING = "embedding.word_embeddings.weight"
+TABLE = "embedding.word_embeddings.weight"
 POSITIONS = "embedding.position_embeddings.weight"
 HEAD = "output_layer.weight"
-FINAL_NORM = "decoder.final_layernorm"
-
-
-def unwatched(name: str, output: torch.Tensor) -> None:
-    """Take the output of a part, and do nothing."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ class LanguageShard:
         tokens = Tokens(_allowed(places, batch.padding), turned)
         if hidden is None:
             hidden = self._embedded(batch.ids, positions)
-            watch("embedding", hidden)
+            watch(EMBEDDING, hidden)
         hidden = self.layers(hidden, tokens, cache, watch)
         if cache is not None:
             cache.advance(new)
@@ -129,13 +132,13 @@ class LanguageShard:
         hidden = self.layers.norm(hidden[:, -1:] if last_only else hidden, FINAL_NORM)
         watch(FINAL_NORM, hidden)
         tied = HEAD not in self.parameters
-        logits = F.linear(hidden, self.parameters[EMBEDDING if tied else HEAD])
-        watch("output_layer", logits)
+        logits = F.linear(hidden, self.parameters[TABLE if tied else HEAD])
+        watch(OUTPUT, logits)
         return logits
 
     def _embedded(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of tokens; each is on one rank, the others add zeros."""
-        table = self.parameters[EMBEDDING]
+        table = self.parameters[TABLE]
         local = ids - rank_of(self.group) * len(table)
         mine = (local >= 0) & (local < len(table))
         found = F.embedding(local.where(mine, 0), table) * mine[..., None]

@@ -27,6 +27,13 @@ Parameters = Mapping[str, torch.Tensor]
 Watch = Callable[[str, torch.Tensor], None]
 """Is given the name of a part, and its output."""
 
+FINAL_NORM = "decoder.final_layernorm"
+
+
+def unwatched(name: str, output: torch.Tensor) -> None:
+    """Take the output of a part, and do nothing."""
+
+
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,

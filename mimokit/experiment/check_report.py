@@ -1,0 +1,133 @@
+"""What a check of a layout's weights has found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+
+from mimokit.planning.weights.check_plan import OUTPUT
+from mimokit.tables import rich_table
+
+if TYPE_CHECKING:
+    from mimokit.engine.tensor_parallel.checking import PartDifference
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """How far a part of the network is from the oracle's.
+
+    Attributes:
+        name: "embedding", "decoder.layers.N", "decoder.final_layernorm" or "output_layer".
+        max_difference: largest over all ranks, relative to the oracle's largest entry.
+        rank: where it is.
+    """
+
+    name: str
+    max_difference: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """A layout's forward pass against the oracle's.
+
+    Attributes:
+        layout: in words.
+        oracle: whose forward pass it is compared with.
+        dtype: of the weights.
+        tolerance: largest relative difference that passes.
+        layers: in the order of the network.
+    """
+
+    layout: str
+    oracle: str
+    dtype: str
+    tolerance: float
+    layers: tuple[LayerDifference, ...]
+
+    @property
+    def max_logit_difference(self) -> float:
+        """Largest difference of a logit (of a tower: of its output), relative to the largest."""
+        return next(one.max_difference for one in self.layers if one.name == OUTPUT)
+
+    @property
+    def first_wrong(self) -> LayerDifference | None:
+        """The first part above the tolerance: the wrong shard is in it, or None."""
+        wrong = (one for one in self.layers if not one.max_difference <= self.tolerance)
+        return next(wrong, None)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every part is at or under the tolerance (a NaN is not)."""
+        return self.first_wrong is None
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        wrong = self.first_wrong
+        if wrong is None:
+            return (
+                f"{self.layout} computes what {self.oracle} computes: the largest difference is "
+                f"{max(one.max_difference for one in self.layers):.1e} of the largest entry "
+                f"(tolerance {self.tolerance:.0e}, {self.dtype})."
+            )
+        return (
+            f"{self.layout} does NOT compute what {self.oracle} computes: {wrong.name} is the "
+            f"first part that differs, by {wrong.max_difference:.1e} of its largest entry on rank "
+            f"{wrong.rank} (tolerance {self.tolerance:.0e}, {self.dtype})."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; null for what is no number."""
+        return {
+            "max_logit_difference": _finite(self.max_logit_difference),
+            "tolerance": self.tolerance,
+            "oracle": self.oracle,
+            "layers": [
+                {
+                    "name": one.name,
+                    "max_difference": _finite(one.max_difference),
+                    "rank": one.rank,
+                    "passed": one.max_difference <= self.tolerance,
+                }
+                for one in self.layers
+            ],
+            "passed": self.passed,
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show a table and the verdict."""
+        rows = (
+            [one.name, f"{one.max_difference:.1e}", str(one.rank),
+             "yes" if one.max_difference <= self.tolerance else "NO"]
+            for one in self.layers
+        )  # fmt: skip
+        columns = ["part", "largest difference", "on rank", "passed"]
+        yield rich_table(f"{self.layout} against {self.oracle}", columns, rows)
+        yield self.verdict
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def layers_of(ranks: Sequence[Mapping[str, PartDifference]]) -> tuple[LayerDifference, ...]:
+    """Return the parts in the order of the network, each with the rank that is furthest.
+
+    Args:
+        ranks: part -> its difference, of every rank in the order of the pipeline.
+    """
+    found: dict[str, list[tuple[float, int]]] = {}
+    for rank, parts in enumerate(ranks):
+        for name, part in parts.items():
+            relative = part.largest / part.scale if part.scale else part.largest
+            found.setdefault(name, []).append((relative, rank))
+    return tuple(LayerDifference(name, *_furthest(each)) for name, each in found.items())
+
+
+def _furthest(each: Iterable[tuple[float, int]]) -> tuple[float, int]:
+    return max(each, key=lambda one: math.inf if math.isnan(one[0]) else one[0])

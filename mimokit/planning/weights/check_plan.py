@@ -1,0 +1,87 @@
+"""What a check of a layout's weights is run on, and how exact it must be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mimokit.architecture.modules import VisionEncoder
+from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.plan import WeightPlanner
+from mimokit.planning.weights.types import DTYPE_BYTES
+
+TOLERANCES: Mapping[str, float] = {
+    "float64": 1e-5, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2
+}  # fmt: skip
+"""Dtype of the weights -> largest difference that passes, relative to the largest entry."""
+
+ARITHMETIC: Mapping[str, str] = {
+    "float64": "float64", "float32": "float64", "float16": "float32", "bfloat16": "float32"
+}  # fmt: skip
+"""Dtype of the weights -> dtype in which a check computes: a wider one, since the rounding of some
+layers could hide a wrong shard, or look like one."""
+
+EMBEDDING = "embedding"
+OUTPUT = "output_layer"
+"""The parts of a network before and after its layers, as checks name them."""
+
+
+@dataclass(frozen=True)
+class CheckInput:
+    """What both networks are given.
+
+    Attributes:
+        rows: token ids of prompts of different lengths; none for a tower.
+        images: batch, channels, rows and columns of images; None for a language model.
+        seed: of the images.
+    """
+
+    rows: tuple[tuple[int, ...], ...] = ()
+    images: tuple[int, int, int, int] | None = None
+    seed: int = 0
+
+
+def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> CheckInput:
+    """Return seeded inputs: images, or token ids with the first and last ids of every rank.
+
+    Args:
+        planner: of the checkpoint in its layout.
+        batch: rows.
+        length: tokens of the longest row; that of the positions at most.
+        seed: of the ids.
+
+    Raises:
+        ConfigError: a number is below 1.
+    """
+    for name, value in (("batch", batch), ("length", length)):
+        if value < 1:
+            raise refused("Options", name, value, f"{name} is {value}; it must be at least 1")
+    model, vocab = planner.family.model, planner.family.vocab
+    if isinstance(model, VisionEncoder):
+        size = model.image_size
+        return CheckInput(images=(batch, model.channels, size, size), seed=seed)
+    assert vocab is not None
+    ranks = planner.grid.shape[0]
+    part = -(-vocab // ranks)
+    edges = [
+        vocab - 1,
+        0,
+        *(one for rank in range(1, ranks) for one in (rank * part, rank * part - 1)),
+    ]
+    draw = random.Random(seed)
+    left = [one for one in edges if one < vocab]
+    rows = []
+    for number in range(batch):
+        tokens = max(1, length - number * max(1, length // (2 * batch)))
+        first, left = left[:tokens], left[tokens:]
+        rows.append((*first, *(draw.randrange(vocab) for _ in range(tokens - len(first)))))
+    return CheckInput(tuple(rows), seed=seed)
+
+
+def loading_dtype(planner: WeightPlanner, asked: str | None) -> str:
+    """Return the dtype of loading: the one asked for, else the narrowest of the files."""
+    if asked is not None:
+        return asked
+    found = {one.dtype for one in planner.rank(0).parameters.values()}
+    return min(found, key=lambda dtype: (DTYPE_BYTES[dtype], dtype))
