@@ -7,17 +7,16 @@ import pandas as pd
 
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, need, records
+from mimokit.charts._phases import phase_colors
 from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, Traffic
 
 _MILLISECONDS = 1e3
-COLORS = {
-    Phase.OPTIMIZER.column: _palette.PHASE_COLORS[Phase.OPTIMIZER],
-    Phase.DATA.column: _palette.PHASE_COLORS[Phase.DATA],
-    Phase.COMMUNICATION.column: _palette.PHASE_COLORS[Phase.COMMUNICATION],
-    Traffic.WAITING.column: _palette.WAITING,
-    REMAINDER: _palette.PHASE_COLORS[REMAINDER],
-}
-"""Parts that belong to no module, by their columns, in the order of stacking."""
+_ORDER = (
+    *(phase.column for phase in (*MODULE_PHASES, Phase.OPTIMIZER, Phase.DATA, Phase.COMMUNICATION)),
+    Traffic.WAITING.column,
+    REMAINDER,
+)
+"""The columns of parts, in the order of stacking."""
 
 
 def module_phases(parts: pd.DataFrame) -> alt.Chart:
@@ -65,13 +64,12 @@ def module_phases(parts: pd.DataFrame) -> alt.Chart:
 def _colors(parts: pd.DataFrame) -> dict[str, str]:
     """Return part -> colour, in the order of stacking."""
     known = parts[["part", "module", "column"]].drop_duplicates()
-    modules = [name for name in dict.fromkeys(known["module"]) if name]
-    hues = _palette.module_colors(modules)
-    shades = {
-        (hue_of, phase.column): _palette.forward_color(hue) if phase == Phase.FORWARD else hue
-        for phase in MODULE_PHASES
-        for hue_of, hue in hues.items()
+    known = known.sort_values("column", key=lambda column: column.map(_ORDER.index), kind="stable")
+    of_modules = known["column"].isin([phase.column for phase in MODULE_PHASES])
+    modules = list(dict.fromkeys(known.loc[of_modules, "module"]))
+    colors = {key.strip(): color for key, color in phase_colors(modules).items()}
+    colors[Traffic.WAITING] = _palette.WAITING
+    return {
+        row["part"]: colors[f"{row['module']} {row['column'].removesuffix('_time')}".strip()]
+        for row in records(known)
     }
-    shades |= {("", column): color for column, color in COLORS.items()}
-    names = {(row["module"], row["column"]): row["part"] for row in records(known)}
-    return {names[key]: color for key, color in shades.items() if key in names}

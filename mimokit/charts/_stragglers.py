@@ -6,10 +6,11 @@ import altair as alt
 import pandas as pd
 
 from mimokit.analysis import rank_work
-from mimokit.charts import _axes, _palette
-from mimokit.charts._axes import inline, need, records
+from mimokit.charts import _palette
+from mimokit.charts._axes import need
+from mimokit.charts._heat_map import cells, heat_map
 
-MOST_COLUMNS, MOST_RANKS = 100, 64
+MOST_RANKS = 64
 FAR = 0.5
 """Relative differences from here on have the darkest colours."""
 
@@ -29,39 +30,14 @@ def stragglers(ranks: pd.DataFrame) -> alt.Chart:
     work = rank_work(ranks)
     relative = work.div(work.median(axis=1).where(lambda median: median > 0), axis=0) - 1.0
     shown = relative.median().abs().nlargest(MOST_RANKS).index
-    width = _iterations_in_a_column(relative)
     table = relative[sorted(shown)].reset_index().melt("iteration", value_name="share").dropna()
-    table = table.assign(first=table["iteration"] // width * width)
-    table = table.groupby(["rank", "first"], as_index=False)[["share"]].mean()
-    table["stop"] = table["first"] + width
     colors = alt.Scale(domain=[-FAR, 0.0, FAR], range=list(_palette.DIVERGING), clamp=True)
-    legend = alt.Legend(
-        type="gradient", orient="top", title=None, format="+.0%", gradientLength=160,
-        gradientThickness=8, offset=6,
-    )  # fmt: skip
-    chart: alt.Chart = (
-        alt.Chart(inline(records(table.round({"share": 4}))))
-        .mark_rect(strokeWidth=0.7)
-        .encode(
-            x=_axes.iterations("first"),
-            x2="stop:Q",
-            y=_axes.ranks(),
-            fill=alt.Fill("share:Q", scale=colors, legend=legend),
-            stroke=alt.Stroke("share:Q", scale=colors, legend=legend),
-            tooltip=["rank:O", "first:Q", alt.Tooltip("share:Q", format="+.1%")],
-        )
-        .properties(
-            height=alt.Step(16),
-            title=alt.TitleParams(
-                "Stragglers",
-                subtitle="work of a rank against the median of all ranks in the same step",
-            ),
-            description=f"Heat map of the work of {len(shown)} ranks by iterations",
-        )
+    found = cells(table, "share", 4)
+    chart: alt.Chart = heat_map(found, "share", colors, tooltip="+.1%", legend="+.0%").properties(
+        title=alt.TitleParams(
+            "Stragglers",
+            subtitle="work of a rank against the median of all ranks in the same step",
+        ),
+        description=f"Heat map of the work of {len(shown)} ranks by iterations",
     )
     return chart
-
-
-def _iterations_in_a_column(table: pd.DataFrame) -> int:
-    span = int(table.index.max() - table.index.min()) + 1 if len(table) else 1
-    return -(-span // MOST_COLUMNS)

@@ -96,6 +96,17 @@ def test_parts_of_a_run_add_up_to_its_step(runs: Runs) -> None:
     assert total == pytest.approx(1000 * median, rel=0.01)
 
 
+def test_parts_of_runs_without_columns_of_modules_have_colours(runs: Runs) -> None:
+    parts = time_parts(runs)
+    whole = parts.assign(
+        run="whole",
+        module="",
+        part=[row.part if not row.module else row.column for row in parts.itertuples()],
+    )
+    found = rows(charts.module_phases(pd.concat([parts, whole])))
+    assert {"forward_time", "backward_time"} <= {row["part"] for row in found}
+
+
 def test_the_slow_rank_stands_out(runs: Runs) -> None:
     found = pd.DataFrame(rows(charts.stragglers(runs["slow_rank"].ranks)))
     means = found.groupby("rank")["share"].mean()
