@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
+from types import TracebackType
 
 import torch
+
+from mimokit.engine.megatron import CPU_ONLY
 
 
 class Part(StrEnum):
@@ -32,33 +34,50 @@ class Part(StrEnum):
     GROUP = "group"
 
 
-def now() -> float:
-    """Return seconds on this rank's clock; on CUDA after the work queued so far is done."""
+def _after_queued_work() -> float:
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
-class PartTimes:
-    """Adds up the seconds of parts."""
+now: Callable[[], float] = time.perf_counter if CPU_ONLY else _after_queued_work
+"""Returns seconds on this rank's clock; on CUDA after the work queued so far is done."""
+
+
+class _Timer:
+    """Times the blocks of one part; it is made once, as a step enters many blocks."""
+
+    __slots__ = ("_begun", "seconds")
 
     def __init__(self) -> None:
-        self._seconds: dict[Part, float] = defaultdict(float)
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = now()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.seconds += now() - self._begun
+
+
+class PartTimes:
+    """Adds up the seconds of parts. Blocks of one part do not contain each other."""
+
+    def __init__(self) -> None:
+        self._timers = {part: _Timer() for part in Part}
 
     def part(self, part: Part) -> AbstractContextManager[None]:
         """Time a block."""
-        return self._timed(part)
-
-    @contextlib.contextmanager
-    def _timed(self, part: Part) -> Iterator[None]:
-        begun = now()
-        try:
-            yield
-        finally:
-            self._seconds[part] += now() - begun
+        return self._timers[part]
 
     def take(self) -> dict[Part, float]:
         """Return the seconds since the last call; a part that did not occur has 0."""
-        taken, self._seconds = self._seconds, defaultdict(float)
+        taken = {part: timer.seconds for part, timer in self._timers.items()}
+        for timer in self._timers.values():
+            timer.seconds = 0.0
         return taken
 
 

@@ -17,24 +17,20 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.device import rank_device
-from mimokit.engine.steps import Step
 from mimokit.engine.training.tracer import align_clocks
 from mimokit.planning.types import LayoutPlan
 from mimokit.step_kinds import StepKind
 
 Meeting = tuple[str, str | None, int | None]
 """A collective of a step: (name of the step, module, micro-batch)."""
+BegunStep = tuple[Meeting, float]
+"""A step of a schedule, which may be a collective, and when it began on this rank's clock."""
 
 MEETING_OF_DIRECTION: Mapping[str, StepKind] = {
     "fan_in": StepKind.GATHER,
     "fan_out": StepKind.SCATTER,
 }
 """Direction of a bridge on shared ranks -> the one of its two steps that communicates."""
-
-
-def meeting_of(step: Step) -> Meeting:
-    """Return the key of the collective of a step."""
-    return str(step.name), step.module, step.microbatch
 
 
 class Arrivals:
@@ -58,22 +54,23 @@ class Arrivals:
         self._groups[str(StepKind.GRAD_SYNC), None, None] = range(plan.world_size)
         self._slots = {meeting: slot for slot, meeting in enumerate(self._groups)}
         self.waits: Mapping[Meeting, float] = {}
-        self.clear()
+        self.start_step([])
 
-    def clear(self) -> None:
-        """Begin a step."""
-        self._own = [0.0] * len(self._slots)
+    def start_step(self, begun: Sequence[BegunStep]) -> None:
+        """Begin an iteration.
 
-    def __contains__(self, meeting: Meeting) -> bool:
-        return meeting in self._slots
-
-    def note(self, meeting: Meeting, seconds: float) -> None:
-        """Note that this rank arrives, at a time on its clock."""
-        self._own[self._slots[meeting]] = seconds + self._offset
+        Args:
+            begun: whoever observes the schedule appends its steps to this list.
+        """
+        self._begun = begun
 
     def to_sum(self) -> list[float]:
         """Return the numbers to be summed over all ranks."""
         count = len(self._slots)
+        self._own = [0.0] * count
+        for meeting, moment in self._begun:
+            if meeting in self._slots:
+                self._own[self._slots[meeting]] = moment + self._offset
         numbers = [0.0] * (self._ranks * count)
         numbers[self._rank * count : (self._rank + 1) * count] = self._own
         return numbers

@@ -5,10 +5,11 @@ the process ended (the unique set size), and reserved memory is all that is resi
 includes code and pages that a forked process shares.
 
 Linux walks all pages of a process to add up its private ones (`smaps_rollup`), which takes
-milliseconds: at most one part in a thousand of the time is spent on that. In between, what is
-resident (`statm`, which takes microseconds) is taken to grow and shrink by private pages alone. The
-largest resident size is a counter of the kernel, which a process may reset (`clear_refs`). Where it
-may not, the larger of the values at the start and the end of the step is reported.
+milliseconds: at most one part in a thousand of the process's CPU time is spent on that, as ranks
+share cores. In between, what is resident (`statm`, which takes microseconds) is taken to grow and
+shrink by private pages alone. The largest resident size is a counter of the kernel, which a process
+may reset (`clear_refs`). Where it may not, the larger of the values at the start and the end of the
+step is reported.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import torch
 from mimokit.engine.megatron import CPU_ONLY
 
 SHARE_OF_WALKS = 1e-3
-"""Most of the time that walks over all pages may take."""
+"""Most of the process's CPU time that walks over all pages may take."""
 _STATM = "/proc/self/statm"
 _CLEAR_REFS = "/proc/self/clear_refs"
 _RESET_PEAK = b"5"
@@ -95,14 +96,14 @@ class ProcessMemory:
         peak = max(self._began, resident)
         if self._can_reset:
             peak = max(peak, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-        if time.monotonic() >= self._next_walk:
+        if time.process_time() >= self._next_walk:
             self._walk(resident)
         return MemoryUse(resident - self._shared, resident, peak - self._shared)
 
     def _walk(self, resident: int) -> None:
-        begun = time.monotonic()
+        begun = time.process_time()
         self._shared = resident - int(self._process.memory_full_info().uss)
-        ended = time.monotonic()
+        ended = time.process_time()
         self._next_walk = ended + (ended - begun) / SHARE_OF_WALKS
 
     def _resident(self) -> int:
