@@ -77,7 +77,7 @@ def bits_per_second(text: str) -> float:
     number, unit = _number_and_unit(text)
     match = _RATE.fullmatch(unit)
     if number is None or match is None or not 0 < number < math.inf:
-        wrong = "it has no unit" if number is not None and not unit else "it is no bandwidth"
+        wrong = "it has no unit" if number is not None and not unit else "it is not a bandwidth"
         if match is not None and number is not None:
             wrong = "it must be above 0"
         raise ValueError(f"{shown(text)}: {wrong}; write 200 Mbit/s or 25 MB/s")
@@ -92,7 +92,7 @@ def seconds_of(text: str) -> float:
     """
     number, unit = _number_and_unit(text)
     if number is None or unit not in _DURATIONS or not 0 <= number < math.inf:
-        wrong = "it has no unit" if number is not None and not unit else "it is no duration"
+        wrong = "it has no unit" if number is not None and not unit else "it is not a duration"
         if number is not None and unit in _DURATIONS:
             wrong = "it must be at least 0"
         raise ValueError(f"{shown(text)}: {wrong}; write 30 ms or 0.5 s")

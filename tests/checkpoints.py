@@ -111,7 +111,7 @@ SHARD_SIZES = {"mistral": "20KB"}
 def checkpoint(name: str) -> Path:
     """Return the directory of a checkpoint; it is made once per process.
 
-    Every parameter is random, norms and biases too, so that none can stand for another.
+    Every parameter is random, norms and biases too, so that none can replace another.
     """
     import torch
 

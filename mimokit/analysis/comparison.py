@@ -56,7 +56,7 @@ class Comparison:
 
     @property
     def as_good_as_best(self) -> list[str]:
-        """The names that cannot be told from the best one, best first."""
+        """The names that do not differ significantly from the best one, best first."""
         among = [str(name) for name in self.table["name"][1:]]
         level = _simultaneous(self.confidence, len(among))
         return [
@@ -137,7 +137,7 @@ def compare(
         seed: of the bootstrap; the same seed gives the same intervals.
 
     Raises:
-        ValueError: there is no such metric, column or baseline, or nothing to compare.
+        ValueError: the metric, column or baseline does not exist, or nothing can be compared.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1, such as 0.95.")
@@ -174,11 +174,11 @@ def lower_is_better(metric: str) -> bool:
 def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
     """Return name -> the values of each of its runs, and the names without any."""
     if by not in runs.runs.columns:
-        raise ValueError(f"There is no column {by} in the table of runs; take run or layout.")
+        raise ValueError(f"Column {by} does not exist in the table of runs; take run or layout.")
     steps = runs.settled(runs.iterations)
     if metric not in steps.columns or not pd.api.types.is_numeric_dtype(steps[metric]):
         known = [name for name in steps.select_dtypes("number").columns if name != "iteration"]
-        raise ValueError(f"There is no metric {metric}; there are {listed(known)}.")
+        raise ValueError(f"Metric {metric} does not exist; the metrics are {listed(known)}.")
     values = {
         str(name): group[metric].dropna().to_numpy(dtype=np.float64)
         for name, group in steps.groupby("run", observed=True)

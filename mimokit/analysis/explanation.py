@@ -110,7 +110,7 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
         name: of the run.
 
     Raises:
-        RunFolderError: there is no run at this path.
+        RunFolderError: this path has no run.
         ValueError: there are several runs and no name, or none of this name.
     """
     runs = run if isinstance(run, Runs) else load_runs(run)
@@ -120,9 +120,9 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
         )
     chosen = runs.names[0] if name is None else name
     figures, missing = step_figures(runs, chosen)
-    told = (*runs[chosen].endings(), *missing)
+    problems = (*runs[chosen].endings(), *missing)
     if figures is None:
-        return Explanation(chosen, float("nan"), _no_parts(), (), (), told)
+        return Explanation(chosen, float("nan"), _no_parts(), (), (), problems)
     found = [finding for find in FINDERS for finding in find(figures)]
     found += causes.waiting(figures, sum(one.explains for one in found))
     found.sort(key=lambda one: -one.share)
@@ -132,7 +132,7 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
         parts=_largest_first(figures.parts),
         findings=tuple(found),
         summary=tuple(_summary(figures, found)),
-        missing=told,
+        missing=problems,
     )
 
 

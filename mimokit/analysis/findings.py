@@ -187,7 +187,7 @@ _COMMUNICATION_ADVICE = {
 
 
 def _with_waiting(run: StepFigures) -> Iterator[Finding]:
-    """Find that communication takes long in a run that does not tell it from waiting."""
+    """Find that communication takes long in a run that does not distinguish it from waiting."""
     seconds = run.mean(Phase.COMMUNICATION.column)
     if run.share(seconds) >= 2 * SMALL:
         column = run.ranks[Phase.COMMUNICATION.column]
@@ -256,8 +256,8 @@ def waiting(run: StepFigures, explained: float) -> Iterator[Finding]:
         f"{run.share(seconds):.0%}{known}: rank {_highest(column)} the longest "
         f"({seconds_text(float(column.max()))}), rank {_lowest(column)} the shortest "
         f"({seconds_text(float(column.min()))}).",
-        "Rank by rank, the time of a step (charts.stragglers) shows for whom they wait; a trace "
-        "(trace=True) shows at which step of the schedule.",
+        "Rank by rank, the time of a step (charts.stragglers) shows for which rank they wait; a "
+        "trace (trace=True) shows at which step of the schedule.",
         {"seconds": seconds, "rank": float(_highest(column)), "left": left},
     )
 

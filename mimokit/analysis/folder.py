@@ -38,8 +38,8 @@ class RunTables:
         directory: the folder the tables were read from.
         info: the content of `experiment_info.json`; empty if the run wrote none.
         metrics: one row per iteration.
-        metrics_by_rank: one row per iteration and rank; empty if there is no such file.
-        evaluations: one row per evaluation; empty if there is no such file.
+        metrics_by_rank: one row per iteration and rank; empty without that file.
+        evaluations: one row per evaluation; empty without that file.
     """
 
     directory: Path

@@ -38,7 +38,7 @@ def planned_against_measured(
         prediction over the median minus 1. `attrs["left_out"]` says of the others why.
 
     Raises:
-        ValueError: the runs were on CPUs and there is no calibration.
+        ValueError: the runs were on CPUs and a calibration does not exist.
     """
     known = _calibration(hardware)
     if known is None and hardware is None and not _on_accelerators(runs):

@@ -57,19 +57,19 @@ class Found:
 def find_runs(paths: Paths) -> Found:
     """Return the runs below some paths: folders of runs, of sweeps, of results, or globs of them.
 
-    A run has the name of its folder. Runs of one name are told apart by the folders above them,
+    A run has the name of its folder. Runs of one name are distinguished by the folders above them,
     as in `run_20260102_030405/colocated`. Runs that were moved into `earlier/` are not taken,
     unless a path names them.
 
     Raises:
-        RunFolderError: there is no run at all.
+        RunFolderError: the paths have no run.
     """
     given = _given(paths)
     folders: dict[Path, None] = {}
     problems: list[RunProblem] = []
     for path in given:
         if not path.exists():
-            problems.append(_problem(path, f"There is no folder at {path}."))
+            problems.append(_problem(path, f"Folder {path} does not exist."))
             continue
         below = list(_runs_below(path, _DEEPEST))
         folders.update(dict.fromkeys(below))
@@ -90,7 +90,7 @@ def _nothing(given: Sequence[Path], problems: Sequence[RunProblem]) -> str:
         return problems[0].sentence
     where = ", ".join(map(str, given)) or "no path"
     return (
-        f"There is no run in {where}: the folder of a run has {RunFile.METRICS}, {RunFile.INFO} or "
+        f"{where} has no run: the folder of a run has {RunFile.METRICS}, {RunFile.INFO} or "
         f"{RunFile.ERROR}; `mimokit run FILE --results-dir DIR` makes one."
     )
 
@@ -168,7 +168,7 @@ def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders by the shortest names that tell them apart."""
+    """Return the folders by the shortest names that distinguish them."""
     resolved = {folder: folder.resolve() for folder in folders}
     deepest = max(len(one.parts) for one in resolved.values())
     names = {folder: one.name or str(one) for folder, one in resolved.items()}

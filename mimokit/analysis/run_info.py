@@ -53,19 +53,19 @@ REFUSED = "refused"
 """Status of a run whose config was rejected before it began; it has an error.json alone."""
 
 
-def run_row(name: str, folder: Path, iterations: int, told: list[str]) -> dict[str, Any]:
+def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> dict[str, Any]:
     """Return one row of the table of runs; what is not known is absent.
 
     Args:
         name: of the run.
         folder: of its results.
         iterations: rows of its metrics.csv.
-        told: sentences about files that cannot be read are appended.
+        sentences: sentences about files that cannot be read are appended.
     """
-    info = _json(folder / RunFile.INFO, told)
-    error = _json(folder / RunFile.ERROR, told)
+    info = _json(folder / RunFile.INFO, sentences)
+    error = _json(folder / RunFile.ERROR, sentences)
     if not info and not error:
-        told.append(
+        sentences.append(
             f"The folder {folder} has neither {RunFile.INFO} nor {RunFile.ERROR}; what is known "
             "about the run comes from its other files."
         )
@@ -86,7 +86,7 @@ def run_row(name: str, folder: Path, iterations: int, told: list[str]) -> dict[s
     }
     modules = info.get("modules")
     if not isinstance(modules, dict) or row.get("warmup_iterations") is None:
-        row.update(_of_config(folder, row, told))
+        row.update(_of_config(folder, row, sentences))
     if isinstance(modules, dict):
         row.update(_layout(modules))
     if row.get("mode") and row.get("layout"):
@@ -126,16 +126,16 @@ def warmup_of(row: Mapping[str, Any]) -> int:
     return int(value) if value == value and value is not None else 0
 
 
-def _json(file: Path, told: list[str]) -> dict[str, Any]:
+def _json(file: Path, sentences: list[str]) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        told.append(f"The file {file} is not valid JSON ({error}).")
+        sentences.append(f"The file {file} is not valid JSON ({error}).")
         return {}
     if not isinstance(content, dict):
-        told.append(f"The file {file} must contain one JSON object.")
+        sentences.append(f"The file {file} must contain one JSON object.")
         return {}
     return content
 
@@ -188,17 +188,17 @@ def _error(error: Mapping[str, Any]) -> dict[str, Any]:
     return {"error": message, **{k: v for k, v in places.items() if isinstance(v, int)}}
 
 
-def _of_config(folder: Path, row: Mapping[str, Any], told: list[str]) -> dict[str, Any]:
+def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> dict[str, Any]:
     """Return what the config knows of a run whose info does not say it."""
     if not (folder / RunFile.CONFIG).is_file():
-        told.append(f"The folder {folder} has no {RunFile.CONFIG}; its layout is not known.")
+        sentences.append(f"The folder {folder} has no {RunFile.CONFIG}; its layout is not known.")
         return {}
     try:
         config = config_of(folder)
         layout = plan(config)
     except ValueError as error:
         sentence = str(error).splitlines()[0]
-        told.append(f"The layout of {folder / RunFile.CONFIG} is not known ({sentence})")
+        sentences.append(f"The layout of {folder / RunFile.CONFIG} is not known ({sentence})")
         return {}
     found = {
         "mode": layout.deployment_mode,

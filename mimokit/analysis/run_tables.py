@@ -53,7 +53,7 @@ def read_iterations(run: str, folder: Path) -> Part:
 
 
 def read_evaluations(run: str, folder: Path) -> Part:
-    """Read `evaluations.csv`; a run without a test has none, which is no problem."""
+    """Read `evaluations.csv`; a run without a test has none, which is correct."""
     file = folder / RunFile.EVALUATIONS
     if not file.is_file():
         return Part()
@@ -67,7 +67,7 @@ def check_by_rank(run: str, folder: Path) -> tuple[RunProblem, ...]:
     if not file.is_file():
         if not (folder / RunFile.METRICS).is_file():
             return ()
-        sentence = f"The folder {folder} has no {file.name}; its ranks cannot be told apart."
+        sentence = f"The folder {folder} has no {file.name}; its ranks cannot be distinguished."
         return (RunProblem(file, run, sentence),)
     cut = cut_row(file)
     return () if cut is None else _problems(run, file, (cut,))

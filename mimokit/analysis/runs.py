@@ -222,7 +222,7 @@ def load_runs(paths: Paths) -> Runs:
             several.
 
     Raises:
-        RunFolderError: there is no run at all.
+        RunFolderError: the paths have no run.
     """
     found = find_runs(paths)
     problems = list(found.problems)
@@ -231,9 +231,9 @@ def load_runs(paths: Paths) -> Runs:
     rows = []
     for (name, folder), (steps, _, wrong) in zip(found.folders.items(), parts, strict=True):
         problems += wrong
-        told: list[str] = []
-        rows.append(run_row(name, folder, len(steps.table), told))
-        problems += [RunProblem(folder, name, sentence) for sentence in told]
+        sentences: list[str] = []
+        rows.append(run_row(name, folder, len(steps.table), sentences))
+        problems += [RunProblem(folder, name, sentence) for sentence in sentences]
     return Runs(
         runs=pd.DataFrame(rows, columns=[*RUN_COLUMNS, *module_columns(rows)]),
         iterations=_stacked(found.folders, [steps for steps, _, _ in parts]),

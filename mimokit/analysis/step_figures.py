@@ -125,7 +125,7 @@ class StepFigures:
         """Where a step goes: a row per part, in the order of a step, as a mean over the ranks.
 
         Columns: part, module ("" for a part of no module), column, seconds, share of the step.
-        Forward and backward are those of modules. Waiting is a part of its own, and not in
+        Forward and backward are those of modules. Waiting is a separate part, and not in
         communication, if the run has measured it.
         """
         count = len(self.ranks)
@@ -136,7 +136,7 @@ class StepFigures:
                 if phase.column in self.modules.columns:
                     total = float(self.modules.loc[module, phase.column].sum())
                     rows.append((f"{phase} of {module}", module, phase.column, total / count))
-        if not rows:  # no rank told its modules apart
+        if not rows:  # no rank measured its modules
             rows = [
                 (str(phase), "", phase.column, self.mean(phase.column)) for phase in MODULE_PHASES
             ]
@@ -167,7 +167,7 @@ def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
         return None, ["No iteration was measured: metrics.csv has no total_time."]
     by_rank = own.settled(own.ranks)
     if by_rank.empty:
-        missing.append("There is no metrics_by_rank.csv: ranks cannot be told from each other.")
+        missing.append("The run has no metrics_by_rank.csv: its ranks cannot be distinguished.")
         by_rank = steps.assign(rank=0)
     try:
         plan = own.plan(name)
@@ -180,7 +180,7 @@ def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
     figures = StepFigures(name, row, measured, by_rank, by_module, plan)
     if not figures.has(WAITING):
         missing.append(
-            "The run does not tell waiting from communication (it has no waiting_time): "
+            "The run does not distinguish waiting from communication (it has no waiting_time): "
             "communication includes the waiting for other ranks."
         )
     if len(steps) < 10:

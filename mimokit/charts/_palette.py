@@ -51,7 +51,7 @@ STEP_COLORS: Mapping[str, str] = {
 """Parts of a predicted step: computation, modules, communication, and the rest in grey."""
 
 WAITING = "#F0D9E6"
-"""Next to the colour of communication, where waiting is told from it."""
+"""Next to the colour of communication, where a chart distinguishes the two."""
 
 DIVERGING = ("#0B5A8A", "#F4F6F8", "#B8336A")
 """Less than usual, as usual, more than usual."""

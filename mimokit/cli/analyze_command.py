@@ -47,7 +47,7 @@ def analyze(
 
     with _one_sentence():
         if html is not None and not html.parent.is_dir():
-            raise _unwritable(html, f"there is no folder {html.parent}")
+            raise _unwritable(html, f"folder {html.parent} does not exist")
         runs = load_runs(paths)
         comparison = _compared(runs, baseline, metric, by)
         if html is not None:
@@ -82,7 +82,7 @@ def _write(
 
 def _unwritable(html: Path, why: str) -> ValueError:
     return ValueError(
-        f"Output '{html}': it cannot be written ({why}); give a file in a folder that there is."
+        f"Output '{html}': it cannot be written ({why}); give a file in a folder that exists."
     )
 
 
@@ -115,7 +115,7 @@ def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
     """Return everything as values for `json.dumps`; what is not known is null."""
     from mimokit.analysis import explain
 
-    told = [explain(runs, name) for name in runs]
+    explanations = [explain(runs, name) for name in runs]
     return {
         "runs": _records(runs.runs),
         "comparison": None
@@ -134,7 +134,7 @@ def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
                 "findings": [vars(finding) for finding in one.findings],
                 "sentences": one.sentences(),
             }
-            for one in told
+            for one in explanations
         ],
         "problems": [str(one) for one in runs.problems],
     }

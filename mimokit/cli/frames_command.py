@@ -92,7 +92,7 @@ def _counts(text: str) -> list[list[int]]:
     """Read '64 1 / 2 / 8 1' as frames per sample of every rank.
 
     Raises:
-        ConfigError: something is no number of frames, or there are too many.
+        ConfigError: something is not a number of frames, or there are too many.
     """
     ranks = []
     for part in text.split("/"):
@@ -100,7 +100,9 @@ def _counts(text: str) -> list[list[int]]:
         wrong = next((word for word in words if not re.fullmatch(r"[0-9]{1,7}", word)), None)
         if wrong is not None:
             raise _refused(
-                "The frames of samples", text, f"{wrong!r} is no number of frames; write 64 1 / 2"
+                "The frames of samples",
+                text,
+                f"{wrong!r} is not a number of frames; write 64 1 / 2",
             )
         ranks.append([int(word) for word in words])
     total = sum(map(sum, ranks))

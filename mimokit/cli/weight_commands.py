@@ -89,7 +89,7 @@ def _check_target(to: str, sizes: bool, shard_size: bool) -> None:
     if to not in ("layout", "hf"):
         raise unknown_name("Target", to, ("layout", "hf"))
     if to == "hf" and sizes:
-        what = "with --to hf there are no ranks; leave out --tp and --pp"
+        what = "--to hf makes no shards; leave out --tp and --pp"
         raise refused("Options", "tp", to, what)
     if to == "layout" and shard_size:
         what = "--max-shard-size belongs to --to hf; a layout has one file a rank"

@@ -222,7 +222,7 @@ class EngineCluster:
             slots: the places of the engines in this cluster, in the order of the part's.
 
         Raises:
-            ClusterError: there are no such engines, or they are in use.
+            ClusterError: the cluster does not have these engines, or they are in use.
         """
         chosen = checked_slots(slots, len(self))
         with self._lock:

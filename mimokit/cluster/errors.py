@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STARTED_ANEW = "the next run starts it anew"
+STARTED_AGAIN = "the next run starts it again"
 """What becomes of an engine that this process has started."""
 NEEDS_ANOTHER = "the next run needs another engine in its place: start one where the cluster runs"
 """What becomes of an engine that others have started."""
@@ -65,7 +65,7 @@ class RankDied(ClusterError):  # noqa: N818
     rank: int
 
     def __init__(
-        self, rank: int, pid: int | None, signal: str | None, remedy: str = STARTED_ANEW
+        self, rank: int, pid: int | None, signal: str | None, remedy: str = STARTED_AGAIN
     ) -> None:
         self.rank = rank
         self.pid = pid
@@ -91,7 +91,7 @@ class RankFrozen(RankDied):
         how: what was seen of it, as the predicate of a sentence.
     """
 
-    def __init__(self, rank: int, pid: int | None, how: str, remedy: str = STARTED_ANEW) -> None:
+    def __init__(self, rank: int, pid: int | None, how: str, remedy: str = STARTED_AGAIN) -> None:
         super().__init__(rank, pid, None, remedy)
         self.how = how
         self.args = (rank, pid, how, remedy)

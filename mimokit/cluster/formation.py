@@ -124,7 +124,7 @@ class Formation:
             )
 
     def break_world(self) -> None:
-        """Have the next run form the world anew."""
+        """Have the next run form the world again."""
         if self.world is not None:
             self.world = World("", self.world.slots, ())
 

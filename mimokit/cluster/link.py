@@ -122,7 +122,7 @@ class EngineLink:
             if self._works_for_another(engine_id):
                 raise EngineInUse(
                     f"another client uses engine {engine_id}: wait until its run has ended, or "
-                    f"start a cluster of your own"
+                    f"start another cluster"
                 )
             if now >= deadline:
                 raise ClusterError(f"engine {engine_id} does not answer")

@@ -1,4 +1,4 @@
-"""Some engines of a cluster, as a pool of their own."""
+"""Some engines of a cluster, as a separate pool."""
 
 from __future__ import annotations
 

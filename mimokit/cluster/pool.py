@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mimokit.cluster.errors import STARTED_ANEW
+from mimokit.cluster.errors import STARTED_AGAIN
 from mimokit.cluster.link import EngineLink
 
 
@@ -27,7 +27,7 @@ class Engine:
     slot: int
     engine_id: int
     pid: int | None
-    remedy: str = STARTED_ANEW
+    remedy: str = STARTED_AGAIN
 
 
 class PoolListener(Protocol):
@@ -74,7 +74,7 @@ class EnginePool(Protocol):
 
 
 class WeakListener:
-    """Passes on what a pool tells, and keeps no forgotten cluster alive, nor its engines."""
+    """Passes on what a pool reports, and keeps no forgotten cluster alive, nor its engines."""
 
     def __init__(self, listener: PoolListener) -> None:
         self._listener = weakref.ref(listener)

@@ -68,7 +68,7 @@ class _NoOwner:
         """Nobody waits for a rank."""
 
     def ended(self, run: ClusterRun) -> None:
-        """It has been told before."""
+        """It has heard of this before."""
 
 
 class ClusterRun:

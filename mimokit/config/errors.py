@@ -58,12 +58,12 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     Args:
         kind: what is named, "GPU" say: begins the sentence.
         name: the name that was given.
-        known: the names there are.
+        known: the names that exist.
     """
     names = sorted(known)
     nearest = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.4)
-    right = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(names)}."
-    sentence = (
-        f"{kind} '{name}': there is no such {kind if kind.isupper() else kind.lower()}; {right}"
+    right = (
+        f"did you mean {' or '.join(nearest)}?" if nearest else f"choose one of {', '.join(names)}."
     )
+    sentence = f"{kind} '{name}': it does not exist; {right}"
     return ConfigError([Problem(kind.lower(), "name", name, sentence)])

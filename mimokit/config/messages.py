@@ -23,7 +23,7 @@ _MAPPINGS_OF_MODULES = (
 _A_NAME = "letters, digits, underscores and hyphens only"
 
 MOST = 100
-"""Problems that are told one by one; who has more of them has given another kind of file."""
+"""Problems that are listed; a file with more of them is of another kind."""
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> tuple[Problem, ...]:

@@ -125,7 +125,7 @@ class MimoParallelismConfig(ConfigModel):
         """Return the parallel sizes of a module.
 
         Raises:
-            ConfigError: there is no such module.
+            ConfigError: the module does not exist.
         """
         if name not in self.module_parallelisms:
             raise ConfigError([_absent(name, "module_parallelisms", self.module_parallelisms)])
@@ -135,7 +135,7 @@ class MimoParallelismConfig(ConfigModel):
         """Return the network of a module.
 
         Raises:
-            ConfigError: there is no such module.
+            ConfigError: the module does not exist.
         """
         if name not in self.module_architectures:
             raise ConfigError([_absent(name, "module_architectures", self.module_architectures)])

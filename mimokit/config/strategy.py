@@ -97,7 +97,7 @@ class StrategyConfig(ConfigModel, frozen=True):
     """Exchanges fall due when the completed steps, less this, are a multiple of H above 0."""
 
     island_size: Positive | None = None
-    """Replicas that exchange with each other, drawn anew each time. None: all."""
+    """Replicas that exchange with each other, drawn again each time. None: all."""
 
     weighting: Weighting = "equal"
     """Whether means weigh replicas equally, or by the samples since the last exchange."""
@@ -145,7 +145,7 @@ class StrategyConfig(ConfigModel, frozen=True):
     """Share of the replica's weights in what it goes on with after an exchange."""
 
     group_size: Positive = 2
-    """Replicas that gossip with each other, drawn anew each time."""
+    """Replicas that gossip with each other, drawn again each time."""
 
     momentum: BelowOne = 0.5
     """Of NoLoCo's outer step."""
@@ -221,7 +221,7 @@ class StrategyConfig(ConfigModel, frozen=True):
         """Check what depends on the number of nodes.
 
         Raises:
-            ConfigError: if there is no node, or a group has more nodes than there are.
+            ConfigError: if there are 0 nodes, or a group has more nodes than there are.
         """
         problems = []
         if nodes < 1:
@@ -245,5 +245,5 @@ def _not_taken(name: str, values: Mapping[str, Any]) -> Iterator[Problem]:
     for field in (key for key in values if key not in ("name", "replicas", *taken)):
         nearest = difflib.get_close_matches(str(field), taken, n=1, cutoff=0.5)
         right = f"did you mean {nearest[0]}?" if nearest else f"it takes {', '.join(taken)}."
-        sentence = f"strategy.{str(field)[:60]} is no argument of {name}; {right}"
+        sentence = f"strategy.{str(field)[:60]} is not an argument of {name}; {right}"
         yield Problem("strategy", str(field), values[field], sentence)

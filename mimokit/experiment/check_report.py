@@ -82,7 +82,7 @@ class CheckReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; null for what is no number."""
+        """Return plain data; null for what is not a number."""
         return {
             "max_logit_difference": _finite(self.max_logit_difference),
             "tolerance": self.tolerance,

@@ -19,7 +19,7 @@ _PLACES = ("iteration", "time")
 
 
 class RunLogger(Protocol):
-    """Takes the rows of one run. If it raises, it is told no more; the run goes on."""
+    """Takes the rows of one run. If it raises, it is called no more; the run goes on."""
 
     def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
         """Begin.

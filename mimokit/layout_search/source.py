@@ -31,7 +31,7 @@ def load_source(source: ModelSource) -> Model | ExperimentConfig:
             experiment (config, mapping in the form of a YAML file, YAML file or `preset:NAME`).
 
     Raises:
-        ConfigError: there is no such model, or the experiment is wrong.
+        ConfigError: the model does not exist, or the experiment is wrong.
     """
     if isinstance(source, Model | ExperimentConfig):
         return source

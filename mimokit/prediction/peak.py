@@ -23,7 +23,7 @@ def peak_of_hardware(runtime: RuntimeConfig, world_size: int) -> float | None:
     are on a host share them.
 
     Raises:
-        ConfigError: there is no such hardware, or its peak in the run's precision is not known.
+        ConfigError: the hardware does not exist, or its peak in the run's precision is not known.
     """
     source = runtime.hardware
     if source is None:
@@ -53,7 +53,7 @@ def peak_of_device(name: str | None, precision: str | None = None) -> float | No
         precision: of matrix products; None: that of runs.
 
     Returns:
-        None if there is no GPU, or none of that name among the shipped hardware.
+        None without a GPU, or if none of that name is among the shipped hardware.
     """
     words = (name or "").lower()
     if _OTHER_BOARDS.search(words):

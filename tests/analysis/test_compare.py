@@ -174,8 +174,8 @@ def test_it_shows_itself_as_text_and_html(results: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"metric": "speed"}, "There is no metric speed; there are total_time"),
-        ({"by": "colour"}, "There is no column colour"),
+        ({"metric": "speed"}, "Metric speed does not exist; the metrics are total_time"),
+        ({"by": "colour"}, "Column colour does not exist"),
         ({"baseline": "tenth"}, "Baseline 'tenth': there is none of this name; choose among"),
         ({"confidence": 95}, "confidence is 95; it must be between 0 and 1"),
         ({"metric": "validation_loss"}, "No run has values of validation_loss"),

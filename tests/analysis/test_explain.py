@@ -215,7 +215,7 @@ def test_every_figure_of_a_sentence_is_computed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("absent", "sentence"),
     [
-        ("metrics_by_rank.csv", "ranks cannot be told from each other"),
+        ("metrics_by_rank.csv", "its ranks cannot be distinguished"),
         ("metrics.csv", "No iteration was measured"),
         ("config.yaml", "The plan is not known"),
     ],
@@ -250,7 +250,9 @@ def test_the_first_release_is_explained() -> None:
     runs = load_runs(FIRST_RELEASE)
     for name in runs:
         words = explain(runs, name)
-        assert any("does not tell waiting from communication" in one for one in words.missing)
+        assert any(
+            "does not distinguish waiting from communication" in one for one in words.missing
+        )
         assert "communication" in words.kinds
     parts = time_parts(runs)
     assert parts.groupby("run")["share"].sum().to_list() == pytest.approx([1.0, 1.0], abs=0.02)

@@ -55,9 +55,9 @@ def test_files_that_are_no_config(tmp_path: Path, text: str, why: str) -> None:
         ("num_hidden_layers", DIGITS, "num_hidden_layers is too large to show"),
         ("num_hidden_layers", -1, "it must be a whole number of at least 1"),
         ("num_hidden_layers", True, "it must be a whole number of at least 1"),
-        ("model_type", [], "there is no such model_type"),
-        ("model_type", {}, "there is no such model_type"),
-        ("model_type", DIGITS, "there is no such model_type"),
+        ("model_type", [], "it does not exist"),
+        ("model_type", {}, "it does not exist"),
+        ("model_type", DIGITS, "it does not exist"),
         ("tie_word_embeddings", DIGITS, "write true or false"),
     ],
 )

@@ -31,7 +31,7 @@ def test_a_sweep_is_followed_steered_and_kept(
     expect(notebook.page.locator(".mimokit-saved")).to_be_hidden()
     notebook.screenshot("sweep light", view)
     view.get_by_role("button", name="Skip last").click()
-    view.locator("tr.skipped:not(.told)").wait_for()
+    view.locator("tr.skipped:not(.message)").wait_for()
     assert notebook.value("run.skipped") == ["last"]
     notebook.execute("run.change('heterogeneous', iteration=21)")
     view.get_by_text("21 of 30").wait_for()

@@ -82,11 +82,11 @@ def test_a_page(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nowhere"], "There is no folder at nowhere"),
-        ([Path(__file__).parent], "There is no run in"),
+        (["nowhere"], "Folder nowhere does not exist"),
+        ([Path(__file__).parent], "has no run:"),
         (["SWEEP", "--baseline", "other"], "Baseline 'other': there is none of this name"),
-        (["SWEEP", "--metric", "speed"], "There is no metric speed"),
-        (["SWEEP", "--by", "colour"], "There is no column colour"),
+        (["SWEEP", "--metric", "speed"], "Metric speed does not exist"),
+        (["SWEEP", "--by", "colour"], "Column colour does not exist"),
         (["SWEEP", "--html", "/nowhere/report.html"], "it cannot be written"),
     ],
 )

@@ -46,8 +46,8 @@ def test_even_frames_and_slow_links_are_not_worth_it() -> None:
 @pytest.mark.parametrize(
     ("counts", "changed", "sentence"),
     [
-        ("8 / -1", {}, "'-1' is no number of frames; write 64 1 / 2"),
-        ("eight", {}, "'eight' is no number of frames"),
+        ("8 / -1", {}, "'-1' is not a number of frames; write 64 1 / 2"),
+        ("eight", {}, "'eight' is not a number of frames"),
         ("9999999", {}, "9,999,999 are more than 1,000,000"),
         ("1 / 2", {"frame_time": "2"}, "it has no unit; write 30 ms"),
         ("1 / 2", {"frame_time": "0 ms"}, "frame's cost is 0"),

@@ -37,7 +37,7 @@ def test_a_stopped_rank_is_named_killed_and_replaced(
     assert (caught.value.rank, caught.value.pid) == (2, before[2])
     assert str(caught.value) == (
         f"rank 2 (process {before[2]}) was stopped by a signal, did not go on and was killed; "
-        "the next run starts it anew"
+        "the next run starts it again"
     )
     assert works(cluster)
     after = cluster.run(process_id)
@@ -90,7 +90,7 @@ def test_the_likeliest_cause_is_named() -> None:
     assert (raised.rank, raised.traceback) == (3, "trace")
     died = verdict({0: own, 2: silent, 3: Death(Engine(3, 3, 8), "SIGKILL")})
     assert died is not None
-    assert str(died) == "rank 3 (process 8) was killed by SIGKILL; the next run starts it anew"
+    assert str(died) == "rank 3 (process 8) was killed by SIGKILL; the next run starts it again"
     assert died.traceback is None
 
 

@@ -40,7 +40,7 @@ from tests.config.sections import network, only, problems, put, sections
 ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 10)
 )
-"""Each list holds the one before ten times: the last stands for 9 x 10**9 values."""
+"""Each list holds the one before ten times: the last represents 9 x 10**9 values."""
 MERGES = "m0: &m0 {k: 1, l: 2}\n" + "".join(
     f"m{level}: &m{level} {{<<: [{', '.join([f'*m{level - 1}'] * 10)}]}}\n"
     for level in range(1, 10)
@@ -101,15 +101,15 @@ def test_deep_nesting(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("model: &a {x: *a}\n", "line 1: an alias stands for what it is part of"),
-        ("a: &a {<<: *a}\n", "line 1: an alias stands for what it is part of"),
+        ("model: &a {x: *a}\n", "line 1: an alias names what it is part of"),
+        ("a: &a {<<: *a}\n", "line 1: an alias names what it is part of"),
         ("model:\n  x: !!python/object/apply:os.system [touch {}]\n", "line 2: it has the tag"),
         ("model: !!python/name:os.system\n", "the tag !!python/name:os.system, and no tag is read"),
         ("model: !mine {a: 1}\n", "it has the tag !mine"),
         ("b: &b {k: 1}\na:\n  <<: *b\n  x: 1\n  x: 2\n", "line 5: the key x is written twice"),
         ("a: 1\n0x1: 2\n1: 3\n", "duplicate key"),
         ("sweep:\n  layout:\n    a: {}\n    a: {}\n", "line 4: the key a is written twice"),
-        ("data: {base_batch_size: " + "9" * 5000 + "}\n", "it is no YAML (Exceeds the limit"),
+        ("data: {base_batch_size: " + "9" * 5000 + "}\n", "it is not YAML (Exceeds the limit"),
     ],
 )
 def test_texts_that_say_too_little_or_too_much(text: str, expected: str, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
 
     class Standing:
-        """Records every call, and returns itself or what it was told to."""
+        """Records every call, and returns itself or a given answer."""
 
         def __init__(self, **answers: Any) -> None:
             self._answers = answers
@@ -137,7 +137,7 @@ def test_a_sweep_refuses_what_cannot_be_logged_or_compared_before_it_starts(
     chosen = choose(collect([_config("wandb"), unknown.model_copy(update={"name": "unknown"})]), 2)
     said = [str(one.refusal) for one in chosen]
     assert "wandb is not installed" in said[0]
-    assert "GPU 'h1000': there is no such GPU" in said[1]
+    assert "GPU 'h1000': it does not exist" in said[1]
 
 
 def test_the_config_says_which_loggers() -> None:

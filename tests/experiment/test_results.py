@@ -320,28 +320,28 @@ def test_folders_that_cannot_be_written_are_refused_in_a_sentence(
 
 
 class _Logger:
-    """Keeps what it is told; raises at a row if asked to."""
+    """Keeps what it is given; raises at a row if asked to."""
 
     def __init__(self, fails_at: int = -1) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self._fails_at = fails_at
 
     def start(self, *_: object) -> None:
-        self.told.append("start")
+        self.calls.append("start")
 
     def step(self, row: dict[str, float]) -> None:
         if row["iteration"] == self._fails_at:
             raise ConnectionError("no network")
-        self.told.append(f"step {row['iteration']}")
+        self.calls.append(f"step {row['iteration']}")
 
     def evaluation(self, row: dict[str, Any]) -> None:
-        self.told.append(f"evaluation {row['iteration']}")
+        self.calls.append(f"evaluation {row['iteration']}")
 
     def finish(self, status: str) -> None:
-        self.told.append(status)
+        self.calls.append(status)
 
 
-def test_loggers_are_told_each_row_once_and_one_that_raises_is_dropped(tmp_path: Path) -> None:
+def test_loggers_get_each_row_once_and_one_that_raises_is_dropped(tmp_path: Path) -> None:
     good, bad = _Logger(), _Logger(fails_at=1)
     writer, made = _writer(tmp_path, good, bad), samples(iterations=10)
     number = made.index(next(one for one in made if one.iteration == 2)) - 1
@@ -354,8 +354,8 @@ def test_loggers_are_told_each_row_once_and_one_that_raises_is_dropped(tmp_path:
     writer.finish(made, 1.0, None)
     writer.finish(made, 1.0, None)
     steps = [f"step {number}" for number in range(10)]
-    assert good.told == ["start", *steps, "evaluation 9", "completed"]
-    assert bad.told == ["start", "step 0"]
+    assert good.calls == ["start", *steps, "evaluation 9", "completed"]
+    assert bad.calls == ["start", "step 0"]
     assert len(read_run(tmp_path).metrics) == 10
 
 

@@ -195,7 +195,7 @@ def test_no_gpus(gpus: Any) -> None:
     [
         ({"hardware": "h10"}, "did you mean h100"),
         ({"model": "llava-1.5"}, "did you mean llava-1.5-7b"),
-        ({"objective": "speed"}, "there is no such objective"),
+        ({"objective": "speed"}, "Objective 'speed': it does not exist"),
         ({"workload": Workload(2048, 16, precision="fp3")}, "Precision 'fp3'"),
     ],
 )

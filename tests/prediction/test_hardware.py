@@ -105,7 +105,7 @@ def test_unknown_names_offer_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"GPU 'h1000': .* did you mean .*h100"):
         load_hardware("h1000")
     for none in (None, 3):
-        with pytest.raises(ConfigError, match=f"GPU '{none}': there is no such GPU; "):
+        with pytest.raises(ConfigError, match=f"GPU '{none}': it does not exist; "):
             load_hardware(none)  # type: ignore[arg-type]
 
 

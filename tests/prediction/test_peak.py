@@ -44,7 +44,7 @@ def test_of_another_device_no_peak_is_made_up(device: str | None) -> None:
 def test_the_config_names_hardware_or_none() -> None:
     assert peak_of_hardware(RuntimeConfig(), 8) is None
     assert peak_of_hardware(RuntimeConfig(hardware="h100"), 8) == H100.peak_flops["fp32"]
-    with pytest.raises(ConfigError, match="there is no such GPU"):
+    with pytest.raises(ConfigError, match="it does not exist"):
         peak_of_hardware(RuntimeConfig(hardware="h1000"), 8)
 
 

@@ -124,7 +124,7 @@ def test_layers_with_embedding_and_loss_counted_as_layers() -> None:
             "data_parallel is 3 and that of '.*' is 8; one must divide",
         ),
         ("colocated", ParallelSizes(8), None),
-        ("sideways", ParallelSizes(data=8), "Mode 'sideways': there is no such mode"),
+        ("sideways", ParallelSizes(data=8), "Mode 'sideways': it does not exist"),
         ("collocated", ParallelSizes(data=8), "did you mean colocated"),
     ],
     ids=str,

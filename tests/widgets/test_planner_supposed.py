@@ -120,10 +120,10 @@ def test_a_file_of_hardware_is_one_of_the_choices(tmp_path: Path) -> None:
 def test_an_unknown_gpu_is_reported_at_its_field() -> None:
     driver = Driver(priced(gpu="h1000"))
     driver.send("tab", name="prediction")
-    assert "there is no such GPU" in driver.screen.state["prediction"]["sentence"]
+    assert "it does not exist" in driver.screen.state["prediction"]["sentence"]
     driver.send("search", gpus="")
     driver.session.search.wait(SECONDS)
-    assert "there is no such GPU" in driver.session.search.state.sentence
+    assert "it does not exist" in driver.session.search.state.sentence
 
 
 def test_a_search_supposes_the_same() -> None:

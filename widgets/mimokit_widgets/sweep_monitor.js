@@ -20,7 +20,7 @@ class ExperimentRow {
       "aria-label": `Skip ${name}` });
     this.line = element("tr", {}, ...this.cells.values(), element("td", {}, this.skip));
     this.words = element("td", { colspan: columns.length + 1 });
-    this.told = element("tr", { class: "told" }, this.words);
+    this.message = element("tr", { class: "message" }, this.words);
   }
 
   update(row, head) {
@@ -28,9 +28,9 @@ class ExperimentRow {
     this.bar.style.width = `${100 * row.share}%`;
     this.bar.parentElement.hidden = !row.share;
     setAttribute(this.line, "class", row.status);
-    setAttribute(this.told, "class", `told ${row.status}`);
+    setAttribute(this.message, "class", `message ${row.status}`);
     setText(this.words, row.message);
-    this.told.hidden = !row.message;
+    this.message.hidden = !row.message;
     this.skip.hidden = head.done || row.ended;
     if (head.error) this.skip.disabled = false;
   }
@@ -93,7 +93,7 @@ class SweepView {
       const made = new ExperimentRow(name, columns, (each) =>
         this.model.send({ type: "skip", name: each }));
       this.rows.set(name, made);
-      this.body.append(made.line, made.told);
+      this.body.append(made.line, made.message);
     }
     return this.rows.get(name);
   }

@@ -132,9 +132,9 @@ def _parent(layers: Sequence[Layer], content: Mapping[str, Any]) -> tuple[str, P
     """Return name and path of the file that the last layer inherits from."""
     layer, children = layers[-1], {each.path.resolve() for each in layers}
     if "extends" not in content:
-        beside = layer.path.parent / BASELINE
-        implied = layer.path.name != BASELINE and beside.resolve() not in children
-        return (str(beside), beside) if implied and beside.is_file() else None
+        neighbour = layer.path.parent / BASELINE
+        implied = layer.path.name != BASELINE and neighbour.resolve() not in children
+        return (str(neighbour), neighbour) if implied and neighbour.is_file() else None
     named = content["extends"]
     if named is None:
         return None

@@ -114,8 +114,9 @@ def combinations(sweep: object, stem: str) -> tuple[Combination, ...]:
         stem: what names begin with.
 
     Raises:
-        ConfigError: it is no mapping of lists and named settings, a key is no path into a config,
-            two entries set the same key, or it has more than `MOST_EXPERIMENTS` experiments.
+        ConfigError: it is not a mapping of lists and named settings, a key is not a path into a
+            config, two entries set the same key, or it has more than `MOST_EXPERIMENTS`
+            experiments.
     """
     entries = read_entries(sweep)
     if math.prod(map(len, entries)) > MOST_EXPERIMENTS:

@@ -88,7 +88,7 @@ def _path_problems(key: object, place: str) -> Iterator[Problem]:
     keys = key.split(".") if isinstance(key, str) else []
     if not 2 <= len(keys) <= _LONGEST_PATH or keys[0] not in _SECTIONS or not all(keys):
         right = "write one such as data.num_microbatches or model.module_parallelisms.MODULE"
-        yield _problem(place, f"{place} is no path into a config; {right}")
+        yield _problem(place, f"{place} is not a path into a config; {right}")
 
 
 def _repeated(key: object, values: list[Any]) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ def file_name(text: str) -> str:
 
 
 def field_label(path: str, others: Sequence[str]) -> str:
-    """Return what stands for a key in names: its last part, and as many more as tell it apart.
+    """Return what names write for a key: its last part, and as many more as make it unique.
 
     Args:
         path: of the key, with dots.
@@ -41,7 +41,7 @@ def field_label(path: str, others: Sequence[str]) -> str:
 
 
 def value_label(field: str, value: object) -> str:
-    """Return what stands for one value of a key in names: tp4, num_microbatches_2."""
+    """Return what names write for one value of a key: tp4, num_microbatches_2."""
     if isinstance(value, Mapping):
         words = "_".join(value_label(_LABELS.get(str(k), str(k)), v) for k, v in value.items())
     elif isinstance(value, list | tuple):

@@ -18,7 +18,7 @@ def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) ->
         most: characters that it may have.
 
     Raises:
-        OSError: it cannot be opened or read, is no regular file, or has more characters than
+        OSError: it cannot be opened or read, is not a regular file, or has more characters than
             that; `strerror` says which.
         UnicodeDecodeError: it is not UTF-8.
     """

@@ -1,4 +1,4 @@
-"""Read one YAML file as a mapping, or say in a sentence why it is none."""
+"""Read one YAML file as a mapping, or say in a sentence why it is not one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping that a YAML 1.2 file holds.
 
     Raises:
-        ConfigError: the file is missing, unreadable, empty, no YAML (a tab, a key written twice),
-            too large or no mapping.
+        ConfigError: the file is missing, unreadable, empty, not YAML (a tab, a key written twice),
+            too large or not a mapping.
     """
     return parse_yaml(_read_text(path), path)
 
@@ -32,7 +32,7 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """Return the mapping that a YAML 1.2 text holds; the path is what problems call it.
 
     Raises:
-        ConfigError: it is empty, no YAML, too large or no mapping.
+        ConfigError: it is empty, not YAML, too large or not a mapping.
     """
     _check_length(text, path)
     content = _loaded(text, path)
@@ -68,7 +68,7 @@ def _loaded(text: str, path: Path) -> object:
         raise ConfigError([_syntax_problem(path, text, error)]) from None
     except (YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise _refuse(path, "yaml", None, f"it is no YAML ({reason}); correct it") from None
+        raise _refuse(path, "yaml", None, f"it is not YAML ({reason}); correct it") from None
     except RecursionError:
         raise _refuse(path, "yaml", None, "it is nested too deeply; flatten it") from None
     return content
@@ -100,6 +100,6 @@ def _syntax_problem(path: Path, text: str, error: MarkedYAMLError) -> Problem:
     begin = f"File '{path}', line {number}:"
     if "\t" in line:
         return Problem("file", "yaml", line, f"{begin} it has a tab; indent with spaces.")
-    reason = " ".join(str(error.problem or error.context or "it is no YAML").split())
+    reason = " ".join(str(error.problem or error.context or "it is not YAML").split())
     shown = reason if len(reason) <= 200 else f"{reason[:197]}..."
     return Problem("file", "yaml", line, f"{begin} {shown}; correct the YAML there.")

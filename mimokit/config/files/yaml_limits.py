@@ -1,6 +1,6 @@
 """What a YAML text may hold, checked before any of it is built.
 
-Aliases and merge keys let a short text stand for more values than a machine can hold. The nodes of
+Aliases and merge keys let a short text represent more values than a machine can hold. The nodes of
 a text are composed once each, and what they expand to is counted, not built.
 """
 
@@ -71,7 +71,7 @@ class BoundedComposer(Composer):
 
 
 class _Expansion:
-    """The values and levels of nodes, with every alias replaced by what it stands for."""
+    """The values and levels of nodes, with every alias replaced by its value."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, tuple[int, int]] = {}
@@ -82,7 +82,7 @@ class _Expansion:
         if id(node) in self._sizes:
             return self._sizes[id(node)]
         if id(node) in self._open:
-            what = "an alias stands for what it is part of; write the value out"
+            what = "an alias names what it is part of; write the value out"
             raise YamlLimitError(node.start_mark, what)
         self._open.add(id(node))
         _check_tag(node)

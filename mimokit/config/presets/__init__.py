@@ -26,5 +26,5 @@ def preset_path(name: str) -> Path:
         return _FOLDER / f"{name}.yaml"
     nearest = difflib.get_close_matches(name, names, n=1)
     right = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(names)}."
-    sentence = f"Preset '{name}': there is no such preset; {right}"
+    sentence = f"Preset '{name}': it does not exist; {right}"
     raise ConfigError([Problem("file", "preset", name, sentence)])

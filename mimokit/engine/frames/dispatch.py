@@ -152,7 +152,7 @@ def output_dispatch(
     Args:
         context: of `input_dispatch`.
         outputs: [rows, …] each, frame by frame, as the encoder returned them.
-        patches_per_row: for each output, how many patches one of its rows stands for: 1 for hidden
+        patches_per_row: for each output, how many patches one of its rows represents: 1 for hidden
             states of patches, merge_size^2 for tokens.
 
     Returns:
@@ -202,7 +202,7 @@ def _rows_back(context: FrameContext, output: torch.Tensor, scale: int) -> Rows:
     encoded = routes.encodes(rank).frames
     wanted = routes.rows(back.frames, encoded, scale)
     expected = sum(routes.encodes(rank).splits) // scale
-    if len(output) != expected:  # the status tells all ranks; they wait for as many rows
+    if len(output) != expected:  # the status informs all ranks; they wait for as many rows
         output = output.new_zeros(expected, *output.shape[1:])
     return Rows(
         _take(output, wanted),

@@ -38,14 +38,14 @@ def exchange_rows(
     """Exchange rows of tensors of one type in one all-to-all. Collective.
 
     The message to a rank is one number, the status, and then its rows of every tensor. So no
-    message is empty, and a rank can tell the others that its rows are wrong instead of leaving them
-    waiting.
+    message is empty, and a rank can report to the others that its rows are wrong instead of leaving
+    them waiting.
 
     Args:
         rows: the tensors, with equally wide rows on all ranks.
         group: the ranks.
         differentiable: every rank runs the backward of the result, or none does.
-        status: told to all ranks.
+        status: sent to all ranks.
 
     Returns:
         The received rows of every tensor, by the rank that sent them, and the status of every rank.

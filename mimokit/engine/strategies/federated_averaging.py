@@ -47,7 +47,7 @@ class AveragingCommunicator(PlannedModule):
 
 
 class FedAvgStrategy(CommunicateOptimizeStrategy):
-    """Federated averaging among all nodes, or among islands that are drawn anew each time."""
+    """Federated averaging among all nodes, or among islands that are drawn again each time."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class FedAvgStrategy(CommunicateOptimizeStrategy):
         weighting: Weighting = "equal",
         **kwargs: Any,
     ) -> None:
-        """Take the local optimizer, steps between exchanges, and who exchanges with whom.
+        """Take the local optimizer, steps between exchanges, and which nodes exchange.
 
         `weighting="samples"` weighs nodes by `count_samples`.
         """

@@ -49,7 +49,7 @@ class PlannedSelector(IndexSelector):
 
 
 class RandomIndexSelector(PlannedSelector):
-    """Each entry with probability p, anew each time."""
+    """Each entry with probability p, drawn again each time."""
 
     name = "random"
 
@@ -61,7 +61,7 @@ class ShuffledSequentialIndexSelector(PlannedSelector):
 
 
 class PartitionedIndexSelector(PlannedSelector):
-    """As many classes in random order, drawn anew after each cycle."""
+    """As many classes in random order, drawn again after each cycle."""
 
     name = "partitioned"
 

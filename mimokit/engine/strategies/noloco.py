@@ -1,4 +1,4 @@
-"""NoLoCo: outer steps within small groups that are drawn anew, without an all-reduce."""
+"""NoLoCo: outer steps within small groups that are drawn again, without an all-reduce."""
 
 from __future__ import annotations
 

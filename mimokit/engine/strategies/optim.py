@@ -26,7 +26,7 @@ class OptimSpec:
         """Return the spec of adam, adamw, sgd, rmsprop, adagrad or muon.
 
         Raises:
-            ConfigError: there is no such optimizer; offers the nearest name.
+            ConfigError: the optimizer does not exist; offers the nearest name.
         """
         if name.lower() not in _CLASSES:
             raise unknown_name("Optimizer", name, _CLASSES)

@@ -31,7 +31,7 @@ def build_scheduler(
         max_steps: steps of the run, if they are known.
 
     Raises:
-        ConfigError: there is no such scheduler, or it has no such argument.
+        ConfigError: the scheduler or its argument does not exist.
     """
     if kind is None:
         return None

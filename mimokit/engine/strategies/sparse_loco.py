@@ -91,7 +91,7 @@ class SparseOuterCommunicator(PlannedModule):
 
 
 class SparseLoCoStrategy(CommunicateOptimizeStrategy):
-    """SparseLoCo (arXiv 2508.15706): no outer momentum, the residual plays it."""
+    """SparseLoCo (arXiv 2508.15706): no outer momentum; the residual takes its place."""
 
     def __init__(
         self,

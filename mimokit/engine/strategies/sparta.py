@@ -114,7 +114,7 @@ class SPARTAStrategy(CommunicateOptimizeStrategy):
     ) -> None:
         """Take the share of the entries, how often and which.
 
-        A selector that is an object has a share of its own. The mean taken at a step is written
+        A selector that is an object has its share in it. The mean taken at a step is written
         `delay` steps later. With probability `fault_rate` an exchange is left out on all nodes.
         """
         StrategyConfig(name="sparta", p_sparta=p_sparta)

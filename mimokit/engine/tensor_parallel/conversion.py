@@ -208,5 +208,5 @@ def bytes_of_size(text: str) -> int:
     unit = text.strip().upper()[len(number) :]
     if number.strip().isdigit() and unit in units and (size := int(number) * units[unit]) > 0:
         return size
-    what = f"'{text}' is no size; write bytes, or 500MB, 5GB or 4GiB"
+    what = f"'{text}' is not a size; write bytes, or 500MB, 5GB or 4GiB"
     raise refused("Option --max-shard-size", "max_shard_size", text, what)

@@ -153,7 +153,7 @@ class LanguageShard:
 
 
 def _allowed(places: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-    """Return who attends to whom: [batch, 1, new tokens, all tokens].
+    """Return which tokens attend to which: [batch, 1, new tokens, all tokens].
 
     Padding attends to itself, since a softmax over nothing is not a number.
     """

@@ -47,7 +47,7 @@ class Tokens:
     """What layers need to know of their tokens.
 
     Attributes:
-        allowed: [batch, 1, new tokens, all tokens]: who attends to whom; None for everybody.
+        allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
         turned: angles of the new tokens for rotary positions; None for none.
     """
 

@@ -194,7 +194,7 @@ def _first_of_highest(
     """Return the highest score of each row, and the lowest id that has it.
 
     Raises:
-        FloatingPointError: a rank has a score that is no number, or a row no finite one.
+        FloatingPointError: a score of a rank is not a number, or a row has no finite one.
     """
     ids = torch.arange(start, start + scores.shape[1], device=scores.device)
     highest = scores.amax(dim=1)  # NaN if there is one
@@ -274,7 +274,7 @@ def _drawn(weight: torch.Tensor, group: Group, uniform: Sequence[float]) -> torc
     """Return the id whose interval contains the number: [rows].
 
     Intervals follow one another in the order of ids. The rank that has the interval finds the id
-    and tells the others.
+    and sends it to the others.
     """
     reached = weight.cumsum(dim=1)
     totals = gathered(reached[:, -1].clone(), group)

@@ -121,7 +121,7 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
         batch_size: samples of a micro-batch over all replicas.
 
     Raises:
-        ValueError: there is no test data, or fewer samples in its whole micro-batches.
+        ValueError: the test data is missing, or has fewer samples in its whole micro-batches.
     """
     validation = config.runtime.validation
     if validation is None:

@@ -65,7 +65,7 @@ def new_folder(name: str) -> Path:
     """Return the folder of a run for which the user names none, under `runs/`.
 
     Raises:
-        ConfigError: the name is no name of a folder, or it cannot be made.
+        ConfigError: a folder cannot have the name, or it cannot be made.
     """
     if sentence := name_problem(name):
         raise ConfigError([Problem("experiment", "name", name, sentence)])
@@ -157,8 +157,8 @@ def _started(path: Path) -> str:
     """Return when the run in a folder began, as the name of a folder."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
         info = json.loads((path / RunFile.INFO).read_text(encoding="utf-8"))
-        told = info.get("started") or info.get("finished")
-        return f"{datetime.fromisoformat(told):{_STAMP}}"
+        begun = info.get("started") or info.get("finished")
+        return f"{datetime.fromisoformat(begun):{_STAMP}}"
     times = [(path / name).lstat().st_mtime for name in RunFile if os.path.lexists(path / name)]
     return f"{datetime.fromtimestamp(min(times, default=path.stat().st_mtime)):{_STAMP}}"
 

@@ -54,7 +54,7 @@ class RunWriter:
     Args:
         folder: claimed; released at the end.
         setting: config, plan and code.
-        loggers: are told of every row of `metrics.csv` and every evaluation.
+        loggers: take every row of `metrics.csv` and every evaluation.
     """
 
     def __init__(self, folder: Folder, setting: Setting, loggers: Sequence[RunLogger] = ()) -> None:
@@ -187,7 +187,7 @@ class RunWriter:
             write_json(self.directory / RunFile.ERROR, content)
 
     def _tell(self, call: Callable[[RunLogger], object]) -> None:
-        """Call every logger; one that raises is reported and told no more."""
+        """Call every logger; one that raises is reported and called no more."""
         for logger in list(self._loggers):
             try:
                 call(logger)

@@ -161,7 +161,7 @@ def _of_file(path: str) -> list[Experiment]:
 
 
 def _checked(one: Experiment) -> Experiment:
-    """Reject a name that is no name of a folder."""
+    """Reject a name that a folder cannot have."""
     sentence = name_problem(one.name)
     if sentence is None:
         return one

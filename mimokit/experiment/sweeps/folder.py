@@ -63,19 +63,19 @@ class SweepFolder:
         """Open the folder of a sweep, to go on with it.
 
         Raises:
-            ConfigError: it is no such folder, cannot be written, or a sweep writes it now.
+            ConfigError: it is not such a folder, cannot be written, or a sweep writes it now.
         """
-        told = read_sweep(root)
-        return cls(Folder.claim(root), str(told.get("started") or _now()))
+        content = read_sweep(root)
+        return cls(Folder.claim(root), str(content.get("started") or _now()))
 
     def of(self, name: str, entries: Mapping[str, Mapping[str, Any]]) -> Path:
         """Return the results folder of an experiment, as it is recorded or by its name.
 
-        A name that is no folder has none; its experiment is rejected.
+        A name that a folder cannot have has none; its experiment is rejected.
         """
-        told = Path(str(entries.get(name, {}).get("directory") or name))
-        safe = told.is_absolute() or (name_problem(name) is None and ".." not in told.parts)
-        return self.path / told if safe else self.path
+        recorded = Path(str(entries.get(name, {}).get("directory") or name))
+        safe = recorded.is_absolute() or (name_problem(name) is None and ".." not in recorded.parts)
+        return self.path / recorded if safe else self.path
 
     def write(self, chosen: Sequence[Experiment], records: Iterable[ExperimentRecord]) -> None:
         """Write sweep.json.
@@ -107,7 +107,7 @@ class SweepFolder:
             folder.release()
 
     def write_table(self, folders: Mapping[str, Path]) -> Path:
-        """Write all_experiments.csv anew.
+        """Write all_experiments.csv.
 
         Args:
             folders: experiment -> its results folder, in the order of the rows.
@@ -169,8 +169,8 @@ def experiments_of(root: str | os.PathLike[str]) -> list[Experiment]:
         try:
             config = config_from_mapping(entry.get("config") or {}, name=entry["name"])
         except ConfigError as error:
-            told = [Problem("experiment", "config", None, str(s)) for s in entry["sentences"]]
-            refusal = ConfigError(told) if told else error
+            problems = [Problem("experiment", "config", None, str(s)) for s in entry["sentences"]]
+            refusal = ConfigError(problems) if problems else error
         found.append(Experiment(entry["name"], entry.get("source"), config, refusal))
     return found
 

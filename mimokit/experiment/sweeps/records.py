@@ -1,4 +1,4 @@
-"""The state of every experiment of a sweep, and who is told when it changes."""
+"""The state of every experiment of a sweep, and who is notified when it changes."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class Board:
             return self._records[name]
 
     def update(self, name: str, **changes: Any) -> None:
-        """Change fields of a record, and tell the listeners."""
+        """Change fields of a record, and notify the listeners."""
         with self._changed:
             self._records[name] = replace(self._records[name], **changes)
             self._changes += 1
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing changes any more; the listeners are told a last time."""
+        """Nothing changes any more; the listeners are notified a last time."""
         with self._changed:
             self._closed = True
             self._changes += 1
@@ -114,8 +114,8 @@ class Board:
                 callback()
             except Exception as error:
                 warnings.warn(
-                    f"a listener of a sweep raised {type(error).__name__} ({error}) and is told "
-                    "no more; the sweep goes on",
+                    f"a listener of a sweep raised {type(error).__name__} ({error}) and is "
+                    "called no more; the sweep goes on",
                     stacklevel=1,
                 )
                 return

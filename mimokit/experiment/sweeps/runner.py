@@ -143,7 +143,7 @@ class SweepRun:
         config = next(one.config for one in self._chosen if one.name == name)
         return 1 if config is None else config.runtime.log_interval
 
-    # What it is told.
+    # What it can be asked to do.
 
     def stop(self) -> None:
         """Stop the current experiments after their iteration; start no other.
@@ -171,7 +171,7 @@ class SweepRun:
             name: of the experiment; None for those in progress.
 
         Raises:
-            KeyError: there is no experiment of that name.
+            KeyError: no experiment has that name.
         """
         with self._changed:
             names = list(self._runs) if name is None else [name]

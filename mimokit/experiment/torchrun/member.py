@@ -1,4 +1,4 @@
-"""What every rank of a torchrun job does: wait for a task, train, tell rank 0."""
+"""What every rank of a torchrun job does: wait for a task, train, report to rank 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks of a torchrun job tell each other through its store: JSON, never pickles.
+"""What ranks of a torchrun job send each other through its store: JSON, never pickles.
 
 The store is open to every process of the network, so nothing that is read from it is executed.
 """
@@ -100,7 +100,7 @@ def message_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message of `message_to_json`.
 
     Raises:
-        KeyError: it is none.
+        KeyError: it is not one.
     """
     if _STEP in content:
         return {_STEP: content[_STEP]}

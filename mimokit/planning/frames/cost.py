@@ -78,7 +78,7 @@ def fit_cost(frames: Sequence[Sequence[int]], seconds: Sequence[float]) -> Frame
         raise ValueError(
             "The calls have all the same frames; measure at least two calls of different sizes."
         )
-    if len(set(columns[:, 2])) == 1:  # not to be told from a time that no frame causes
+    if len(set(columns[:, 2])) == 1:  # indistinguishable from a time that no frame causes
         columns[:, 2] = 0
     scale = columns.max(axis=0).clip(min=1)
     found, _ = nnls(columns / scale / times[:, None], np.ones(len(times)))

@@ -1,4 +1,4 @@
-"""The planner's loop that divides the frames of two ranks anew; see `placing.py`."""
+"""The planner's loop that divides the frames of two ranks again; see `placing.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def repartition(
     kicks: int,
     least: float,
 ) -> None:
-    """Lower the most loaded rank by dividing its frames and another rank's anew, until the goal.
+    """Lower the most loaded rank by dividing its frames and another rank's again, until the goal.
 
     Of all divisions it takes the first that brings both ranks most of the way to the goal, else the
     one with the lowest maximum. Pairs of ranks with more frames than `members` has room for are

@@ -130,7 +130,7 @@ def forecast_frames(
         ranks_per_node: see `plan_frames`.
 
     Raises:
-        ValueError: there is no rank, or see `plan_frames`.
+        ValueError: ranks is 0, or see `plan_frames`.
     """
     ranks = check_ranks(len(patches))
     home = np.repeat(np.arange(ranks), [len(frames) for frames in patches])

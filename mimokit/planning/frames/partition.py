@@ -26,7 +26,7 @@ FEW_PER_RANK = 6
 MOST_TOGETHER, MOST_INTERPRETED = 12, 10
 """Frames of two ranks of which all divisions are tried: 2,048 and 512."""
 KICKS, KICKS_INTERPRETED = 400, 30
-"""How often other ranks are divided anew to help the most loaded one."""
+"""How often other ranks are divided again to help the most loaded one."""
 WORTH_KICKS = 1.004
 """They are as long as the most loaded rank is that far above the goal."""
 PROBES = 7

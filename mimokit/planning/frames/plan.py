@@ -108,7 +108,7 @@ def lpt_balance(loads: Numbers, num_ranks: int) -> tuple[list[int], list[float]]
         assignment [frames] and load_per_rank [ranks], whole numbers if the loads are.
 
     Raises:
-        ValueError: a load is negative or not finite, or there is no rank.
+        ValueError: a load is negative or not finite, or ranks is 0.
     """
     ranks, sizes = check_ranks(num_ranks), check_loads(loads)
     found = longest_first(sizes, ranks)
@@ -144,7 +144,7 @@ def plan_frames(
         ranks_per_node: with homes, frames rather move within groups of so many ranks.
 
     Raises:
-        ValueError: a load is negative or not finite, there is no rank, a home is no rank, or a
+        ValueError: a load is negative or not finite, ranks is 0, a home is not a rank, or a
             share is not in its range.
     """
     ranks, sizes = check_ranks(num_ranks), check_loads(loads)

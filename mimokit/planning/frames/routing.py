@@ -126,7 +126,7 @@ class FrameRoutes:
         Args:
             taken: frames, in the order in which their rows are wanted.
             laid_out: frames in the order in which their rows lie; contains all taken.
-            patches_per_row: patches that a row stands for.
+            patches_per_row: patches that a row represents.
 
         Returns:
             [rows of the taken frames], numbers of rows.

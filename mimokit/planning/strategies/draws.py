@@ -103,9 +103,9 @@ class Masks:
     """Which entries of a tensor an exchange of SPARTA takes, for the WHOLE tensor.
 
     Attributes:
-        selector: "random": each entry with probability p, anew each time. "shuffled_sequential":
+        selector: "random": each entry with probability p, drawn each time. "shuffled_sequential":
             one permutation for the whole run, cut into ceil(1 / p) chunks that take turns.
-            "partitioned": as many classes, but no more than entries, drawn anew after each cycle.
+            "partitioned": as many classes, but no more than entries, drawn again after each cycle.
         p: the share of the entries.
         seed: of the run.
     """

@@ -1,4 +1,4 @@
-"""`StrategyPlan`: for every step who exchanges which entries with whom, and the bytes."""
+"""`StrategyPlan`: for every step which nodes exchange which entries, and the bytes."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def plan_strategy(
         element_bytes: of an entry on its way.
 
     Raises:
-        ConfigError: there is no node, a group is larger than the nodes, or the seed is negative.
+        ConfigError: there are 0 nodes, a group is larger than the nodes, or the seed is negative.
     """
     config.check_nodes(nodes)
     if seed < 0:

@@ -28,7 +28,7 @@ class Rule:
         offset: an exchange is due after c completed steps if c > offset and c - offset is a
             multiple of `interval`.
         late: steps between taking values and writing the result.
-        grouping: who exchanges with whom.
+        grouping: which nodes exchange with each other.
         payload: bytes that a node gives to the collective.
         masks: which entries; None: all.
         deviation: standard deviation of the payload, where masks are random.

@@ -43,12 +43,12 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
     """Return config and headers of a checkpoint; no tensor is read.
 
     Raises:
-        ConfigError: there is no such directory, config or weights, or a file is damaged, or is a
+        ConfigError: the directory, config or weights do not exist, or a file is damaged, or is a
             pickle.
     """
     path = Path(directory)
     if not path.is_dir():
-        what = "it is a file" if path.exists() else "there is no such directory"
+        what = "it is a file" if path.exists() else "it does not exist"
         raise refused(path, "path", str(path), f"{what}; give the directory of a checkpoint")
     config = read_json(path / CONFIG)
     tensors: dict[str, StoredTensor] = {}
@@ -124,5 +124,5 @@ def _indexed(path: Path) -> Iterator[Path]:
             raise refused(index, tensor, name, what)
     for name in sorted(set(places.values())):
         if not (path / name).is_file():
-            raise refused(index, name, name, f"it names {shown(name)}, and there is no such file")
+            raise refused(index, name, name, f"it names {shown(name)}, which does not exist")
         yield path / name

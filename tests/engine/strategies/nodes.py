@@ -66,7 +66,7 @@ class Case:
         steps: to train.
         dtype: of the model.
         nodes_as: whose data each node reads.
-        apart: whether nodes begin with weights of their own.
+        apart: whether nodes begin with different weights.
     """
 
     kind: str

@@ -200,7 +200,7 @@ def test_unknown_arguments_are_rejected(make: Any, sentence: str) -> None:
         (lambda: SPARTAStrategy(p_sparta=0.0), "p_sparta is 0.0; it must be greater than 0"),
         (lambda: SPARTAStrategy(index_selector="radom"), "index_selector is the text 'radom'"),
         (lambda: DeMoStrategy(compression_topk=0), "compression_topk is 0"),
-        (lambda: OptimSpec.from_string("adamv"), "Optimizer 'adamv': there is no such optimizer"),
+        (lambda: OptimSpec.from_string("adamv"), "Optimizer 'adamv': it does not exist"),
         (
             lambda: trained(SimpleReduceStrategy(lr_scheduler="cosine")),
             "lr_scheduler: cosine is not known; write lambda_cosine",

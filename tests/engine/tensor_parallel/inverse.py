@@ -1,7 +1,7 @@
 """Shards back to the tensors of a checkpoint, by the formulas of Megatron's own converters.
 
 It knows nothing of the plan: which way a parameter is cut follows from its name, and query, key and
-value are told apart by `view(groups, heads per group + 2, width, …)`.
+value are separated by `view(groups, heads per group + 2, width, …)`.
 """
 
 from __future__ import annotations

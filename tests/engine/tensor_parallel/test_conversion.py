@@ -192,8 +192,8 @@ def test_the_command_converts_there_and_back_and_rejects_in_a_sentence(tmp_path:
         ("--to", "hff"): "did you mean hf",
         ("--to", "hf", "--tp", "2"): "leave out --tp and --pp",
         ("--max-shard-size", "1GB"): "belongs to --to hf",
-        ("--to", "hf", "--max-shard-size", "5 apples"): "'5 apples' is no size",
-        ("--to", "hf", "--max-shard-size", "0"): "'0' is no size",
+        ("--to", "hf", "--max-shard-size", "5 apples"): "'5 apples' is not a size",
+        ("--to", "hf", "--max-shard-size", "0"): "'0' is not a size",
     }
     for options, sentence in rejected.items():
         done = run(app, ["convert", source, out, *options])

@@ -1,4 +1,4 @@
-"""A plan of a strategy: who exchanges what with whom, when, and how many bytes that is."""
+"""A plan of a strategy: which nodes exchange what, when, and how many bytes that is."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def twice(path: Path) -> None:
 
 Q = "model.layers.0.self_attn.q_proj.weight"
 BROKEN: Mapping[str, tuple[Break, str]] = {
-    "no directory": (shutil.rmtree, "there is no such directory"),
+    "no directory": (shutil.rmtree, "it does not exist"),
     "no config": (lambda path: (path / "config.json").unlink(), r"config.json.* cannot be read"),
     "config is a list": (lambda path: (path / "config.json").write_text("[1]"), "mapping in JSON"),
     "no weights": (lambda path: (path / FILE).unlink(), "it has no weights; put"),
@@ -93,7 +93,7 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     ),
     "index without map": (indexed([]), "it has no weight_map"),
     "index names a missing file": (
-        indexed({"x": "b.safetensors"}), "it names 'b.safetensors', and there is no such file"
+        indexed({"x": "b.safetensors"}), "it names 'b.safetensors', which does not exist"
     ),
     "index names a pickle": (indexed({"x": "b.bin"}), "'b.bin', which is no .safetensors file"),
     "index leaves the directory": (
@@ -104,7 +104,7 @@ BROKEN: Mapping[str, tuple[Break, str]] = {
     "header longer than the file": (
         lambda path: (path / FILE).write_bytes(b"\xff" * 9), "truncated .* header of 18,446"
     ),
-    "header is no JSON": (
+    "header is not JSON": (
         lambda path: (path / FILE).write_bytes(b"\x02" + bytes(7) + b"no"), "not a mapping in JSON"
     ),
     "truncated data": (

@@ -166,7 +166,7 @@ def test_a_plan_without_a_model_has_all_parameters(name: Any, parameters: int) -
         (lambda: Network("200"), "network.bandwidth is '200': it has no unit; write 200 Mbit/s"),
         (lambda: Network("0 Mbit/s"), "network.bandwidth is '0 Mbit/s': it must be above 0"),
         (lambda: Network("-1 MB/s"), "it must be above 0"),
-        (lambda: Network("fast"), "network.bandwidth is 'fast': it is no bandwidth"),
+        (lambda: Network("fast"), "network.bandwidth is 'fast': it is not a bandwidth"),
         (lambda: Network("1 Gbit/s", "5"), "network.latency is '5': it has no unit; write 30 ms"),
         (lambda: Network("1 Gbit/s", "-5 ms"), "it must be at least 0"),
         (lambda: Network(), "give either it or the matrix `links`"),

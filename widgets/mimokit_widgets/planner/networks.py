@@ -39,7 +39,7 @@ def network_fields(name: str, seq_length: int, tensor_parallel: int = 1) -> dict
         tensor_parallel: of the module; a vocabulary that it does not divide is said to be padded.
 
     Raises:
-        ConfigError: there is no such model.
+        ConfigError: the model does not exist.
         ValueError: it is made of several modules.
     """
     model = load_model(name)

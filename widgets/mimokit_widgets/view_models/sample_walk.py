@@ -29,7 +29,7 @@ def sample_walk(
         config: the plan's config, which knows what is frozen on shared ranks.
 
     Raises:
-        ValueError: there is no such sample.
+        ValueError: the sample does not exist.
     """
     if not 0 <= sample < plan.batch.samples_per_microbatch:
         raise ValueError(

@@ -136,5 +136,5 @@ def _html_row(row: Mapping[str, Any]) -> str:
     if not row["message"]:
         return line
     status = escape(row["status"])
-    told = f"<td colspan='{len(COLUMNS)}'>{escape(row['message'])}</td>"
-    return f"{line}<tr class='told {status}'>{told}</tr>"
+    text = f"<td colspan='{len(COLUMNS)}'>{escape(row['message'])}</td>"
+    return f"{line}<tr class='message {status}'>{text}</tr>"
