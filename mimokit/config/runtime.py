@@ -34,6 +34,10 @@ TENSORBOARD: LoggerName = "tensorboard"
 PatchName = Literal["vit_frame_parallel"]
 FRAME_PARALLEL: PatchName = "vit_frame_parallel"
 
+SampleOrder = Literal["as_drawn", "balanced"]
+AS_DRAWN: SampleOrder = "as_drawn"
+BALANCED: SampleOrder = "balanced"
+
 
 class ValidationConfig(ConfigModel):
     """The loss on held-out samples during a run, which is the column validation_loss."""
@@ -128,6 +132,13 @@ class RuntimeConfig(ConfigModel):
     patch_type: list[PatchName] = Field(default_factory=list)
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder
     share the images and frames of each micro-batch evenly, whoever reads them."""
+
+    sample_order: SampleOrder = AS_DRAWN
+    """Which replica reads which sample of a micro-batch. as_drawn: in the order in which they are
+    drawn. balanced: so that replicas have about the same work in encoders and language model, and
+    nothing has to travel for it; loss and gradients are the same. The data set must state the sizes
+    of its samples before they are read (`sample_sizes`), as mimokit's digits do. What is uneven
+    after that, a sample of many frames say, vit_frame_parallel shares."""
 
     @property
     def chosen_loggers(self) -> tuple[LoggerName, ...]:

@@ -18,6 +18,7 @@ from mimokit.config import (
     ModuleParallelismConfig,
     check_runnable,
 )
+from mimokit.config.runtime import AS_DRAWN
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.planning import plan as make_plan
@@ -301,7 +302,8 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     data = config.data.model_copy(
         update={"base_batch_size": config.data.base_batch_size * (language.data_parallel or 1)}
     )
-    runtime = config.runtime.model_copy(update={"pipeline_schedule": "homogeneous"})
+    whole = {"pipeline_schedule": "homogeneous", "patch_type": [], "sample_order": AS_DRAWN}
+    runtime = config.runtime.model_copy(update=whole)
     return ExperimentConfig(model=model, data=data, runtime=runtime, name="one process")
 
 

@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import Dataset
 
 from mimokit.engine.data.iterators import place_of
+from mimokit.planning.frames import SampleSizes
 
 Task = Literal["read", "sum"]
 Split = Literal["train", "test"]
@@ -97,10 +98,7 @@ class DigitStrips(Dataset[DigitSample]):
         if not 0 <= index < self.size:
             raise IndexError(f"Strip {index} asked for, but there are {self.size}.")
         images, digits = load_scans(self.split)
-        generator = np.random.default_rng((self.seed, self.split == "test", index))
-        length = int(generator.integers(1, self.max_digits + 1))
-        given = self.frames(*place_of(index)) if self.frames is not None else None
-        length = length if given is None else given
+        generator, length = self._length(index)
         chosen = generator.integers(0, len(digits), size=length)
         values = [int(digits[i]) for i in chosen]
         task: Task = self.task or ("read", "sum")[index % 2]
@@ -109,6 +107,17 @@ class DigitStrips(Dataset[DigitSample]):
             question=[QUESTION_TOKENS[task]],
             answer=[*_answer(values, task), END_TOKEN],
         )
+
+    def sample_sizes(self, index: int) -> SampleSizes:
+        """Return the number of scans of a strip, without reading it."""
+        return SampleSizes({"images": self._length(index)[1]})
+
+    def _length(self, index: int) -> tuple[np.random.Generator, int]:
+        """Return the generator that draws the rest of a strip, and its number of scans."""
+        generator = np.random.default_rng((self.seed, self.split == "test", index))
+        drawn = int(generator.integers(1, self.max_digits + 1))
+        given = None if self.frames is None else self.frames(*place_of(index))
+        return generator, drawn if given is None else given
 
 
 def _answer(values: list[int], task: Task) -> list[int]:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from mimokit.config import DataConfig
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.check import checked
+from mimokit.engine.data.order import Order
 from mimokit.planning.types import LayoutPlan, SampleRange
 
 Collate = Callable[[list[Any]], Batch]
@@ -58,6 +59,7 @@ class PlannedBatches(Sampler[list[int]]):
         seed: seed of the permutations.
         first: number of global micro-batches to skip, for a run that is continued.
         num_microbatches: micro-batches of an optimizer step, for the places of the samples.
+        order: of the samples of every global micro-batch, see `order_of`.
 
     Raises:
         ValueError: if the data set is smaller than one micro-batch.
@@ -71,6 +73,7 @@ class PlannedBatches(Sampler[list[int]]):
         seed: int,
         first: int = 0,
         num_microbatches: int = 1,
+        order: Order | None = None,
     ) -> None:
         if dataset_size < samples_per_microbatch:
             raise ValueError(
@@ -84,6 +87,7 @@ class PlannedBatches(Sampler[list[int]]):
         self._seed = seed
         self._first = first
         self._num_microbatches = num_microbatches
+        self._order = order
 
     def __iter__(self) -> Iterator[list[int]]:
         per_epoch = self._size // self._samples_per_microbatch
@@ -95,11 +99,15 @@ class PlannedBatches(Sampler[list[int]]):
                     within * self._samples_per_microbatch,
                     number % self._num_microbatches,
                 )
-                yield [
-                    PlannedIndex(order[base + sample], microbatch, sample)
-                    for sample in range(*self._taken)
-                ]
+                yield self._share(order[base : base + self._samples_per_microbatch], microbatch)
                 number += 1
+
+    def _share(self, drawn: list[int], microbatch: int) -> list[int]:
+        """Return what this rank reads of a global micro-batch."""
+        if self._order is None:
+            return [PlannedIndex(drawn[n], microbatch, n) for n in range(*self._taken)]
+        indices = [PlannedIndex(index, microbatch, n) for n, index in enumerate(drawn)]
+        return list(self._order(indices)[slice(*self._taken)])
 
     def _permutation(self, epoch: int) -> list[int]:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
@@ -114,6 +122,7 @@ def iterate_module_batches(
     dataset: Dataset[Any],
     collate_fn: Collate,
     seed: int,
+    order: Order | None = None,
 ) -> Iterator[Batch]:
     """Iterate over the batches that a rank reads for one module, with the samples it computes.
 
@@ -123,7 +132,7 @@ def iterate_module_batches(
     batch = plan.batch.modules[module]
     if rank not in batch.loads:
         raise ValueError(f"Rank {rank} does not read data for module {module!r}.")
-    return _iterate(plan, data_config, batch.samples[rank], dataset, collate_fn, seed)
+    return _iterate(plan, data_config, batch.samples[rank], dataset, collate_fn, seed, order)
 
 
 def iterate_shared_batches(
@@ -133,6 +142,7 @@ def iterate_shared_batches(
     dataset: Dataset[Any],
     collate_fn: Collate,
     seed: int,
+    order: Order | None = None,
 ) -> Iterator[Batch]:
     """Iterate over the batches that a rank reads once for all its modules.
 
@@ -145,7 +155,8 @@ def iterate_shared_batches(
     ranges = _loaded_ranges(plan.batch.modules, rank)
     if len(set(ranges.values())) != 1:
         raise ValueError(f"The modules of rank {rank} read different samples: {ranges}.")
-    return _iterate(plan, data_config, next(iter(ranges.values())), dataset, collate_fn, seed)
+    taken = next(iter(ranges.values()))
+    return _iterate(plan, data_config, taken, dataset, collate_fn, seed, order)
 
 
 def _loaded_ranges(modules: Mapping[str, Any], rank: int) -> dict[str, SampleRange]:
@@ -159,6 +170,7 @@ def _iterate(
     dataset: Dataset[Any],
     collate_fn: Collate,
     seed: int,
+    order: Order | None,
 ) -> Iterator[Batch]:
     workers = data_config.num_workers
     if not isinstance(dataset, Sized):
@@ -175,6 +187,7 @@ def _iterate(
             taken,
             seed,
             num_microbatches=plan.batch.num_microbatches,
+            order=order,
         ),
         collate_fn=collate_fn,
         num_workers=workers,

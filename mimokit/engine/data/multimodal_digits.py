@@ -27,6 +27,7 @@ from mimokit.engine.data.multimodal import (
 )
 from mimokit.engine.data.speech import log_mel, padded, speak
 from mimokit.engine.models.patches import tokens_of_grid
+from mimokit.planning.frames import SampleSizes
 
 MAX_WRITTEN = 2
 
@@ -98,6 +99,20 @@ class MultimodalDigits(Dataset[MultimodalSample]):
             "words": words,
             "learned": learned,
         }
+
+    def sample_sizes(self, index: int) -> SampleSizes:
+        """Return the numbers of scans and spoken digits of a sample, without reading it."""
+        generator = np.random.default_rng((self.seed, self.split == "test", index))
+        _, shown = self._seen(generator)
+        said = _count(generator, most_digits(self.encoders, AudioGeometry))
+        place = place_of(index)
+        return SampleSizes(
+            {
+                encoder.module: said if isinstance(encoder.geometry, AudioGeometry) else len(shown)
+                for encoder in self.encoders
+                if self.presence(encoder.module, *place)
+            }
+        )
 
     def _seen(self, generator: np.random.Generator) -> tuple[torch.Tensor, list[int]]:
         """Return scans [n, 8, 8] and their digits."""

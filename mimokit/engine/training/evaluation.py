@@ -54,7 +54,7 @@ def evaluate(
     batches = min(-(-samples // batch_size), len(data.test) // batch_size)  # type: ignore[arg-type]
     sizes = data_config.model_copy(update={"dataset_size": len(data.test), "num_workers": 0})  # type: ignore[arg-type]
     mode = mode_of(model.plan)
-    iterator = mode.read(model, sizes, data.test, data.collate_fn, 0)
+    iterator = mode.read(model, sizes, data.test, data.collate_fn, 0, None)
     language = model.pg_collections.get(model.language_module_name)
     start = 0 if language is None else _first_sample(model)
     totals, seen = torch.zeros(5, dtype=torch.float64, device=rank_device()), 0

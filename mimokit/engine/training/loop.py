@@ -16,6 +16,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
 from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
+from mimokit.engine.data.order import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
@@ -107,7 +108,14 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
     )
     scheduler = learning_rate_scheduler(optimizer, runtime)
     data = data_of(source, config)
-    iterator = mode_of(plan).read(model, config.data, data.train, data.collate_fn, runtime.seed)
+    iterator = mode_of(plan).read(
+        model,
+        config.data,
+        data.train,
+        data.collate_fn,
+        runtime.seed,
+        order_of(config, plan, data.train),
+    )
     return TrainingState(model, modules, optimizer, scheduler, data, iterator, config)
 
 

@@ -22,6 +22,7 @@ from mimokit.engine.colocated.schedule import (
 )
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import Collate, iterate_module_batches, iterate_shared_batches
+from mimokit.engine.data.order import Order
 from mimokit.engine.pipeline.executor import LogitsObserver, StageExecutor, forward_only
 from mimokit.engine.pipeline.executor import forward_backward_steps as pipeline_steps
 from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model
@@ -37,8 +38,8 @@ class Mode:
 
     Attributes:
         build: (config, plan, seed) -> the model on this rank. Collective.
-        read: (model, data config, data set, collate function, seed) -> the batches this rank
-            reads, None if it reads no data.
+        read: (model, data config, data set, collate function, seed, order of the samples) -> the
+            batches this rank reads, None if it reads no data.
         run: (model, iterator) -> the steps of forward and backward over all micro-batches of the
             plan; the result is the loss and tokens of this rank.
         observe_logits: (model, iterator, micro-batches, function) -> runs forward only; the
@@ -46,7 +47,9 @@ class Mode:
     """
 
     build: Callable[[MimoParallelismConfig, LayoutPlan, int], Any]
-    read: Callable[[Any, DataConfig, Dataset[Any], Collate, int], Iterator[Batch] | None]
+    read: Callable[
+        [Any, DataConfig, Dataset[Any], Collate, int, Order | None], Iterator[Batch] | None
+    ]
     run: Callable[[Any, Any], StepGenerator[list[MicrobatchLoss]]]
     observe_logits: Callable[[Any, Any, int, LogitsObserver], None]
 
@@ -57,9 +60,14 @@ def mode_of(plan: LayoutPlan) -> Mode:
 
 
 def _read_once(
-    model: ColocatedModel, sizes: DataConfig, data: Dataset[Any], collate: Collate, seed: int
+    model: ColocatedModel,
+    sizes: DataConfig,
+    data: Dataset[Any],
+    collate: Collate,
+    seed: int,
+    order: Order | None,
 ) -> Iterator[Batch]:
-    return iterate_shared_batches(model.plan, sizes, dist.get_rank(), data, collate, seed)
+    return iterate_shared_batches(model.plan, sizes, dist.get_rank(), data, collate, seed, order)
 
 
 def _observe_microbatches(
@@ -72,12 +80,17 @@ def _observe_microbatches(
 
 
 def _read_for_stage(
-    model: HeterogeneousModel, sizes: DataConfig, data: Dataset[Any], collate: Collate, seed: int
+    model: HeterogeneousModel,
+    sizes: DataConfig,
+    data: Dataset[Any],
+    collate: Collate,
+    seed: int,
+    order: Order | None,
 ) -> Iterator[Batch] | None:
     rank, module = dist.get_rank(), model.stage.name
     if rank not in model.plan.batch.modules[module].loads:
         return None
-    return iterate_module_batches(model.plan, sizes, rank, module, data, collate, seed)
+    return iterate_module_batches(model.plan, sizes, rank, module, data, collate, seed, order)
 
 
 def _observe_stage(

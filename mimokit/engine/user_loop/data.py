@@ -10,6 +10,7 @@ from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import DataConfig, MimoParallelismConfig
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
 from mimokit.engine.data.iterators import iterate_module_batches, iterate_shared_batches
+from mimokit.engine.data.order import Order
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
@@ -25,6 +26,7 @@ def get_data_iterator(
     plan: LayoutPlan,
     data: TrainingData,
     seed: int = 1234,
+    order: Order | None = None,
 ) -> Iterator[Batch] | None:
     """Iterate over the batches of this rank in homogeneous or heterogeneous mode.
 
@@ -35,6 +37,7 @@ def get_data_iterator(
         plan: of the same experiment, from `mimokit.plan`.
         data: gives the samples; for example `mimokit.engine.default_data(config)`.
         seed: of the order of the samples; `RuntimeConfig.seed` has the same default.
+        order: of the samples within a micro-batch, see `order_of` in `mimokit.engine.data.order`.
 
     Returns:
         The batches, None on a stage that reads none.
@@ -45,12 +48,12 @@ def get_data_iterator(
     if plan.deployment_mode == "colocated":
         raise ValueError("The plan is colocated; call get_data_iterator_colocated.")
     if plan.deployment_mode == "homogeneous":
-        return _read_once(model_config, data_config, plan, data, seed)
+        return _read_once(model_config, data_config, plan, data, seed, order)
     rank, (module,) = dist.get_rank(), participating(module_to_grid_map)
     if rank not in plan.batch.modules[module].loads:
         return None
     batches = iterate_module_batches(
-        plan, data_config, rank, module, data.train, data.collate_fn, seed
+        plan, data_config, rank, module, data.train, data.collate_fn, seed, order
     )
     return _checked(batches, model_config)
 
@@ -63,6 +66,7 @@ def get_data_iterator_colocated(
     plan: LayoutPlan,
     data: TrainingData,
     seed: int = 1234,
+    order: Order | None = None,
 ) -> Iterator[Batch]:
     """Iterate over the batches that a rank reads once for all its modules.
 
@@ -80,7 +84,7 @@ def get_data_iterator_colocated(
             f"Rank {rank} takes part in {mine} of {list(module_to_grid_map)}; call "
             "get_data_iterator where modules have separate ranks."
         )
-    return _read_once(model_config, data_config, plan, data, seed)
+    return _read_once(model_config, data_config, plan, data, seed, order)
 
 
 def _read_once(
@@ -89,9 +93,10 @@ def _read_once(
     plan: LayoutPlan,
     data: TrainingData,
     seed: int,
+    order: Order | None,
 ) -> Iterator[Batch]:
     batches = iterate_shared_batches(
-        plan, data_config, dist.get_rank(), data.train, data.collate_fn, seed
+        plan, data_config, dist.get_rank(), data.train, data.collate_fn, seed, order
     )
     return _checked(batches, model_config)
 

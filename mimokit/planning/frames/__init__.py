@@ -8,6 +8,8 @@ from mimokit.planning.frames.cost import PATCHES, FrameCost, fit_cost
 from mimokit.planning.frames.forecast import FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.plan import FramePlan, lpt_balance, plan_frames
 from mimokit.planning.frames.routing import FrameRoutes, FrameSettings, route_frames
+from mimokit.planning.frames.samples import SampleWork, order_samples, slowest
+from mimokit.planning.frames.work import SampleCosts, SampleSizes
 
 __all__ = [
     "PATCHES",
@@ -17,9 +19,14 @@ __all__ = [
     "FramePlan",
     "FrameRoutes",
     "FrameSettings",
+    "SampleCosts",
+    "SampleSizes",
+    "SampleWork",
     "fit_cost",
     "forecast_frames",
     "lpt_balance",
+    "order_samples",
     "plan_frames",
     "route_frames",
+    "slowest",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mimokit.config import ConfigError, ModalityPresence, check_runnable
-from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.experiment import verify
 from tests.invariance import FEW_STEPS, assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
@@ -14,6 +14,7 @@ from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
 
 SHARED = {"patch_type": [FRAME_PARALLEL]}
+ORDERED = {"sample_order": BALANCED}
 SOME = {"qwen": ModalityPresence(samples=[True, False, True, True, False, False, False, False])}
 """Whole replicas are without images."""
 QWEN = {"num_microbatches": 2, "three_axes": True, "presence": SOME, **SHARED}
@@ -35,15 +36,19 @@ LAYOUTS = {
     "homogeneous": lambda: multimodal_config(
         {"qwen": (2, 2), LANGUAGE: (2, 2)}, "homogeneous", **QWEN
     ),
+    "samples in another order": lambda: multimodal_config(
+        {"qwen": (1, 4), LANGUAGE: (1, 4)}, "homogeneous", **{**QWEN, "patch_type": [], **ORDERED}
+    ),
     "fan-in": _fan_in,
-    "heterogeneous": lambda: apart_multimodal_config(
-        {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}, **QWEN
+    "heterogeneous, samples in another order": lambda: apart_multimodal_config(
+        {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}, **QWEN, **ORDERED
     ),
     "fan-out, images of one size": lambda: multimodal_config(
         {"clip": (1, 4), "dino": (2, 2), LANGUAGE: (1, 4)},
         "colocated",
         presence=PRESENCE,
         **SHARED,
+        **ORDERED,
     ),
 }
 
@@ -62,6 +67,19 @@ def test_verification_sees_rows_in_a_wrong_order(cluster):
     oracle = oracle_of(cluster, config)
     place = "mimokit.engine.frames.dispatch._in_own_order"
     with planted(cluster, place, _backwards, world_size=4):
+        report = verify(cluster, config, steps=FEW_STEPS, oracle=oracle)
+    assert not report.passed
+
+
+def _first_sample_twice(original):
+    return lambda works: (original(works)[1], *original(works)[1:])
+
+
+def test_verification_sees_a_sample_that_is_read_twice(cluster):
+    config = LAYOUTS["samples in another order"]()
+    oracle = oracle_of(cluster, config)
+    place = "mimokit.engine.data.order.order_samples"
+    with planted(cluster, place, _first_sample_twice, world_size=4):
         report = verify(cluster, config, steps=FEW_STEPS, oracle=oracle)
     assert not report.passed
 
