@@ -38,6 +38,38 @@ class FrameParallel:
     held: int | None = None
     equal_gradients: bool = False
 
+    @classmethod
+    def with_copies(
+        cls,
+        group: dist.ProcessGroup,
+        copies: dist.ProcessGroup,
+        *,
+        equal_gradients: bool = False,
+        **settings: Any,
+    ) -> FrameParallel:
+        """Return how ranks that hold the same frames encode a share each and gather the results.
+
+        Without it, every context-parallel rank of a language model, or every tensor-parallel rank
+        of a small encoder, encodes all frames of its samples.
+
+        Args:
+            group: the ranks that share the work: `copies` itself, or data parallel x copies.
+            copies: the ranks of the group that hold the same frames as this one.
+            equal_gradients: see `input_dispatch`: True for tensor-parallel ranks.
+            settings: further attributes.
+
+        Raises:
+            ValueError: the group does not contain the copies.
+        """
+        members, same = (dist.get_process_group_ranks(one) for one in (group, copies))
+        if outside := sorted(set(same) - set(members)):
+            raise ValueError(
+                f"Rank {outside[0]} holds the same frames, but is not in the group that shares "
+                f"them, ranks {listed(list(map(str, members)))}; give a group that contains all "
+                "copies."
+            )
+        return cls(group, held=min(same), equal_gradients=equal_gradients, **settings)
+
     def dispatch(
         self,
         module: torch.nn.Module,
