@@ -12,9 +12,12 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.evaluations import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
+    from mimokit.experiment.check_report import CheckReport as CheckReport
+    from mimokit.experiment.generated import Generation as Generation
     from mimokit.experiment.run import TrainingResult as TrainingResult
     from mimokit.experiment.run import TrainingRun as TrainingRun
     from mimokit.experiment.run import train as train
+    from mimokit.experiment.sharded_model import ShardedModel as ShardedModel
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError
@@ -27,5 +30,6 @@ if TYPE_CHECKING:
     from mimokit.experiment.verification import VerificationReport as VerificationReport
     from mimokit.experiment.verification import compute_oracle as compute_oracle
     from mimokit.experiment.verification import verify as verify
+    from mimokit.experiment.weight_check import check_weights as check_weights
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

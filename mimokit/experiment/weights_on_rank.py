@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mimokit import cluster
+from mimokit.experiment.generated import RankTokens
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
 from mimokit.planning.weights.check_plan import CheckInput
 
 if TYPE_CHECKING:
     from mimokit.engine.tensor_parallel.checking import PartDifference, Parts
+    from mimokit.engine.tensor_parallel.generation import Request
+    from mimokit.engine.tensor_parallel.language import LanguageShard
+    from mimokit.planning.weights.prompts import Rows
 
 
 def tensor_group(tensor_parallel: int) -> Any:
@@ -87,3 +94,90 @@ def check_rank(
             send if stage < pipeline - 1 else None,
         )
         return compared(shard, given, mine, oracle)
+
+
+@dataclass(frozen=True)
+class ModelOnRanks:
+    """Which model ranks keep.
+
+    Attributes:
+        name: no other model has it.
+        directory: of its files.
+        tensor_parallel: ranks that share every layer.
+        dtype: of loading; None: as in the files.
+    """
+
+    name: str
+    directory: str
+    tensor_parallel: int
+    dtype: str | None
+
+
+def loaded(model: ModelOnRanks) -> LanguageShard:
+    """Return this rank's shard; it is loaded if this world has not done so. Collective."""
+    from mimokit.engine.device import rank_device
+    from mimokit.engine.tensor_parallel.loading import load_language
+    from mimokit.engine.tensor_parallel.resident import resident
+
+    def load() -> LanguageShard:
+        group = tensor_group(model.tensor_parallel)
+        return load_language(model.directory, group, dtype=model.dtype, device=rank_device())
+
+    return resident(model.name, load)
+
+
+def open_model(model: ModelOnRanks) -> None:
+    """Load this rank's shard."""
+    loaded(model)
+
+
+def close_model(name: str) -> None:
+    """Forget this rank's shard."""
+    from mimokit.engine.tensor_parallel.resident import release
+
+    release(name)
+
+
+def logits_on_rank(model: ModelOnRanks, rows: Rows) -> Any:
+    """Return the logits of all rows in fp32, on rank 0; not a number behind the shorter rows."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.tensor_parallel.language import Batch
+
+    shard = loaded(model)
+    batch = Batch.of([list(row) for row in rows], shard.device)
+    if dist.get_rank() >= model.tensor_parallel:
+        return None  # replicas have the same
+    made = shard.whole_logits(shard(batch)).float().cpu()
+    if dist.get_rank():
+        return None
+    for number, padding in enumerate(batch.padding.tolist()):
+        made[number] = made[number].roll(-padding, dims=0)
+        made[number, len(rows[number]) :] = torch.nan
+    return made.numpy()
+
+
+def generate_on_rank(model: ModelOnRanks, requests: tuple[Request, ...]) -> RankTokens | None:
+    """Generate what this rank's replica is asked for; the first rank of each returns it."""
+    import torch.distributed as dist
+
+    from mimokit.engine.tensor_parallel.exchange import counted
+    from mimokit.engine.tensor_parallel.generation import generate
+
+    shard = loaded(model)
+    replica, tensor_rank = divmod(dist.get_rank(), model.tensor_parallel)
+    if replica >= len(requests):
+        return None
+
+    def tell(told: dict[int, int]) -> None:
+        cluster.emit({"tokens": told})
+
+    request = requests[replica]
+    began = time.perf_counter()
+    with counted() as traffic:
+        made = generate(shard, request, None if tensor_rank else tell, cluster.should_stop)
+    if tensor_rank:
+        return None
+    seconds = time.perf_counter() - began
+    return RankTokens(request.rows, made.tokens, made.log_probs, seconds, traffic.bytes)
