@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mimokit.architecture.modules import VOCABULARY_MULTIPLE
-from mimokit.architecture.transformer import Norm
+from mimokit.architecture.modules import ROTARY_BASE, VOCABULARY_MULTIPLE
+from mimokit.architecture.transformer import EPSILON, INIT_STD, Norm
 from mimokit.config.base import ConfigModel
 
 MEGATRON_TOP_K = 2
@@ -82,6 +82,9 @@ LAYERS = (
     _constant("qk_norm", "qk_layernorm", False),
     _constant("window", "window_size", 0),
     _constant("full_attention_layers", "full_attention_layers", 0),
+    _constant("activation", "activation_func", None),
+    _constant("epsilon", "layernorm_epsilon", EPSILON),
+    _constant("init_std", "init_std", INIT_STD),
 )
 """Of a `Transformer`; "mla" has to be known."""
 
@@ -110,6 +113,8 @@ LANGUAGE = (
     _always("tied", "tied_embeddings"),
     _constant("next_token_layers", "mtp_num_layers", 0),
     _constant("vocab_multiple", "make_vocab_size_divisible_by", VOCABULARY_MULTIPLE),
+    _constant("rotary_base", "rotary_base", ROTARY_BASE),
+    _constant("rope_scaling", "rope_scaling", None),
 )
 """Of a `LanguageModel`, its layers and positions aside."""
 
@@ -164,5 +169,12 @@ def write(
     for row in rows:
         value = values[row.own]
         if row.always or value != row.unset({**(known or {}), **values}):
-            found[row.config] = NORMALIZATIONS[value] if row.own == "norm" else value
+            found[row.config] = _written(row, value)
     return found
+
+
+def _written(row: NetworkField, value: Any) -> Any:
+    """Return a value as files have it."""
+    if isinstance(value, ConfigModel):
+        return value.model_dump(mode="json")
+    return NORMALIZATIONS[value] if row.own == "norm" else value

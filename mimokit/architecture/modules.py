@@ -12,9 +12,13 @@ from mimokit.architecture.parameters import (
     stack_parameters,
 )
 from mimokit.architecture.transformer import Norm, Transformer, norm_parameters
+from mimokit.config.layer_architecture import RopeScaling
 
 VOCABULARY_MULTIPLE = 128
 """Megatron's `make_vocab_size_divisible_by`; times the tensor parallel size."""
+
+ROTARY_BASE = 10_000.0
+"""Megatron's `rotary_base`."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class LanguageModel:
             among the published parameters.
         vocab_multiple: the embedding is padded to a multiple of this times the tensor parallel
             size.
+        rotary_base: base of the wavelengths of rotary positions.
+        rope_scaling: how rotary positions are stretched, or None.
     """
 
     name: str
@@ -40,6 +46,8 @@ class LanguageModel:
     positions: int = 0
     next_token_layers: int = 0
     vocab_multiple: int = VOCABULARY_MULTIPLE
+    rotary_base: float = ROTARY_BASE
+    rope_scaling: RopeScaling | None = None
 
     @property
     def parameters(self) -> int:
@@ -57,8 +65,13 @@ class LanguageModel:
 
     def padded_vocab(self, tensor: Numbers) -> Numbers:
         """Return the rows of the embedding as Megatron pads them for tensor parallel sizes."""
-        multiple = self.vocab_multiple * tensor
-        return -(-self.vocab // multiple) * multiple
+        return padded_vocabulary(self.vocab, self.vocab_multiple, tensor)
+
+
+def padded_vocabulary(vocab: int, multiple: int, tensor: Numbers) -> Numbers:
+    """Return the rows of a padded embedding: the next multiple of `multiple` x `tensor`."""
+    step = multiple * tensor
+    return -(-vocab // step) * step
 
 
 PoolingHead = Literal["none", "attention"]

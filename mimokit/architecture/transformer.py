@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mimokit.config.layer_architecture import Activation
+
 Norm = Literal["rms", "layer"]
+
+EPSILON = 1e-5
+"""Megatron's `layernorm_epsilon`."""
+
+INIT_STD = 0.02
+"""Megatron's `init_method_std`."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,9 @@ class Transformer:
         causal: a token attends to itself and earlier tokens only.
         window: tokens that most layers attend to at once; 0 for all.
         full_attention_layers: layers without a window if there is one.
+        activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
+        epsilon: added to the variance in a norm.
+        init_std: standard deviation of matrices before training.
         moe: experts, or None.
         mla: latent attention, or None.
     """
@@ -91,6 +102,9 @@ class Transformer:
     causal: bool = True
     window: int = 0
     full_attention_layers: int = 0
+    activation: Activation | None = None
+    epsilon: float = EPSILON
+    init_std: float = INIT_STD
     moe: MixtureOfExperts | None = None
     mla: LatentAttention | None = None
 

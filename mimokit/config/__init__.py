@@ -6,9 +6,9 @@ from mimokit.config.errors import ConfigError, Fix, Problem
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.files.loading import config_from_mapping, load_experiment_config, load_preset
 from mimokit.config.files.sweep import LoadedExperiment, load_experiments
+from mimokit.config.layer_architecture import ProjectorArchitecture, RopeScaling
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.planned_architecture import ProjectorArchitecture
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.presets import preset_names
 from mimokit.config.rules import check_experiment, check_model
@@ -33,6 +33,7 @@ __all__ = [
     "PredictionConfig",
     "Problem",
     "ProjectorArchitecture",
+    "RopeScaling",
     "RuntimeConfig",
     "StrategyConfig",
     "check_experiment",

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mimokit.config.base import ConfigModel, Size, SizeOrZero
+from mimokit.config.layer_architecture import Activation, LayerArchitecture
 from mimokit.config.planned_architecture import PlannedArchitecture
 
 
 class TrainedArchitecture(ConfigModel):
-    """The fields of a network that mimokit trains."""
+    """The sizes of a network, and what it reads."""
 
     num_layers: Size
     """Transformer layers, all pipeline stages together."""
@@ -88,7 +89,7 @@ class TrainedArchitecture(ConfigModel):
         return self.ffn_hidden_size or 4 * self.hidden_size
 
 
-class ModuleArchitecture(PlannedArchitecture, TrainedArchitecture):
+class ModuleArchitecture(PlannedArchitecture, LayerArchitecture, TrainedArchitecture):
     """The network of one module: what mimokit trains, and what it plans beyond that."""
 
     @property
@@ -106,6 +107,19 @@ class ModuleArchitecture(PlannedArchitecture, TrainedArchitecture):
         if self.multi_latent_attention:
             return (self.qk_head_dim or 0) + (self.qk_pos_emb_head_dim or 0)
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def activation(self) -> Activation:
+        """Inside the feed-forward layer: activation_func, else silu if it is gated, else gelu."""
+        return self.activation_func or ("silu" if self.gated_linear_unit else "gelu")
+
+    @property
+    def has_biases(self) -> tuple[bool, bool, bool]:
+        """Whether query, key and value, the output of attention, and the feed-forward layer do."""
+        inside = self.add_bias_linear is not False
+        stated = (self.add_qkv_bias, self.add_attention_output_bias)
+        qkv, output = (inside if one is None else one for one in stated)
+        return qkv, output, inside
 
     def has_learned_positions(self, *, by_default: bool) -> bool:
         """Tell whether positions are a table of vectors."""

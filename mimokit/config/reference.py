@@ -15,9 +15,9 @@ from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.files import sweep
+from mimokit.config.layer_architecture import ProjectorArchitecture, RopeScaling
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.planned_architecture import ProjectorArchitecture
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.runtime import RuntimeConfig, ValidationConfig
 from mimokit.config.strategy import OptimizerConfig, StrategyConfig
@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`model.module_parallelisms.MODULE`": ModuleParallelismConfig,
     "`model.module_architectures.MODULE`": ModuleArchitecture,
     "`model.module_architectures.MODULE.projector`": ProjectorArchitecture,
+    "`model.module_architectures.MODULE.rope_scaling`": RopeScaling,
     "`data`": DataConfig,
     "`data.modality_presence.MODULE`": ModalityPresence,
     "`runtime`": RuntimeConfig,

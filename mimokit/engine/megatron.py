@@ -86,10 +86,12 @@ with _quick_import():
         linear_with_grad_accumulation_and_async_allreduce,
     )
     from megatron.core.tensor_parallel.utils import VocabUtility
+    from megatron.core.transformer.attention import SelfAttention
     from megatron.core.transformer.enums import AttnMaskType
     from megatron.core.transformer.mlp import MLPSubmodules
     from megatron.core.transformer.module import MegatronModule
     from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from megatron.core.transformer.transformer_block import TransformerBlock
     from megatron.core.transformer.transformer_config import TransformerConfig
     from megatron.core.transformer.transformer_layer import (
@@ -165,12 +167,14 @@ __all__ = [
     "MultimodalProjector",
     "ProcessGroupCollection",
     "RowParallelLinear",
+    "SelfAttention",
     "TransformerBlock",
     "TransformerConfig",
     "TransformerLayer",
     "VisionModalitySubmodules",
     "VocabParallelCrossEntropy",
     "VocabUtility",
+    "WrappedTorchNorm",
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",

@@ -29,7 +29,8 @@ from mimokit.architecture.config_fields import (
     write,
 )
 from mimokit.config import ModuleArchitecture
-from mimokit.config.planned_architecture import PlannedArchitecture, ProjectorArchitecture
+from mimokit.config.layer_architecture import LayerArchitecture, ProjectorArchitecture, RopeScaling
+from mimokit.config.planned_architecture import PlannedArchitecture
 
 # Fields that no row holds: names, parts, and what is derived from images, sequences or norms.
 ASIDE = {
@@ -57,13 +58,14 @@ def test_every_field_of_a_description_has_one_row(record: Any) -> None:
     assert sorted([*own, *ASIDE.get(record, ())]) == sorted(one.name for one in fields(record))
 
 
-def test_every_planned_field_of_a_config_has_a_row() -> None:
+def test_every_field_of_a_config_beyond_sizes_has_a_row() -> None:
     rows = {row.config for rows in TABLES.values() for row in rows}
     derived = {
         "multi_latent_attention", "position_embedding_type", "max_position_embeddings",
-        "pooling_head", "projector",
+        "pooling_head", "projector", "init_method",
     }  # fmt: skip
-    assert set(PlannedArchitecture.model_fields) - rows == derived
+    stated = {*PlannedArchitecture.model_fields, *LayerArchitecture.model_fields}
+    assert stated - rows == derived
     left = set(ProjectorArchitecture.model_fields) - {row.config for row in PROJECTOR}
     norms = {f"{which}{what}" for which in ("", "deepstack_") for what in ("normalization",)}
     assert left == {"hidden_sizes", "norm_size", "deepstack_norm_size", *norms}
@@ -88,7 +90,10 @@ def networks(draw: Any) -> Transformer:
     return Transformer(
         draw(SIZE), hidden, heads, draw(st.just(heads) | SIZE), draw(st.just(width) | SIZE) or 1,
         draw(st.just(4 * hidden) | SIZE), norm=draw(st.sampled_from(["rms", "layer"])), mla=mla,
-        window=draw(st.integers(0, 3)), full_attention_layers=draw(st.integers(0, 3)), **flags,
+        window=draw(st.integers(0, 3)), full_attention_layers=draw(st.integers(0, 3)),
+        activation=draw(st.sampled_from([None, "gelu", "silu", "quick_gelu"])),
+        epsilon=draw(st.sampled_from([1e-5, 1e-6])), init_std=draw(st.sampled_from([0.02, 0.1])),
+        **flags,
     )  # fmt: skip
 
 
@@ -109,6 +114,16 @@ def test_what_is_written_is_read_back(net: Transformer, moe: MixtureOfExperts) -
     if net.mla is not None:
         assert LatentAttention(**read(LATENT_ATTENTION, config)) == net.mla
     assert (config.head_dim, config.feed_forward_size) == (net.head_dim, net.ffn)
+
+
+def test_positions_are_read_back() -> None:
+    net = Transformer(2, 24, 4, 4, 6, 96)
+    scaling = RopeScaling(rope_type="llama3", factor=32, original_max_position_embeddings=64)
+    model = LanguageModel("x", net, 9, rotary_base=5e5, rope_scaling=scaling)
+    content = {**write(LAYERS, net, {"mla": None}), **write(LANGUAGE, model)}
+    assert content["rope_scaling"]["factor"] == 32
+    config = ModuleArchitecture(seq_length=8, **content)
+    assert LanguageModel("x", net, **read(LANGUAGE, config)) == model
 
 
 def test_unset_fields_mean_what_the_config_says_of_them() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mimokit.config import ConfigError, check_runnable
+from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.planned_architecture import PlannedArchitecture
 from tests.config.sections import load, network, only, problems, put, sections
@@ -22,6 +23,7 @@ LATENT = {
     "qk_pos_emb_head_dim": 4,
     "v_head_dim": 8,
 }
+LEARNED = {"position_embedding_type": "learned_absolute"}
 PIPELINE = {"pipeline_parallel": 2, "data_parallel": 1, "rank_offset": 1}
 
 
@@ -39,7 +41,7 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_nothing_of_them_is_written_unless_it_is_said() -> None:
     text = load(sections()).to_yaml()
-    planned = list(PlannedArchitecture.model_fields)
+    planned = [*PlannedArchitecture.model_fields, *LayerArchitecture.model_fields]
     sizes = list(ModuleParallelismConfig.model_fields)[6:]
     for word in (*planned, *sizes, "precision", "prediction"):
         assert f"{word}:" not in text
@@ -62,6 +64,13 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
+        (LANGUAGE, {**LEARNED, "max_position_embeddings": 9}, "fewer than the"),
+        (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
+        ("images", {"rope_scaling": {"rope_type": "linear"}}, "but its positions are learned"),
+        (LANGUAGE, {"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "at least 1"),
+        (LANGUAGE, {"activation_func": "relu"}, "choose 'gelu', 'gelu_tanh', 'quick_gelu'"),
+        (LANGUAGE, {"init_method": "xavier", "init_std": 0.1}, "takes no standard deviation"),
+        (LANGUAGE, {"layernorm_epsilon": 0}, "must be greater than 0"),
         (LANGUAGE, {"pooling_head": True}, "only a vision encoder has it"),
         (LANGUAGE, {"projector": {"hidden_sizes": []}}, "only an encoder has it"),
         ("images", {"mtp_num_layers": 1}, "only the language module has it"),
@@ -155,11 +164,14 @@ def test_heads_of_their_own_width() -> None:
         (with_sizes(tensor_parallel=2, sequence_parallel=True), "sequence_parallel"),
         (with_sizes(use_distributed_optimizer=True), "use_distributed_optimizer"),
         (with_sizes(use_megatron_fsdp=True), "use_megatron_fsdp"),
-        (with_network(LANGUAGE, num_query_groups=4), "num_query_groups"),
-        (with_network(LANGUAGE, gated_linear_unit=True), "gated_linear_unit"),
-        (with_network(LANGUAGE, normalization="RMSNorm"), "normalization"),
         (with_network(LANGUAGE, **EXPERTS), "num_moe_experts"),
-        (with_network("images", projector={"hidden_sizes": [8]}), "projector"),
+        (with_network(LANGUAGE, qk_layernorm=True), "qk_layernorm"),
+        (with_network(LANGUAGE, window_size=8), "window_size"),
+        (with_network("images", position_embedding_type="rope"), "position_embedding_type"),
+        (with_network("images", **LEARNED, max_position_embeddings=9), "max_position_embeddings"),
+        (with_network("images", outer_norms=3), "outer_norms"),
+        (with_network("images", projector={"hidden_sizes": [8, 8]}), "projector.hidden_sizes"),
+        (with_network("images", projector={"norm_size": 8}), "projector.norm_size"),
         (put(sections(), "runtime.precision", "fp8"), "precision"),
     ],
 )
@@ -175,6 +187,18 @@ def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) ->
     assert problem.fix["value"] is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type yarn, which can be planned"),
+        ({"kv_channels": 5}, "rotate pairs of them; make it even"),
+    ],
+)
+def test_rotary_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        check_runnable(load(with_network(LANGUAGE, **fields)))
+
+
 def test_latent_attention_is_not_run() -> None:
     with pytest.raises(ConfigError, match="multi_latent_attention is true, which can be planned"):
         check_runnable(load(with_network(LANGUAGE, **LATENT)))
@@ -187,6 +211,7 @@ def test_what_is_said_as_it_runs_is_run() -> None:
         "gated_linear_unit": False,
         "normalization": "LayerNorm",
         "add_bias_linear": True,
+        "window_size": 4096,
     }
     content = put(with_network(LANGUAGE, **plain), "runtime.precision", "fp32")
     content["prediction"] = {"gpu": "h100", "price_per_gpu_hour": 2}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.huggingface.functions import functions_of_section
+from mimokit.architecture.huggingface.language import activation_of
 from mimokit.architecture.modules import AudioEncoder, Projector, VisionEncoder
 from mimokit.architecture.transformer import Transformer
 
@@ -28,10 +31,15 @@ def vision_encoder(fields: Fields, kind: str, name: str) -> VisionEncoder:
     clip = kind == "clip_vision_model"
     image, patch = fields.size("image_size"), fields.size("patch_size")
     _check_patch(fields, patch, image)
+    functions = functions_of_section(fields, kind)
     class_tokens = 1 if clip else 0
     return VisionEncoder(
         name=name,
-        net=_plain_net(fields, fields.size("num_hidden_layers")),
+        net=replace(
+            _plain_net(fields, fields.size("num_hidden_layers")),
+            activation=activation_of(fields, functions, gated=False),
+            epsilon=functions.epsilon,
+        ),
         image_size=image,
         patch_size=patch,
         channels=fields.size_or("num_channels", 3, least=1),

@@ -7,7 +7,6 @@ from typing import Any
 
 from mimokit.architecture.functions import NetworkFunctions, RotaryScaling
 from mimokit.architecture.huggingface.fields import Fields
-from mimokit.architecture.huggingface.language_tensors import GROUPED_TYPES
 
 ACTIVATION_NAMES: Mapping[str, str] = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu",
@@ -25,6 +24,9 @@ _DEFAULTS: Mapping[str, tuple[str, float, int]] = {
     "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6, 0),
 }
 """Model type -> activation, epsilon and longest sequence of transformers' config class."""
+
+_ROTARY_BASES: Mapping[str, float] = {"mixtral": 1e6, "qwen2_5_vl_text": 1e6}
+"""Model type -> rope_theta of transformers' config class, where it is not 10,000."""
 
 _TOWERS = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
 
@@ -47,23 +49,32 @@ def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkF
     elif kind == "llava":
         fields = fields.section("text_config")
         kind = fields.text("model_type", "llama")
+    found = functions_of_section(fields, kind)
+    fields.check()
+    return found
+
+
+def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:
+    """Return what a network computes between its matrices; problems are left in the fields.
+
+    Args:
+        fields: of the config of a language model or tower.
+        kind: its model_type.
+    """
     activation, epsilon, positions = _DEFAULTS.get(kind, ("silu", 1e-6, 0))
-    if kind in GROUPED_TYPES:
-        found = _grouped(fields, kind, activation, epsilon, positions)
-    elif kind == "gpt2":
-        found = NetworkFunctions(
+    if kind == "gpt2":
+        return NetworkFunctions(
             _activation(fields, "activation_function", activation),
             fields.number_or("layer_norm_epsilon", epsilon),
             positions=fields.size_or("n_positions", positions, least=1),
             unknown=tuple(_gpt2_unknown(fields)),
         )
-    else:
-        found = NetworkFunctions(
+    if kind.endswith("vision_model"):
+        return NetworkFunctions(
             _activation(fields, "hidden_act", activation),
             fields.number_or("layer_norm_eps", epsilon),
         )
-    fields.check()
-    return found
+    return _grouped(fields, kind, activation, epsilon, positions)
 
 
 def _activation(fields: Fields, name: str, default: str) -> str:
@@ -79,7 +90,7 @@ def _grouped(
         (fields.section(name) for name in ("rope_parameters", "rope_scaling") if name in fields),
         Fields({}),
     )
-    base = fields.number_or("rope_theta", 10_000.0)
+    base = fields.number_or("rope_theta", _ROTARY_BASES.get(kind, 10_000.0))
     return NetworkFunctions(
         _activation(fields, "hidden_act", activation),
         fields.number_or("rms_norm_eps", epsilon),
@@ -93,7 +104,7 @@ def _grouped(
 
 def _scaling(rotary: Fields) -> RotaryScaling | None:
     kind = rotary.text("rope_type", rotary.text("type", "default"))
-    if kind == "default":
+    if kind in ("default", "mrope"):  # mrope turns parts of a head with other axes
         return None
     return RotaryScaling(
         kind,

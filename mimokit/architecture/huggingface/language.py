@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.huggingface.functions import functions_of_section
 from mimokit.architecture.modules import LanguageModel
-from mimokit.architecture.transformer import LatentAttention, MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import (
+    INIT_STD,
+    LatentAttention,
+    MixtureOfExperts,
+    Transformer,
+)
+from mimokit.config.layer_architecture import Activation, RopeScaling
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "hidden_size": 4096,
@@ -42,6 +50,8 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
         vocab=fields.size("vocab_size"),
         tied=fields.flag("tie_word_embeddings", default=tied),
         next_token_layers=fields.size_or("num_nextn_predict_layers", 0) if deepseek else 0,
+        rotary_base=functions_of_section(fields, kind).rotary_base,
+        rope_scaling=_scaling(functions_of_section(fields, kind)),
     )
 
 
@@ -66,7 +76,41 @@ def _grouped(fields: Fields, kind: str) -> Transformer:
         output_bias=bias and not qwen2,
         ffn_bias=fields.flag("mlp_bias"),
         qk_norm=kind.startswith("qwen3"),
+        window=functions_of_section(fields, kind).window,
         moe=moe,
+        **_usual(fields, kind, gated=True),
+    )
+
+
+def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
+    """Return activation, epsilon and initialisation of layers."""
+    functions = functions_of_section(fields, kind)
+    return {
+        "activation": activation_of(fields, functions, gated),
+        "epsilon": functions.epsilon,
+        "init_std": fields.number_or("initializer_range", INIT_STD),
+    }
+
+
+def activation_of(fields: Fields, functions: NetworkFunctions, gated: bool) -> Activation | None:
+    """Return an activation; None if it is the usual one. One that cannot run is refused."""
+    found = next((one for one in get_args(Activation) if one == functions.activation), None)
+    if found is None:
+        name = "activation_function" if "activation_function" in fields else "hidden_act"
+        fields.refuse(name, functions.obstacles["activation"])
+    return None if found == ("silu" if gated else "gelu") else found
+
+
+def _scaling(functions: NetworkFunctions) -> RopeScaling | None:
+    stated = functions.rotary_scaling
+    if stated is None:
+        return None
+    return RopeScaling(
+        rope_type=stated.kind,
+        factor=stated.factor,
+        low_freq_factor=stated.low,
+        high_freq_factor=stated.high,
+        original_max_position_embeddings=stated.original_positions,
     )
 
 
@@ -147,6 +191,7 @@ def _latent(fields: Fields, kind: str) -> Transformer:
         ffn=fields.size("intermediate_size"),
         moe=moe,
         mla=mla,
+        **_usual(fields, kind, gated=True),
     )
 
 
@@ -168,6 +213,7 @@ def _gpt2(fields: Fields, name: str) -> LanguageModel:
             qkv_bias=True,
             output_bias=True,
             ffn_bias=True,
+            **_usual(fields, "gpt2", gated=False),
         ),
         vocab=fields.size("vocab_size"),
         tied=fields.flag("tie_word_embeddings", default=True),

@@ -26,6 +26,7 @@ _OF_EXPERTS = (
     "moe_shared_expert_gate",
 )
 _OF_LANGUAGE = ("mtp_num_layers", "make_vocab_size_divisible_by")
+_OF_ROTARY = ("rotary_base", "rope_scaling")
 _OF_ENCODERS = ("outer_norms", "projector")
 _OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head")
 
@@ -43,7 +44,7 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _latent(name, network)
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
-        yield from _positions(name, network)
+        yield from _positions(context, name, network)
         if context.is_valid("model.llm_module_name"):
             yield from _out_of_place(context, name, network)
 
@@ -145,6 +146,9 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             f"which does not divide its {heads} attention heads (num_attention_heads); choose a "
             f"divisor of {heads}.",
         )
+    if network.init_method == "xavier" and network.init_std is not None:
+        what = "but init_method is xavier, which takes no standard deviation; leave it out."
+        yield _problem(name, "init_std", network.init_std, what, True)
     experts = network.num_moe_experts
     visited = network.moe_router_topk
     if experts is not None and (visited or 2) > experts:
@@ -162,7 +166,9 @@ def _numbers(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             )
 
 
-def _positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+def _positions(
+    context: ValidationContext, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
     field = "max_position_embeddings"
     value = getattr(network, field)
     if value is not None and network.position_embedding_type != "learned_absolute":
@@ -173,6 +179,20 @@ def _positions(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
             "but position_embedding_type is not learned_absolute; give both or none.",
             True,
         )
+        return
+    language = name == context.model.llm_module_name
+    if not network.has_learned_positions(by_default=not language):
+        return
+    for rotary in (*_OF_ROTARY, "mrope_section") if language else _OF_ROTARY:
+        if getattr(network, rotary) is not None:
+            what = "but its positions are learned (position_embedding_type); leave it out."
+            yield _problem(name, rotary, getattr(network, rotary), what, True)
+    data = context.data
+    if value is None or data is None or not language:
+        return
+    if context.is_valid("data.seq_length") and data.seq_length > value:
+        what = f"fewer than the {data.seq_length} tokens of a sample (data.seq_length)"
+        yield _problem(name, field, value, f"{what}; shorten the samples.")
 
 
 def _out_of_place(

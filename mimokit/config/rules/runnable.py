@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mimokit.axes import CONFIG_FIELDS, Axis
-from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.base import RUNNABLE
 from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.messages import written
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.planned_architecture import PlannedArchitecture
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
+from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.runtime import FRAME_PARALLEL, THREE_PHASE, RuntimeConfig
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
@@ -31,26 +29,6 @@ _UNSET: Mapping[str, object] = {
     "recompute_granularity": None,
 }
 """Field of a module's sizes that is only planned -> the value with which it runs."""
-_PLAIN_NETWORK: Mapping[str, object] = {
-    "gated_linear_unit": False,
-    "normalization": "LayerNorm",
-    "add_bias_linear": True,
-    "add_qkv_bias": True,
-    "add_key_bias": True,
-    "add_attention_output_bias": True,
-    "qk_layernorm": False,
-    "full_attention_layers": 0,
-    "multi_latent_attention": False,
-    "first_k_dense_replace": 0,
-    "moe_router_enable_expert_bias": False,
-    "moe_shared_expert_gate": False,
-    "mtp_num_layers": 0,
-    "temporal_patch_size": 1,
-    "patch_bias": True,
-    "outer_norms": 1,
-    "pooling_head": False,
-}
-"""Field of a network that is only planned -> the value with which it runs."""
 
 
 def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
@@ -90,8 +68,7 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
             if getattr(module, field) > 1:
                 yield _too_large(name, field, getattr(module, field))
         yield from _planned_sizes(name, module)
-    for name, network in model.module_architectures.items():
-        yield from _planned_network(name, network)
+    yield from unrunnable_networks(model)
     if model.allow_rank_gaps:
         yield Problem(
             "model",
@@ -108,19 +85,7 @@ def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Probl
         value = getattr(module, field)
         alone = field == "sequence_parallel" and module.tensor_parallel == 1
         if value is not None and value != plain and not alone:
-            yield _leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
-
-
-def _planned_network(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
-    plain = {
-        **_PLAIN_NETWORK,
-        "num_query_groups": network.num_attention_heads,
-        "kv_channels": network.hidden_size // network.num_attention_heads,
-    }
-    for field in PlannedArchitecture.model_fields:
-        value = getattr(network, field)
-        if value is not None and value != plain.get(field):
-            yield _leave_out(name, field, value, f"model.module_architectures.{name}.{field}")
+            yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
 def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
@@ -179,18 +144,6 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
                 "encoders of one stage only; set it to 1, or leave the patch out.",
                 {"path": f"model.module_parallelisms.{name}.pipeline_parallel", "value": 1},
             )
-
-
-def _leave_out(name: str, field: str, value: object, path: str) -> Problem:
-    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
-    return Problem(
-        name,
-        field,
-        value,
-        f"Module '{name}': {field} {verb}, which can be planned but not run yet; leave it out "
-        "until then.",
-        {"path": path, "value": None},
-    )
 
 
 def _too_large(name: str, field: str, value: int) -> Problem:

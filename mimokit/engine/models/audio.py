@@ -30,6 +30,7 @@ class AudioTransformer(Encoder):
         config: Megatron's transformer configuration.
         layer_spec: the spec of one layer.
         geometry: how a recording is cut into positions.
+        outer_norms: see `Encoder._build_layers`.
         part: the part of it on this pipeline stage.
         pg_collection: process groups of the module.
     """
@@ -39,6 +40,7 @@ class AudioTransformer(Encoder):
         config: TransformerConfig,
         layer_spec: ModuleSpec,
         geometry: AudioGeometry,
+        outer_norms: int,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
@@ -50,7 +52,7 @@ class AudioTransformer(Encoder):
             self.positions = torch.nn.Conv1d(width, width, _KERNEL, stride=2, padding=1)
             # Whisper fixes its sinusoids; here they initialize learned positions.
             self.position_embedding = torch.nn.Parameter(sinusoids(geometry.positions, width))
-        self._build_layers(layer_spec, pg_collection)
+        self._build_layers(layer_spec, outer_norms, pg_collection)
 
     def embed(self, input_features: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Recordings to [positions, recordings, hidden]; on the first stage.

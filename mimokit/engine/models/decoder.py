@@ -12,13 +12,8 @@ from typing import Any
 import torch
 
 from mimokit.config import ModuleArchitecture
-from mimokit.engine.megatron import (
-    GPTModel,
-    ModuleSpec,
-    TransformerConfig,
-    get_gpt_layer_local_spec,
-)
-from mimokit.engine.models.transformer import WHOLE, StagePart, seeded, transformer_config
+from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
+from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec, transformer_config
 from mimokit.planning.ranks import RankMap
 
 
@@ -88,7 +83,7 @@ def text_decoder_spec(
             "input_size": language.hidden_size,
             "initial_seed": initial_seed,
             "part": WHOLE,
-            "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
+            "transformer_layer_spec": layer_spec(architecture, initial_seed, AttnMaskType.causal),
             "vocab_size": architecture.vocab_size,
             "max_sequence_length": architecture.seq_length,
             "position_embedding_type": "rope",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mimokit.config import ModuleArchitecture
+from mimokit.config import ModuleArchitecture, ProjectorArchitecture
 from mimokit.engine.megatron import (
     AttnMaskType,
     ColumnParallelLinear,
@@ -23,9 +22,9 @@ from mimokit.engine.megatron import (
     RowParallelLinear,
     TransformerBlock,
     TransformerConfig,
-    get_gpt_layer_local_spec,
+    WrappedTorchNorm,
 )
-from mimokit.engine.models.transformer import WHOLE, StagePart, seeded, transformer_config
+from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec, transformer_config
 from mimokit.planning.ranks import RankMap
 
 
@@ -57,11 +56,23 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         self.config.init_method(vectors)
         return vectors
 
-    def _build_layers(self, layer_spec: ModuleSpec, groups: ProcessGroupCollection) -> None:
-        """Build the layers. Called last, as weights are drawn in the order of building."""
+    def _build_layers(
+        self, layer_spec: ModuleSpec, outer_norms: int, groups: ProcessGroupCollection
+    ) -> None:
+        """Build the layers. Called last, as weights are drawn in the order of building.
+
+        Args:
+            layer_spec: the spec of one layer.
+            outer_norms: 0, 1 for a norm after the layers, or 2 for one in front of them, too.
+            groups: process groups of the module.
+        """
+        if outer_norms > 1 and self.part.first:
+            width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
+            self.pre_layernorm = WrappedTorchNorm(self.config, width, eps=epsilon)
         self.decoder = TransformerBlock(
             config=self.config,
             spec=layer_spec,
+            post_layer_norm=outer_norms > 0,
             pre_process=self.part.first,
             post_process=self.part.last,
             pg_collection=groups,
@@ -97,6 +108,8 @@ class Encoder(MegatronModule):  # type: ignore[misc]
             return hidden
         if not self.part.first:
             self.decoder.set_input_tensor(hidden)
+        elif hasattr(self, "pre_layernorm"):
+            hidden = self.pre_layernorm(hidden)
         mask = None if sizes is None else self._mask(sizes)
         output: torch.Tensor = self.decoder(hidden, attention_mask=mask)
         return output
@@ -118,28 +131,40 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         return None
 
 
-def encoder_layer_spec(initial_seed: int, mask_type: AttnMaskType) -> ModuleSpec:
-    """Return Megatron's local layer with a mask that is not causal.
-
-    (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
-    """
-    spec = copy.deepcopy(get_gpt_layer_local_spec())
-    spec.submodules.self_attention.params = {"attn_mask_type": mask_type}
-    return seeded(spec, initial_seed)
-
-
-def projector_spec(features: int, language: ModuleArchitecture, sizes: RankMap) -> ModuleSpec:
+def projector_spec(
+    architecture: ModuleArchitecture,
+    features: int,
+    language: ModuleArchitecture,
+    sizes: RankMap,
+) -> ModuleSpec:
     """Return a projector with the parallelism of the encoder that ends in the language width.
 
+    It is two matrices with an exact GELU between them, whatever the layers of encoder and language
+    model are like.
+
     Args:
+        architecture: of the encoder.
         features: width of the encoder's output.
         language: of the language model.
         sizes: parallel sizes of the encoder.
     """
+    said = architecture.projector or ProjectorArchitecture()
+    (inside,) = said.hidden_sizes or [language.feed_forward_size]
+    plain = ModuleArchitecture(
+        num_layers=language.num_layers,
+        hidden_size=language.hidden_size,
+        num_attention_heads=sizes.tensor_parallel,  # there are none
+        seq_length=language.seq_length,
+        vocab_size=0,
+        ffn_hidden_size=inside,
+        add_bias_linear=said.add_bias_linear,
+        init_method=language.init_method,
+        init_std=language.init_std,
+    )
     return ModuleSpec(
         module=MultimodalProjector,
         params={
-            "config": transformer_config(language, replace(sizes, shape=(*sizes.shape[:3], 1))),
+            "config": transformer_config(plain, replace(sizes, shape=(*sizes.shape[:3], 1))),
             "submodules": MLPSubmodules(
                 linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
             ),
@@ -187,7 +212,8 @@ class EncoderKind:
             module=self.encoder,
             params={
                 "config": transformer_config(architecture, sizes),
-                "layer_spec": encoder_layer_spec(initial_seed, self.mask_type),
+                "layer_spec": layer_spec(architecture, initial_seed, self.mask_type),
+                "outer_norms": 1 if architecture.outer_norms is None else architecture.outer_norms,
                 "part": WHOLE,
                 "pg_collection": None,
                 **self.parameters(architecture),
@@ -199,6 +225,6 @@ class EncoderKind:
             params={},
             submodules={
                 "encoders": {self.name: encoder},
-                "input_projections": [projector_spec(features, language, sizes)],
+                "input_projections": [projector_spec(architecture, features, language, sizes)],
             },
         )

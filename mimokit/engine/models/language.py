@@ -3,34 +3,147 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from mimokit.config import ModuleArchitecture
+from mimokit.architecture.modules import ROTARY_BASE, padded_vocabulary
+from mimokit.config import ModuleArchitecture, RopeScaling
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import GPTModel, ModuleSpec, get_gpt_layer_local_spec
-from mimokit.engine.models.transformer import seeded, transformer_config
+from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec
+from mimokit.engine.models.transformer import layer_spec, transformer_config
 from mimokit.planning.ranks import RankMap
 
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary that is padded until tensor parallelism divides it.
+
+    Attributes:
+        size: its tokens.
+        padded: rows of the embedding over all tensor-parallel ranks.
+        initial_seed: the tables are drawn from seeds that follow those of the layers, so that they
+            do not depend on the padding, whose rows are zero.
+    """
+
+    size: int
+    padded: int
+    initial_seed: int
+
+
 class TiedGPTModel(GPTModel):  # type: ignore[misc]
-    """Megatron's `GPTModel` whose tied embeddings are copied between stages without CUDA.
+    """Megatron's `GPTModel` for a `MimoModel`, with tied embeddings that work without CUDA.
 
     With tied embeddings the first and the last pipeline stage each have a copy of one matrix. The
     copies are made equal here and stay equal if `sync_tied_embeddings` is called before every
     optimizer step. The copy on the last stage is marked `shared`, so that norms leave it out.
+
+    Learned positions are added to every token, to those of images as well, which `MimoModel` does
+    to words alone.
+
+    Args:
+        args: of Megatron's class.
+        padding: of the vocabulary; None where nothing is padded.
+        scaling: how rotary positions are stretched.
+        options: of Megatron's class.
+
+    Attributes:
+        vocab_size: tokens of the vocabulary, without padding.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        padding: Vocabulary | None = None,
+        scaling: RopeScaling | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
+        if scaling is not None and scaling.rope_type == "llama3":
+            self.rotary_pos_emb.inv_freq = self.rotary_pos_emb._apply_scaling(
+                self.rotary_pos_emb.inv_freq,
+                scaling.factor,
+                scaling.low_freq_factor,
+                scaling.high_freq_factor,
+                scaling.original_max_position_embeddings,
+            )
+        if self.pre_process:
+            self.embedding.add_position_embedding = False  # `forward` adds them
+        if padding is not None:
+            self.vocab_size = padding.size
+            self._draw_tables(padding)
+            if self.post_process:
+                self.output_layer.register_forward_hook(self._without_padding)
         weight = self._tied_copy()
         if weight is not None:
             start = weight.detach().to(rank_device())
             dist.all_reduce(start, group=self.embd_group)  # the last stage's is zero so far
             weight.data.copy_(start)
+
+    @torch.no_grad()
+    def _draw_tables(self, padding: Vocabulary) -> None:
+        """Draw embedding, positions and output layer without padding, and cut them."""
+        seed = padding.initial_seed + self.config.num_layers
+        if self.pre_process:
+            embedding, draw = self.embedding, self.config.embedding_init_method
+            self._draw_rows(embedding.word_embeddings.weight, draw, padding, seed + 1)
+            if self.position_embedding_type == "learned_absolute":
+                torch.manual_seed(seed + 2)
+                draw(embedding.position_embeddings.weight)
+        if self.post_process and not self.share_embeddings_and_output_weights:
+            draw = self.config.init_method
+            self._draw_rows(self.output_layer.weight, draw, padding, seed + 3)
+
+    def _draw_rows(
+        self, shard: torch.Tensor, draw: Callable[[torch.Tensor], object], padding: Vocabulary,
+        seed: int,
+    ) -> None:  # fmt: skip
+        torch.manual_seed(seed)
+        drawn = torch.empty(padding.size, shard.shape[1], dtype=shard.dtype)
+        draw(drawn)
+        start = self.pg_collection.tp.rank() * len(shard)
+        mine = drawn[start : start + len(shard)]
+        shard.zero_()
+        shard[: len(mine)].copy_(mine)
+
+    def _without_padding(
+        self, layer: object, given: object, output: tuple[torch.Tensor, object]
+    ) -> tuple[torch.Tensor, object]:
+        """Set the logits of the padding to -inf, so that no sum over the vocabulary counts it."""
+        logits, bias = output
+        start = self.pg_collection.tp.rank() * logits.shape[-1]
+        words = torch.arange(start, start + logits.shape[-1], device=logits.device)
+        return logits.masked_fill(words >= self.vocab_size, float("-inf")), bias
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        decoder_input: torch.Tensor | None = None,
+        **options: Any,
+    ) -> torch.Tensor:
+        """Run the part of this stage; see Megatron's class.
+
+        Args:
+            input_ids: [samples, tokens], or None where decoder_input is given.
+            position_ids: of three axes, or not used: token n of a sample has position n.
+            attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
+            decoder_input: [tokens, samples, hidden], without positions.
+            options: of Megatron's class.
+        """
+        if self.pre_process and self.position_embedding_type == "learned_absolute":
+            if decoder_input is None:
+                decoder_input = self.embedding(input_ids, None)
+            table = self.embedding.position_embeddings.weight
+            decoder_input = decoder_input + table[: len(decoder_input), None]
+        output: torch.Tensor = super().forward(
+            input_ids, position_ids, attention_mask, decoder_input=decoder_input, **options
+        )
+        return output
 
     def _is_in_embd_group(self) -> bool:
         # Only Megatron's own copying asks, which calls `.cuda()` on every device.
@@ -75,18 +188,29 @@ def language_model_spec(
 ) -> ModuleSpec:
     """Return the spec of a decoder-only language model; the provider injects groups and stage.
 
-    Positions are rotary, so that image tokens have them as well: `MimoModel` adds learned position
-    embeddings to text tokens only. Positions of three axes must be passed to the model.
+    Positions of three axes must be passed to the model.
     """
+    multiple, scaling = architecture.make_vocab_size_divisible_by, architecture.rope_scaling
+    words, padding = architecture.vocab_size, None
+    if multiple is not None:
+        words = int(padded_vocabulary(words, multiple, sizes.tensor_parallel))
+        padding = Vocabulary(architecture.vocab_size, words, initial_seed)
+    positions = "learned_absolute" if architecture.has_learned_positions(by_default=False) else None
+    linear = scaling.factor if scaling is not None and scaling.rope_type == "linear" else None
     return ModuleSpec(
         module=TiedGPTModel,
         params={
             "config": transformer_config(architecture, sizes),
-            "transformer_layer_spec": seeded(get_gpt_layer_local_spec(), initial_seed),
-            "vocab_size": architecture.vocab_size,
-            "max_sequence_length": architecture.seq_length,
-            "position_embedding_type": "mrope" if architecture.mrope_section else "rope",
+            "transformer_layer_spec": layer_spec(architecture, initial_seed, AttnMaskType.causal),
+            "vocab_size": words,
+            "max_sequence_length": architecture.max_position_embeddings or architecture.seq_length,
+            "position_embedding_type": positions
+            or ("mrope" if architecture.mrope_section else "rope"),
+            "rotary_base": architecture.rotary_base or ROTARY_BASE,
+            "seq_len_interpolation_factor": linear,
             "share_embeddings_and_output_weights": architecture.tied_embeddings,
+            "padding": padding,
+            "scaling": scaling,
             "pre_process": True,
             "post_process": True,
             "pg_collection": None,

@@ -29,6 +29,7 @@ class TextTransformer(Encoder):
         layer_spec: the spec of one layer.
         geometry: the longest text.
         vocab_size: rows of the embedding, which is replicated over tensor-parallel ranks.
+        outer_norms: see `Encoder._build_layers`.
         part: the part of it on this pipeline stage.
         pg_collection: process groups of the module.
     """
@@ -39,6 +40,7 @@ class TextTransformer(Encoder):
         layer_spec: ModuleSpec,
         geometry: TextGeometry,
         vocab_size: int,
+        outer_norms: int,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
@@ -47,7 +49,7 @@ class TextTransformer(Encoder):
         if part.first:
             self.word_embedding = self._vectors(vocab_size)
             self.position_embedding = self._vectors(geometry.positions)
-        self._build_layers(layer_spec, pg_collection)
+        self._build_layers(layer_spec, outer_norms, pg_collection)
 
     def embed(self, words: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Words to [positions, texts, hidden]; on the first stage.

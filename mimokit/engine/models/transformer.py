@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
+from mimokit.architecture.transformer import EPSILON, INIT_STD
 from mimokit.config import ModuleArchitecture
+from mimokit.config.layer_architecture import Activation
 from mimokit.engine.megatron import (
+    AttnMaskType,
     ModuleSpec,
     TransformerConfig,
     TransformerLayer,
+    get_gpt_layer_local_spec,
     get_transformer_layer_offset,
 )
+from mimokit.engine.models.attention import GroupedSelfAttention
 from mimokit.planning.ranks import RankMap
 
 # A process without Megatron's CUDA extensions cannot run these.
@@ -42,6 +51,14 @@ class StagePart:
 WHOLE = StagePart(first=True, last=True)
 
 
+_ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": F.silu,
+}
+
+
 def transformer_config(architecture: ModuleArchitecture, sizes: RankMap) -> TransformerConfig:
     """Return Megatron's configuration of one module, in fp32 and without dropout.
 
@@ -61,6 +78,8 @@ def transformer_config(architecture: ModuleArchitecture, sizes: RankMap) -> Tran
             hidden_size=architecture.hidden_size,
             ffn_hidden_size=architecture.feed_forward_size,
             num_attention_heads=architecture.num_attention_heads,
+            num_query_groups=architecture.num_query_groups or architecture.num_attention_heads,
+            kv_channels=architecture.head_dim,
             tensor_model_parallel_size=sizes.tensor_parallel,
             pipeline_model_parallel_size=sizes.pipeline_parallel,
             context_parallel_size=sizes.context_parallel,
@@ -71,8 +90,61 @@ def transformer_config(architecture: ModuleArchitecture, sizes: RankMap) -> Tran
             pipeline_dtype=torch.float32,
             hidden_dropout=0.0,
             attention_dropout=0.0,
+            **_layer_options(architecture),
             **_NO_FUSED_KERNELS,
         )
+
+
+def _layer_options(architecture: ModuleArchitecture) -> dict[str, Any]:
+    """Return what norms, feed-forward layers and matrices are like."""
+    qkv, _, inside = architecture.has_biases
+    options: dict[str, Any] = {
+        "normalization": architecture.normalization or "LayerNorm",
+        "layernorm_epsilon": architecture.layernorm_epsilon or EPSILON,
+        "gated_linear_unit": bool(architecture.gated_linear_unit),
+        "activation_func": _ACTIVATIONS[architecture.activation],
+        "add_bias_linear": inside,
+        "add_qkv_bias": qkv,
+        "init_method_std": architecture.init_std or INIT_STD,
+    }
+    if architecture.init_method == "xavier":
+        drawn = torch.nn.init.xavier_uniform_
+        options |= {"init_method": drawn, "output_layer_init_method": drawn}
+    return options
+
+
+def layer_spec(
+    architecture: ModuleArchitecture, initial_seed: int, mask_type: AttnMaskType
+) -> ModuleSpec:
+    """Return Megatron's local layer as an architecture describes it.
+
+    (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
+
+    Args:
+        architecture: the network.
+        initial_seed: see `SeededTransformerLayer`.
+        mask_type: of its attention.
+    """
+    spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
+    attention = spec.submodules.self_attention
+    attention.module = GroupedSelfAttention
+    attention.params = {"attn_mask_type": mask_type}
+    qkv, output, inside = architecture.has_biases
+    parts = attention.submodules
+    if qkv != inside and not qkv:
+        parts.linear_qkv = _with_bias(parts.linear_qkv, qkv)
+    if output != inside:
+        parts.linear_proj = _with_bias(parts.linear_proj, output)
+    return seeded(spec, initial_seed)
+
+
+def _with_bias(linear: type, bias: bool) -> type:
+    """Return a linear layer that has a bias, or none, whatever Megatron asks of it."""
+
+    def build(self: Any, *args: Any, **options: Any) -> None:
+        linear.__init__(self, *args, **{**options, "bias": bias})  # type: ignore[misc]
+
+    return type(linear.__name__, (linear,), {"__init__": build})
 
 
 class SeededTransformerLayer(TransformerLayer):  # type: ignore[misc]

@@ -31,6 +31,8 @@ class VisionTransformer(Encoder):
         layer_spec: the spec of one layer.
         geometry: how an image is cut into patches.
         class_token: put one before the patches; other extra positions are registers.
+        patch_bias: the patch embedding has a bias.
+        outer_norms: see `Encoder._build_layers`.
         part: the part of it on this pipeline stage.
         pg_collection: process groups of the module.
     """
@@ -41,6 +43,8 @@ class VisionTransformer(Encoder):
         layer_spec: ModuleSpec,
         geometry: ImageGeometry,
         class_token: bool,
+        patch_bias: bool,
+        outer_norms: int,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
@@ -48,14 +52,14 @@ class VisionTransformer(Encoder):
         self.geometry = geometry
         if part.first:
             self.patch_embedding = torch.nn.Linear(
-                geometry.num_channels * geometry.patch_size**2, config.hidden_size
+                geometry.num_channels * geometry.patch_size**2, config.hidden_size, bias=patch_bias
             )
             self.position_embedding = self._vectors(geometry.patches + class_token)
             if class_token:
                 self.class_token = self._vectors(1)
             if geometry.extra_positions > class_token:
                 self.registers = self._vectors(geometry.extra_positions - class_token)
-        self._build_layers(layer_spec, pg_collection)
+        self._build_layers(layer_spec, outer_norms, pg_collection)
 
     def embed(self, pixel_values: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Images to [positions, images, hidden]; on the first stage.
@@ -111,6 +115,7 @@ def _parameters(architecture: ModuleArchitecture) -> dict[str, Any]:
     return {
         "geometry": image_geometry(architecture),
         "class_token": architecture.class_token,
+        "patch_bias": architecture.patch_bias is not False,
     }
 
 

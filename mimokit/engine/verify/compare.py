@@ -163,8 +163,17 @@ def largest_difference(
 def _shard(
     whole: np.ndarray, parameter: torch.nn.Parameter, group: dist.ProcessGroup
 ) -> np.ndarray:
-    """Return this rank's shard of a whole tensor (stride 1, as no gated layer is used)."""
-    if not getattr(parameter, "tensor_model_parallel", False) or group.size() == 1:
+    """Return this rank's shard of a whole tensor, which grows by zeros where it is padded.
+
+    A stride of 2 says that the tensor has two parts, of each of which every rank has a share.
+    """
+    if not getattr(parameter, "tensor_model_parallel", False):
         return whole
-    parts = np.split(whole, group.size(), axis=parameter.partition_dim)  # type: ignore[attr-defined]
-    return parts[group.rank()]
+    axis: int = parameter.partition_dim  # type: ignore[attr-defined]
+    parts: int = parameter.partition_stride  # type: ignore[attr-defined]
+    missing = parameter.shape[axis] * group.size() - whole.shape[axis]
+    if missing > 0:
+        widths = [(0, missing if axis == number else 0) for number in range(whole.ndim)]
+        whole = np.pad(whole, widths)
+    shares = (np.split(part, group.size(), axis) for part in np.split(whole, parts, axis))
+    return np.concatenate([share[group.rank()] for share in shares], axis)

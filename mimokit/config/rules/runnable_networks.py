@@ -1,0 +1,115 @@
+"""What of a network can be planned but cannot be run yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.errors import Problem
+from mimokit.config.messages import written
+from mimokit.config.model import MimoParallelismConfig
+from mimokit.config.planned_architecture import PlannedArchitecture
+from mimokit.config.rules.facts import network_path
+
+_PLAIN: Mapping[str, object] = {
+    "add_key_bias": True,
+    "qk_layernorm": False,
+    "full_attention_layers": 0,
+    "multi_latent_attention": False,
+    "first_k_dense_replace": 0,
+    "moe_router_enable_expert_bias": False,
+    "moe_shared_expert_gate": False,
+    "mtp_num_layers": 0,
+    "temporal_patch_size": 1,
+    "pooling_head": False,
+}
+"""Field of a network that is only planned -> the value with which it runs."""
+_MOST_OUTER_NORMS = 2
+
+
+def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield what of the networks of a model does not run yet."""
+    for name, network in model.module_architectures.items():
+        yield from _planned(name, network)
+        learned = name != model.llm_module_name and name not in model.decoder_module_names
+        yield from _positions(name, network, learned, name == model.llm_module_name)
+        yield from _ends(name, network)
+
+
+def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield fields that are only planned; a window at least as long as a sequence is none."""
+    for field in PlannedArchitecture.model_fields:
+        value = getattr(network, field)
+        wide = field == "window_size" and value is not None and value >= network.seq_length
+        if value is not None and value != _PLAIN.get(field) and not wide:
+            yield leave_out(name, field, value, network_path(name, field))
+
+
+def _positions(
+    name: str, network: ModuleArchitecture, learned: bool, either: bool
+) -> Iterator[Problem]:
+    """Yield positions of a kind that the module does not have in runs.
+
+    Args:
+        name: of the module.
+        network: its architecture.
+        learned: its positions are learned; else they are rotary.
+        either: they may be both.
+    """
+    field = "position_embedding_type"
+    found = network.has_learned_positions(by_default=learned)
+    if found != learned and not either:
+        yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
+        return
+    table = network.max_position_embeddings
+    wanted = network.seq_length + network.class_token
+    if learned and table not in (None, wanted):
+        field = "max_position_embeddings"
+        yield leave_out(name, field, table, network_path(name, field))
+    if not found and network.head_dim % 2 and not network.multi_latent_attention:
+        yield Problem(
+            name,
+            "kv_channels",
+            network.head_dim,
+            f"Module '{name}': a head has {network.head_dim} dimensions (kv_channels), and rotary "
+            "positions rotate pairs of them; make it even.",
+        )
+    scaling = network.rope_scaling
+    if scaling is not None and scaling.rope_type not in ("linear", "llama3"):
+        yield Problem(
+            name,
+            "rope_scaling",
+            scaling.rope_type,
+            f"Module '{name}': rope_scaling has the rope_type {scaling.rope_type}, which can be "
+            "planned but not run yet; linear and llama3 run.",
+            {"path": network_path(name, "rope_scaling"), "value": None},
+        )
+
+
+def _ends(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield norms and projectors that are not built."""
+    norms = network.outer_norms
+    if norms is not None and norms > _MOST_OUTER_NORMS:
+        yield leave_out(name, "outer_norms", norms, network_path(name, "outer_norms"))
+    projector = network.projector
+    if projector is None:
+        return
+    for field in type(projector).model_fields:
+        value = getattr(projector, field)
+        one_width = field == "hidden_sizes" and value is not None and len(value) == 1
+        if value is not None and field != "add_bias_linear" and not one_width:
+            path = network_path(name, f"projector.{field}")
+            yield leave_out(name, f"projector.{field}", value, path)
+
+
+def leave_out(name: str, field: str, value: object, path: str) -> Problem:
+    """Return the problem of a field that is only planned."""
+    verb = f"is {written(value)}" if isinstance(value, int | str) else "is given"
+    return Problem(
+        name,
+        field,
+        value,
+        f"Module '{name}': {field} {verb}, which can be planned but not run yet; leave it out "
+        "until then.",
+        {"path": path, "value": None},
+    )
