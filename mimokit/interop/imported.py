@@ -102,6 +102,23 @@ def number(given: Options, flag: str, missing: int | None = None) -> int:
     return value
 
 
+def real(given: Options, flag: str, missing: float) -> float:
+    """Return the value of a flag, or `missing` if it is not given.
+
+    Raises:
+        ConfigError: it is not a number above 0.
+    """
+    text = word(given, flag, str(missing))
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= LARGEST:
+        right = "a number above 0"
+        raise refused(MEGATRON_LM, flag, text, f"--{flag} is {shown(text)}; it must be {right}.")
+    return value
+
+
 def word(given: Options, flag: str, missing: str = "") -> str:
     """Return the first value of a flag."""
     return (*given.get(flag, ()), missing)[0]

@@ -11,8 +11,17 @@ from mimokit.architecture import (
     Transformer,
 )
 from mimokit.architecture.limits import check_parameters
-from mimokit.architecture.modules import VOCABULARY_MULTIPLE
-from mimokit.interop.imported import MEGATRON_LM, Options, number, refused, whole_number, word
+from mimokit.architecture.modules import ROTARY_BASE, VOCABULARY_MULTIPLE
+from mimokit.architecture.transformer import EPSILON, INIT_STD
+from mimokit.interop.imported import (
+    MEGATRON_LM,
+    Options,
+    number,
+    real,
+    refused,
+    whole_number,
+    word,
+)
 from mimokit.prediction.layout import LANGUAGE
 from mimokit.units import shown
 
@@ -35,6 +44,7 @@ def model_of(given: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
         tied="untie-embeddings-and-output-weights" not in given,
         positions=0 if rotary else number(given, "max-position-embeddings", 0),
         next_token_layers=0 if further == "0" else number(given, "mtp-num-layers"),
+        rotary_base=real(given, "rotary-base", ROTARY_BASE) if rotary else ROTARY_BASE,
         vocab_multiple=number(given, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE),
     )
     check_parameters(model, MEGATRON_LM, MEGATRON_LM)
@@ -64,6 +74,8 @@ def _net(given: Options) -> Transformer:
         ffn_bias=bias,
         qk_norm="qk-layernorm" in given,
         window=_window(given),
+        epsilon=real(given, "norm-epsilon", EPSILON),
+        init_std=real(given, "init-method-std", INIT_STD),
         moe=_experts(given, ffn, layers) if "num-experts" in given else None,
         mla=mla,
     )

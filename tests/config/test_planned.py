@@ -64,7 +64,6 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {**LATENT, "kv_lora_rank": None}, "multi_latent_attention needs it"),
         (LANGUAGE, {"full_attention_layers": 1}, "window_size is not given"),
         (LANGUAGE, {"max_position_embeddings": 9}, "position_embedding_type is not"),
-        (LANGUAGE, {**LEARNED, "max_position_embeddings": 9}, "fewer than the"),
         (LANGUAGE, {**LEARNED, "rotary_base": 1e6}, "but its positions are learned"),
         ("images", {"rope_scaling": {"rope_type": "linear"}}, "but its positions are learned"),
         (LANGUAGE, {"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "at least 1"),
@@ -192,9 +191,10 @@ def test_what_only_is_planned_is_not_run(content: dict[str, Any], field: str) ->
     [
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type yarn, which can be planned"),
         ({"kv_channels": 5}, "rotate pairs of them; make it even"),
+        ({**LEARNED, "max_position_embeddings": 9}, "is 9, fewer than the"),
     ],
 )
-def test_rotary_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
+def test_positions_that_are_not_run(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         check_runnable(load(with_network(LANGUAGE, **fields)))
 

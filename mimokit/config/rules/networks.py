@@ -187,12 +187,6 @@ def _positions(
         if getattr(network, rotary) is not None:
             what = "but its positions are learned (position_embedding_type); leave it out."
             yield _problem(name, rotary, getattr(network, rotary), what, True)
-    data = context.data
-    if value is None or data is None or not language:
-        return
-    if context.is_valid("data.seq_length") and data.seq_length > value:
-        what = f"fewer than the {data.seq_length} tokens of a sample (data.seq_length)"
-        yield _problem(name, field, value, f"{what}; shorten the samples.")
 
 
 def _out_of_place(

@@ -66,6 +66,15 @@ def _positions(
     if learned and table not in (None, wanted):
         field = "max_position_embeddings"
         yield leave_out(name, field, table, network_path(name, field))
+    if not learned and table is not None and table < network.seq_length:
+        yield Problem(
+            name,
+            "max_position_embeddings",
+            table,
+            f"Module '{name}': max_position_embeddings is {table}, fewer than the "
+            f"{network.seq_length} tokens of its longest sequence (seq_length); shorten that.",
+            {"path": network_path(name, "seq_length"), "value": table},
+        )
     if not found and network.head_dim % 2 and not network.multi_latent_attention:
         yield Problem(
             name,
