@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,6 @@ from mimokit.experiment.prepare import refusals
 
 if TYPE_CHECKING:
     from mimokit.config import ConfigError
-
-MOST_FRAMES = 1_000_000
 
 
 def frames(
@@ -46,6 +43,7 @@ def frames(
     """Show the frames of every rank as read and balanced, what travels, and if it is worth it."""
     from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
     from mimokit.planning.frames.batch_frames import BatchFrames
+    from mimokit.planning.frames.counts import read_counts
     from mimokit.planning.report.frames import (
         frame_headings,
         frame_rows,
@@ -57,7 +55,7 @@ def frames(
     from mimokit.units import seconds_of
 
     with refusals():
-        ranks = _counts(counts)
+        ranks = read_counts(counts)
         link = Link.of(bandwidth, latency)
         try:
             cost = FrameCost(per_patch=0.0, per_frame=seconds_of(frame_time))
@@ -86,29 +84,6 @@ def frames(
     console.print(rich_table(title, frame_headings(batch), frame_rows(batch)))
     for sentence in ("", *frame_sentences(batch)):
         console.print(sentence, highlight=False)
-
-
-def _counts(text: str) -> list[list[int]]:
-    """Read '64 1 / 2 / 8 1' as frames per sample of every rank.
-
-    Raises:
-        ConfigError: something is not a number of frames, or there are too many.
-    """
-    ranks = []
-    for part in text.split("/"):
-        words = re.split(r"[\s,]+", part.strip()) if part.strip() else []
-        wrong = next((word for word in words if not re.fullmatch(r"[0-9]{1,7}", word)), None)
-        if wrong is not None:
-            raise _refused(
-                "The frames of samples",
-                text,
-                f"{wrong!r} is not a number of frames; write 64 1 / 2",
-            )
-        ranks.append([int(word) for word in words])
-    total = sum(map(sum, ranks))
-    if total > MOST_FRAMES:
-        raise _refused("The frames of samples", text, f"{total:,} are more than {MOST_FRAMES:,}")
-    return ranks
 
 
 def _refused(what: str, value: str, why: str) -> ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mimokit.architecture import VisionEncoder
@@ -35,7 +36,13 @@ def timed_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
         config: of the plan; its prediction section names the GPU.
         plan: the layout.
     """
-    found = batch_frames(config, plan)
+    return timed(config, plan, batch_frames(config, plan))
+
+
+def timed(
+    config: ExperimentConfig, plan: LayoutPlan, found: Sequence[BatchFrames]
+) -> tuple[BatchFrames, ...]:
+    """Return the frames of encoders with a forecast, or with why none can be made."""
     try:
         task = _task(config, plan.world_size)
         check_precision(task.system.hardware, task.workload)

@@ -13,6 +13,7 @@ from mimokit_widgets.modules import joined_modules
 
 ENTRIES = (
     "layout_planner.js",
+    "frame_balance.js",
     "pareto_view.js",
     "rank_map.js",
     "batch_split.js",

@@ -227,10 +227,10 @@ def test_two_layouts_side_by_side_show_what_differs() -> None:
 
 def test_tabs_of_what_a_plan_lacks_are_absent() -> None:
     colocated = [tab["name"] for tab in Driver().screen.state["tabs"]]
-    assert colocated == ["ranks", "batch", "traffic", "prediction", "search"]
+    assert colocated == ["ranks", "batch", "traffic", "frames", "prediction", "search"]
     apart = Driver("preset:llava_7b_heterogeneous")
     assert [tab["name"] for tab in apart.screen.state["tabs"]] == [
-        "ranks", "batch", "traffic", "pipeline", "prediction", "search"
+        "ranks", "batch", "traffic", "pipeline", "frames", "prediction", "search"
     ]  # fmt: skip
     apart.send("tab", name="pipeline")
     assert "1F1B over 4 stages" in apart.screen.state["pipeline"]["title"]

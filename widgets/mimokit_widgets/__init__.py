@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mimokit.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from mimokit_widgets.frame_balance import FrameBalance as FrameBalance
     from mimokit_widgets.layout_planner import LayoutPlanner as LayoutPlanner
     from mimokit_widgets.live_monitor import LiveMonitor as LiveMonitor
     from mimokit_widgets.pareto_view import ParetoView as ParetoView

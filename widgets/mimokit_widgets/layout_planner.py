@@ -47,7 +47,7 @@ class LayoutPlanner(PersistentWidget):
     """
 
     _esm = joined_modules("layout_planner.js")
-    _css = joined_styles("shared.css", "found.css", "layout_planner.css")
+    _css = joined_styles("shared.css", "found.css", "frame_balance.css", "layout_planner.css")
 
     config = ByIdentity()
     plan = ByIdentity(read_only=True)
@@ -117,7 +117,10 @@ class LayoutPlanner(PersistentWidget):
         self._do({"type": "select", "rank": rank})
 
     def show(self, tab: str) -> None:
-        """Open a picture: ranks, batch, traffic, pipeline, prediction, search or compare."""
+        """Open a picture.
+
+        ranks, batch, traffic, pipeline, frames, prediction, search or compare.
+        """
         self._do({"type": "tab", "name": tab})
 
     def load_layout(self, layout: Layout, result: SearchResult) -> None:

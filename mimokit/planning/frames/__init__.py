@@ -5,7 +5,7 @@ functions, which every rank calls with the same gathered numbers.
 """
 
 from mimokit.planning.frames.cost import PATCHES, FrameCost, fit_cost
-from mimokit.planning.frames.forecast import FrameForecast, FrameLinks, forecast_frames
+from mimokit.planning.frames.forecast import PLANNERS, FrameForecast, FrameLinks, forecast_frames
 from mimokit.planning.frames.plan import FramePlan, lpt_balance, plan_frames
 from mimokit.planning.frames.routing import FrameRoutes, FrameSettings, route_frames
 from mimokit.planning.frames.samples import SampleWork, order_samples, slowest
@@ -13,6 +13,7 @@ from mimokit.planning.frames.work import SampleCosts, SampleSizes
 
 __all__ = [
     "PATCHES",
+    "PLANNERS",
     "FrameCost",
     "FrameForecast",
     "FrameLinks",

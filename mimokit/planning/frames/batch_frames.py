@@ -56,14 +56,8 @@ def says_frames(config: ExperimentConfig) -> bool:
 
 
 def vision_encoders(config: ExperimentConfig) -> list[str]:
-    """Return the modules that encode images."""
-    model = config.model
-    return [
-        name
-        for name in model.encoder_module_names
-        if name in model.module_architectures
-        and model.module_architectures[name].modality == "vision"
-    ]
+    """Return the modules that encode images of known sizes."""
+    return [name for name in config.model.encoder_module_names if _geometry(config, name)]
 
 
 def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrames, ...]:
@@ -77,7 +71,7 @@ def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
         plan: the layout.
     """
     return tuple(
-        _frames_of(config, plan, name)
+        encoder_frames(config, plan, name)
         for name in vision_encoders(config)
         if name in config.data.modality_frames
         or name in config.data.modality_presence
@@ -85,9 +79,11 @@ def batch_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
     )
 
 
-def _frames_of(config: ExperimentConfig, plan: LayoutPlan, name: str) -> BatchFrames:
+def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> BatchFrames:
+    """Return the frames of one vision encoder; see `batch_frames`."""
     data, ranks = config.data, plan.modules[name]
     geometry = _geometry(config, name)
+    assert geometry is not None, "it is one of the vision encoders"
     most = data.modality_seq_length(name) // geometry.tokens
     spans = [plan.batch.modules[name].samples[ranks.rank(dp=r)] for r in range(ranks.data_parallel)]
 
@@ -110,20 +106,23 @@ def _replicas(ranks: RankMap) -> tuple[tuple[int, ...], ...]:
     return ranks.groups(*others)
 
 
-def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry:
-    geometry = geometry_of(config.model.get_architecture(name))
-    assert isinstance(geometry, ImageGeometry), "vision encoders take images"
-    return geometry
+def _geometry(config: ExperimentConfig, name: str) -> ImageGeometry | None:
+    """Return how an encoder cuts its images; None if it takes none, or sizes contradict."""
+    network = config.model.module_architectures.get(name)
+    if network is None or network.modality != "vision":
+        return None
+    try:
+        geometry = geometry_of(network)
+    except ValueError:
+        return None  # runs say why
+    return geometry if isinstance(geometry, ImageGeometry) else None
 
 
 def frame_problems(config: ExperimentConfig) -> Iterator[Problem]:
     """Yield the samples whose frames have more tokens than the data section gives them."""
     for name, frames in config.data.modality_frames.items():
-        try:
-            tokens = _geometry(config, name).tokens
-        except ValueError:
-            continue  # sizes that do not divide each other; runs say so
-        room = config.data.modality_seq_length(name)
+        geometry, room = _geometry(config, name), config.data.modality_seq_length(name)
+        tokens = 0 if geometry is None else geometry.tokens
         if max(frames) * tokens > room:
             yield Problem(
                 name,

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mimokit.planning.frames.cost import FrameCost
-from mimokit.planning.frames.plan import FramePlan, check_ranks, plan_frames
-from mimokit.units import bytes_text, seconds_text
+from mimokit.planning.frames.plan import (
+    FramePlan,
+    check_ranks,
+    lpt_balance,
+    plan_frames,
+)
+from mimokit.units import bytes_text, seconds_text, shown
 
+PLANNERS = {
+    "plan_frames": "mimokit's: few frames travel",
+    "lpt": "longest frame first, wherever it is read",
+    "none": "every rank encodes what it reads",
+}
+"""Planner of a forecast -> what it does."""
 EVEN = 1.1
 """Slowest rank over the mean below which frames are called even."""
 
@@ -67,6 +79,7 @@ class FrameForecast:
         traffic_bytes: between ranks, all passes.
         base: seconds that the encoder takes on every rank, whatever frames it has; launches say.
             They are in `before` and `after`.
+        links: between the ranks.
     """
 
     plan: FramePlan
@@ -75,6 +88,7 @@ class FrameForecast:
     traffic_seconds: float
     traffic_bytes: float
     base: float = 0.0
+    links: FrameLinks | None = None
 
     @property
     def after(self) -> tuple[float, ...]:
@@ -98,12 +112,17 @@ class FrameForecast:
             f"{seconds_text(self.traffic_seconds)}"
         )
         after = seconds_text(max(self.after))
+        ratio = slowest / mean if mean else 1.0
+        if ratio >= EVEN and self.after == self.before:
+            return (
+                f"Every rank encodes what it reads: the slowest encoder takes "
+                f"{seconds_text(slowest)}, {ratio:.2f} times the mean."
+            )
         if self.worth_it:
             return (
                 f"Frame parallel saves {seconds_text(self.saving)}: the slowest encoder takes "
                 f"{after} instead of {seconds_text(slowest)}, and {travels}."
             )
-        ratio = slowest / mean if mean else 1.0
         why = f"the slowest encoder would take {after} instead of {seconds_text(slowest)}"
         if ratio < EVEN:
             why = f"the slowest encoder takes only {ratio:.2f} times the mean"
@@ -116,6 +135,7 @@ def forecast_frames(
     links: FrameLinks,
     *,
     base: float = 0.0,
+    planner: str = "plan_frames",
     tolerance: float = 0.01,
     ranks_per_node: int | None = None,
 ) -> FrameForecast:
@@ -126,17 +146,23 @@ def forecast_frames(
         cost: of a frame, in seconds: forward, and backward if the encoder is trained.
         links: between the ranks.
         base: seconds that the encoder takes on every rank, whatever frames it has.
+        planner: who assigns frames: one of `PLANNERS`.
         tolerance: see `plan_frames`.
         ranks_per_node: see `plan_frames`.
 
     Raises:
-        ValueError: ranks is 0, or see `plan_frames`.
+        ValueError: ranks is 0, the planner is unknown, or see `plan_frames`.
     """
     ranks = check_ranks(len(patches))
     home = np.repeat(np.arange(ranks), [len(frames) for frames in patches])
     sizes = np.array([size for frames in patches for size in frames], dtype=np.float64)
     loads = cost.loads(sizes)
-    plan = plan_frames(loads, ranks, home=home, tolerance=tolerance, ranks_per_node=ranks_per_node)
+    if planner == "plan_frames":
+        plan = plan_frames(
+            loads, ranks, home=home, tolerance=tolerance, ranks_per_node=ranks_per_node
+        )
+    else:
+        plan = FramePlan.of(_assigned(planner, loads, home, ranks), loads, ranks, home)
     between = plan.traffic(sizes)
     away = float(between.sum() - np.trace(between))
     passes = 2 if links.trained else 1
@@ -147,4 +173,11 @@ def forecast_frames(
         traffic_seconds=links.seconds(between),
         traffic_bytes=away * (links.input_bytes + passes * links.output_bytes),
         base=base,
+        links=links,
     )
+
+
+def _assigned(planner: str, loads: np.ndarray, home: np.ndarray, ranks: int) -> Any:
+    if planner not in PLANNERS:
+        raise ValueError(f"planner is {shown(planner)}; it is one of {', '.join(PLANNERS)}.")
+    return home if planner == "none" else lpt_balance(loads, ranks)[0]

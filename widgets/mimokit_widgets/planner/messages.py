@@ -141,6 +141,11 @@ def _traffic(session: Session, message: Message) -> None:
     session.kind, session.by_node = str(message["kind"]), bool(message["by_node"])
 
 
+def _frames(session: Session, message: Message) -> None:
+    if session.frames is not None:
+        session.frames.handle(message)
+
+
 def _gpu(session: Session, message: Message) -> None:
     name, path = str(message["name"]), (*PREDICTION, "gpu")
     if name in session.gpu_names and name != session.supposed.chosen_gpu:
@@ -211,6 +216,7 @@ ACTIONS: Mapping[str, Callable[[Session, Message], Reply]] = {
     "select": _select,
     "sample": _sample,
     "traffic": _traffic,
+    "frames": _frames,
     "gpu": _gpu,
     "search": _search,
     "cancel_search": _cancel_search,

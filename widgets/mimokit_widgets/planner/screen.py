@@ -11,6 +11,7 @@ from typing import Any
 
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, preset_names
+from mimokit.planning.frames.batch_frames import vision_encoders
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.report.html import timeline_to_html
 from mimokit.planning.report.rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title, title
@@ -53,6 +54,7 @@ TABS = {
     "batch": "Batch split",
     "traffic": "Traffic",
     "pipeline": "Pipeline",
+    "frames": "Frames",
     "prediction": "Memory and time",
     "search": "Search",
     "compare": "Compare",
@@ -127,6 +129,9 @@ def screen_of(session: Session) -> Screen:
 def _tabs(session: Session, plan: LayoutPlan) -> list[str]:
     absent = {
         "pipeline": plan.pipeline is None,
+        "frames": session.valid is None
+        or session.valid.config is None
+        or not vision_encoders(session.valid.config),
         "compare": session.pinned is None or session.pinned.plan is None,
     }
     return [name for name in TABS if not absent.get(name, False)]
@@ -167,6 +172,11 @@ def _with_picture(
     if tab == "prediction":
         state["prediction"] = prediction_bars(config, plan, session.supposed)
         return Screen(state)
+    if tab == "frames":
+        frames = session.look_at_frames()
+        assert frames is not None, "a layout without images has no such tab"
+        state["frames"], matrix = frames.picture()
+        return Screen(state, matrix=matrix)
     if tab == "search":
         state["search"] = _search(session, plan)
         return Screen(state)

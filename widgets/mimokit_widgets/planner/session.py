@@ -14,6 +14,7 @@ from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldError, field_errors_of
 from mimokit_widgets.planner.found import config_with
+from mimokit_widgets.planner.frames import frame_question
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
@@ -23,9 +24,11 @@ from mimokit_widgets.planner.paths import (
     mapping_at,
     value_at,
 )
+from mimokit_widgets.view_models.frame_session import FrameSession
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchTask
+    from mimokit.planning.types import LayoutPlan
     from mimokit.prediction import Layout
 
 
@@ -46,6 +49,7 @@ class Session:
         sample: the sample that is followed, and whether backward; None if none is.
         kind: the traffic that is shown.
         by_node: whether traffic is shown between nodes.
+        frames: what is asked about frames, once that picture has been opened; None before.
         search: the search for layouts.
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         loaded: the layout that was loaded last, and the draft that it made.
@@ -67,6 +71,8 @@ class Session:
         self.sample: tuple[int, bool] | None = None
         self.kind = "all"
         self.by_node = False
+        self.frames: FrameSession | None = None
+        self._frames_of: LayoutPlan | None = None
         self.search = BackgroundSearch()
         self.search_gpus = ""
         self.loaded: tuple[Layout, Draft] | None = None
@@ -209,6 +215,26 @@ class Session:
         if self.valid is None or self.valid.config is None or self.valid.plan is None:
             return None
         return resolved_config(self.valid.config, self.valid.plan)
+
+    def look_at_frames(self) -> FrameSession | None:
+        """Return what is asked about frames, begun anew for another layout; None without images.
+
+        The frames of samples that were typed or dragged stay, those of the config follow it.
+        """
+        valid = self.valid
+        if valid is None or valid.config is None or valid.plan is None:
+            return None
+        if self.frames is None or self._frames_of is not valid.plan:
+            question = frame_question(valid.config, valid.plan, self.supposed)
+            if question is None:
+                return None
+            if self.frames is not None and self.frames.edited:
+                question = question.with_frames_of(self.frames.question)
+                self.frames.take(question)
+            else:
+                self.frames = FrameSession(question)
+            self._frames_of = valid.plan
+        return self.frames
 
     def _evaluate(self) -> None:
         outcome = evaluate(self.draft)

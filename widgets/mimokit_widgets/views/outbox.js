@@ -14,8 +14,9 @@ export class Outbox {
 
   put(message) {
     const last = this.waiting[this.waiting.length - 1];
-    const same = last?.type === "edit" && message.type === "edit"
-      && last.path.join("\n") === message.path.join("\n");
+    const same = last?.type === message.type && ((message.type === "edit"
+      && last.path.join("\n") === message.path.join("\n")) || (message.type === "frames"
+      && last.field === message.field && last.sample === message.sample));
     if (same) this.waiting.pop();
     this.waiting.push(message);
     this.next();

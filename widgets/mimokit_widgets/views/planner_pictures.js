@@ -2,6 +2,7 @@
 
 import { BatchSplitView } from "./batch_split_view.js";
 import { element, freshId, setAttribute } from "./dom.js";
+import { FrameView } from "./frame_view.js";
 import { PredictionView } from "./prediction_view.js";
 import { RankMapView } from "./rank_map_view.js";
 import { SearchView } from "./search_view.js";
@@ -83,6 +84,7 @@ const MAKERS = {
   traffic: (host, send) => new TrafficView(host, (kind, byNode) =>
     send({ type: "traffic", kind, by_node: byNode })),
   pipeline: (host) => new PipelineView(host),
+  frames: (host, send) => new FrameView(host, send),
   prediction: (host, send, planner) => new PredictionView(host, planner),
   search: (host, send) => new SearchView(host, send),
   compare: (host) => new ComparisonView(host),
@@ -156,6 +158,7 @@ export class Pictures {
       view.update(state.batch);
       view.showWalk(model.get("_walk"));
     } else if (state.tab === "traffic") view.update(state.traffic, model.get("_matrix"));
+    else if (state.tab === "frames") view.update(state.frames, model.get("_matrix"));
     else if (state.tab === "compare") {
       view.update(state.compare, [model.get("_other_cells"), model.get("_cells")]);
     } else if (state.tab === "search") {

@@ -73,8 +73,9 @@ export class TrafficView {
     for (const input of this.kinds.querySelectorAll("input")) {
       input.checked = input.value === kind;
     }
+    this.kinds.hidden = !kinds.length;
     const explained = kinds.find((each) => each.name === kind)?.explained;
-    setText(this.note, `${explained ? `${explained}. ` : ""}Bytes per step; collectives are counted as ` +
+    setText(this.note, this.traffic.note ?? `${explained ? `${explained}. ` : ""}Bytes per step; collectives are counted as ` +
       `rings. A row sends, a column receives.`);
   }
 
@@ -149,7 +150,7 @@ export class TrafficView {
     if (column < 0 || row < 0 || column >= blocks || row >= blocks) return this.tip.hide();
     const bytes = this.matrix[row * blocks + column];
     return this.tip.show(event, `${noun} ${row} → ${noun} ${column}\n` +
-      (bytes ? `${bytesText(bytes)} a step` : "nothing"));
+      (bytes ? `${bytesText(bytes)} ${this.traffic.per ?? "a step"}` : "nothing"));
   }
 
   remove() {

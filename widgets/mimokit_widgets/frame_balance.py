@@ -1,0 +1,150 @@
+"""`FrameBalance`: frames of samples to type and drag, and the loads of ranks that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+import traitlets
+
+from mimokit.planning.frames import FrameForecast, FramePlan
+from mimokit.planning.types import LayoutPlan
+from mimokit_widgets._widget import ByIdentity, PersistentWidget
+from mimokit_widgets.modules import joined_modules, joined_styles
+from mimokit_widgets.view_models.frame_loads import frame_loads_html
+from mimokit_widgets.view_models.frame_question import (
+    TEXTS,
+    FrameQuestion,
+    as_counts,
+)
+from mimokit_widgets.view_models.frame_session import FrameSession
+
+Counts = str | Sequence[int] | Sequence[Sequence[int]]
+
+
+class FrameBalance(PersistentWidget):
+    """How evenly the frames of a batch lie on ranks, and what it saves to share them.
+
+        view = FrameBalance("64 64 48 32 8 4 2 1", ranks=4)
+        view.forecast.saving               # seconds
+        view.ask(bandwidth="1 Gbit/s")     # from code to the view
+        FrameBalance(mimokit.plan(config)) # the frames of a config
+
+    What cannot be read leaves everything at the last forecast, and `problem` says why.
+
+    Attributes:
+        forecast: what follows from the fields; `charts.frame_balance(view.forecast.plan)` draws it.
+        problem: why the fields have none, as a sentence; empty if they have one.
+    """
+
+    _esm = joined_modules("frame_balance.js")
+    _css = joined_styles("shared.css", "frame_balance.css")
+    _in_words = "the load of ranks, as frames are read and as they are shared"
+
+    forecast = ByIdentity(None, read_only=True)
+    problem = traitlets.Unicode("", read_only=True)
+    _picture = traitlets.Dict().tag(sync=True)
+    _numbers = traitlets.Bytes(b"").tag(sync=True)
+
+    def __init__(
+        self,
+        frames: Counts | LayoutPlan = "64 64 48 32 8 4 2 1",
+        *,
+        encoder: str | None = None,
+        view_options: Mapping[str, Any] | None = None,
+        **asked: Any,
+    ) -> None:
+        """Show frames.
+
+        Args:
+            frames: of every sample, as numbers or as text; with slashes (or a list for each rank)
+                who reads them: '64 1 / 2 8'. Or a plan of a config with frames.
+            encoder: of a plan with several.
+            view_options: of the widget.
+            asked: `ranks`, `frame_time` ('2 ms'), `bandwidth` ('400 Gbit/s'), `latency`
+                ('20 us') and `planner` (plan_frames, lpt or none), and `patches` of a frame.
+
+        Raises:
+            TypeError: there is no such field, or frames are something else.
+            ValueError: the plan has no frames, or a field cannot be read.
+        """
+        question = _question(frames, encoder)
+        if "patches" in asked:
+            question = replace(question, patches=_patches(asked.pop("patches")))
+        self._session = FrameSession(_changed(question, asked))
+        if self._session.found is None:
+            raise ValueError(str(self._session.problem))
+        super().__init__(**(view_options or {}))
+        self.on_msg(self._on_message)
+
+    def open(self) -> None:
+        """Connect to the browser, after the first picture is drawn."""
+        self._draw()
+        super().open()
+
+    def ask(self, **fields: Any) -> None:
+        """Change fields: counts, ranks, frame_time, bandwidth, latency, planner.
+
+        Raises:
+            TypeError: there is no such field.
+        """
+        self._session.take(_changed(self._session.question, fields))
+        self._draw()
+
+    @property
+    def plan(self) -> FramePlan:
+        """Which rank encodes which frame."""
+        forecast: FrameForecast = self.forecast
+        return forecast.plan
+
+    def _draw(self) -> None:
+        session = self._session
+        with self.hold_sync():
+            self._numbers = session.picture()[1]
+            self._picture = session.picture()[0]
+        with self.hold_trait_notifications():
+            self.set_trait("problem", "" if session.problem is None else str(session.problem))
+            self.set_trait("forecast", session.found and session.found.forecast)
+        self._saved.follow()
+
+    def _on_message(self, _: Any, content: Mapping[str, Any], __: Any) -> None:
+        if content.get("type") == "frames":
+            self._session.handle(content)
+            self._draw()
+
+    def _in_html(self) -> str:
+        found = self._session.found
+        assert found is not None, "the first question has an answer"
+        said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
+        return f"{said}{frame_loads_html(found)}"
+
+
+def _question(frames: Counts | LayoutPlan, encoder: str | None) -> FrameQuestion:
+    if not isinstance(frames, LayoutPlan):
+        return FrameQuestion("").asked("counts", as_counts(frames))
+    known = {batch.encoder: batch for batch in frames.frames}
+    if not known:
+        raise ValueError(
+            "The plan has no frames; plan a config with data.modality_frames or "
+            "runtime.patch_type by mimokit.plan."
+        )
+    name = encoder or next(iter(known))
+    if name not in known:
+        raise ValueError(f"The plan has no frames of {name!r}; it has those of {', '.join(known)}.")
+    return FrameQuestion.of(known[name])
+
+
+def _changed(question: FrameQuestion, fields: Mapping[str, Any]) -> FrameQuestion:
+    for name, value in fields.items():
+        if name not in TEXTS:
+            raise TypeError(f"FrameBalance has no field {name!r}; it has {', '.join(TEXTS)}.")
+        question = question.asked(name, as_counts(value) if name == "counts" else str(value))
+    return question
+
+
+def _patches(value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"patches is {value!r}; a frame has a whole number of at least 1.")
+    return value

@@ -1,0 +1,165 @@
+"""Frame balance as data that a browser draws: samples, loads of ranks, and what travels."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from mimokit.planning.frames import PLANNERS
+from mimokit.planning.report.html import frames_to_html
+from mimokit.units import bytes_text, seconds_text, span_text
+from mimokit_widgets.view_models.frame_question import TEXTS, FrameAnswer, FrameQuestion
+
+MOST_SAMPLES = 256
+LABELS = {
+    "plan_frames": "plan_frames",
+    "lpt": "LPT",
+    "none": "none",
+}
+"""Of planners, as on their buttons."""
+BEFORE, KEPT, RECEIVED = "rgba(128,128,128,.45)", "#0072B2", "#56B4E9"
+
+
+def frame_fields(question: FrameQuestion) -> dict[str, Any]:
+    """Return the texts of the fields, and the planners to choose from."""
+    return {
+        "fields": {name: getattr(question, name) for name in TEXTS},
+        "planners": [[name, LABELS[name], what] for name, what in PLANNERS.items()],
+    }
+
+
+def frame_loads(found: FrameAnswer) -> tuple[dict[str, Any], bytes]:
+    """Return samples and ranks with their loads, and bytes between ranks.
+
+    Returns:
+        What is drawn, and the matrix as 32-bit floats, row by row: a row per reading rank, a
+        column per encoding rank.
+    """
+    forecast = found.forecast
+    longest = max(*forecast.before, *forecast.after, 1e-12)
+    mean = sum(forecast.after) / len(forecast.after)
+    matrix = _bytes_between(found)
+    rows = [
+        {"rank": rank, "frames": frames}
+        for rank, samples in enumerate(found.counts)
+        for frames in samples
+    ]
+    picture = {
+        "samples": rows[:MOST_SAMPLES],
+        "more": max(0, len(rows) - MOST_SAMPLES),
+        "ranks": [_rank(found, rank, longest) for rank in range(len(found.counts))],
+        "mean": mean / longest,
+        "mean_text": f"mean {seconds_text(mean)}",
+        "longest": seconds_text(longest),
+        "sentence": str(forecast),
+        "good": forecast.worth_it,
+        "words": _in_words(found),
+        "traffic": _traffic(found, matrix),
+    }
+    return picture, matrix.astype(np.float32).tobytes()
+
+
+def _rank(found: FrameAnswer, rank: int, longest: float) -> dict[str, Any]:
+    forecast, patches = found.forecast, found.question.patches
+    between = forecast.patches_between
+    frames = int(between[:, rank].sum()) // patches
+    kept = int(between[rank, rank]) // patches
+    after = forecast.after[rank] / longest
+    base = forecast.base / longest
+    here = base + (after - base) * (kept / frames if frames else 0.0)
+    read = sum(found.counts[rank])
+    received = frames - kept
+    return {
+        "before": forecast.before[rank] / longest,
+        "kept": here,
+        "received": after - here,
+        "title": (
+            f"rank {span_text(found.batch.ranks[rank])}: reads {read:,} frames, "
+            f"{seconds_text(forecast.before[rank])}; encodes {frames:,}, "
+            f"{seconds_text(forecast.after[rank])}"
+            + (f", {received:,} of them from other ranks" if received else "")
+        ),
+        "label": span_text(found.batch.ranks[rank]),
+    }
+
+
+def _bytes_between(found: FrameAnswer) -> np.ndarray:
+    links, between = found.question.links, found.forecast.patches_between
+    passes = 2 if links.trained else 1
+    away = between - np.diag(np.diag(between))
+    matrix: np.ndarray = away * (links.input_bytes + passes * links.output_bytes)
+    return matrix
+
+
+def _traffic(found: FrameAnswer, matrix: np.ndarray) -> dict[str, Any]:
+    largest = float(matrix.max(initial=0.0))
+    ranks = len(found.counts)
+    words = "Traffic: no frame travels."
+    if largest:
+        sender, receiver = np.unravel_index(int(matrix.argmax()), matrix.shape)
+        words = (
+            f"Traffic of frames: {bytes_text(round(float(matrix.sum())))} between ranks, most from "
+            f"rank {sender} to rank {receiver}, {bytes_text(round(largest))}."
+        )
+    return {
+        "blocks": ranks,
+        "noun": "rank",
+        "kind": "all",
+        "by_node": False,
+        "can_choose": False,
+        "kinds": [],
+        "largest": largest,
+        "words": words,
+        "note": (
+            "Bytes of a micro-batch: patches there, embeddings back, and their gradients. A row "
+            "reads the frames, a column encodes them."
+        ),
+        "per": "a micro-batch",
+    }
+
+
+def _in_words(found: FrameAnswer) -> str:
+    forecast = found.forecast
+    return (
+        f"Encoder time of {len(found.counts)} ranks: as read at most "
+        f"{seconds_text(max(forecast.before))}, with the planner at most "
+        f"{seconds_text(max(forecast.after))}."
+    )
+
+
+def frame_loads_html(found: FrameAnswer) -> str:
+    """Return the loads as bars and a table without scripts, for a saved notebook."""
+    picture, _ = frame_loads(found)
+    bars = "".join(_bars(rank) for rank in picture["ranks"])
+    key = "".join(
+        f'<span style="margin-right:1.2em"><i style="display:inline-block;width:.8em;height:.8em;'
+        f'background:{color};margin-right:.4em"></i>{escape(word)}</span>'
+        for color, word in (
+            (BEFORE, "as read"), (KEPT, "encoded where read"), (RECEIVED, "encoded for others")
+        )
+    )  # fmt: skip
+    return (
+        '<div style="font-size:.9em;line-height:1.4;color:inherit;max-width:60em">'
+        f'<div role="img" aria-label="{escape(picture["words"], quote=True)}">{key}{bars}</div>'
+        f"{frames_to_html(found.batch)}</div>"
+    )
+
+
+def _bars(rank: dict[str, Any]) -> str:
+    def bar(*parts: tuple[float, str]) -> str:
+        cells = "".join(
+            f'<i style="display:inline-block;height:.55em;width:{100 * share:.2f}%;'
+            f'background:{color}"></i>'
+            for share, color in parts
+        )
+        return f'<div style="line-height:.6em;white-space:nowrap">{cells}</div>'
+
+    before = bar((rank["before"], BEFORE))
+    after = bar((rank["kept"], KEPT), (rank["received"], RECEIVED))
+    return (
+        f'<div style="display:flex;gap:.6em;margin:.2em 0" title="{escape(rank["title"])}">'
+        f'<span style="width:4em;text-align:right">rank {escape(rank["label"])}</span>'
+        f'<div style="flex:1;max-width:36em">{before}{after}</div></div>'
+    )
