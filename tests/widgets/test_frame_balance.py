@@ -69,6 +69,17 @@ def test_traffic_is_what_the_planner_moves() -> None:
     assert view.plan.load_per_rank == pytest.approx((0.004, 0.004))
 
 
+def test_ordered_samples_need_no_traffic() -> None:
+    view = FrameBalance("8 6 / 2 1", frame_time="1 ms", planner="order")
+    assert view.forecast.before == pytest.approx((0.014, 0.003))
+    assert sorted(view.forecast.after) == pytest.approx([0.008, 0.009])
+    assert not matrix(view).any()
+    assert "To order the samples saves 5 ms" in view._picture["sentence"]
+    assert [rank["received"] for rank in view._picture["ranks"]] == pytest.approx([0, 0])
+    drive(view, field="counts", text="8 6 / 2")
+    assert "only where every rank reads as many" in view.problem
+
+
 def test_slow_links_are_not_worth_it() -> None:
     view = FrameBalance("64 64 1 1", ranks=2)
     assert view.forecast.worth_it
@@ -88,9 +99,9 @@ def test_slow_links_are_not_worth_it() -> None:
         ("ranks", "many", "write a whole number"),
         ("frame_time", "2", "Time per frame, '2': it has no unit; write 30 ms or 0.5 s."),
         ("frame_time", "0 ms", "it is 0"),
-        ("bandwidth", "fast", "Bandwidth, 'fast': it is no bandwidth"),
+        ("bandwidth", "fast", "Bandwidth, 'fast': it is not a bandwidth"),
         ("latency", "-1 ms", "it must be at least 0"),
-        ("planner", "magic", "it is one of plan_frames, lpt, none"),
+        ("planner", "magic", "it is one of plan_frames, lpt, none, order"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_keeps_the_last_forecast(

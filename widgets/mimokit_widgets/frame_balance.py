@@ -64,7 +64,7 @@ class FrameBalance(PersistentWidget):
             encoder: of a plan with several.
             view_options: of the widget.
             asked: `ranks`, `frame_time` ('2 ms'), `bandwidth` ('400 Gbit/s'), `latency`
-                ('20 us') and `planner` (plan_frames, lpt or none), and `patches` of a frame.
+                ('20 us') and `planner` (plan_frames, lpt, order or none), and `patches` of a frame.
 
         Raises:
             TypeError: there is no such field, or frames are something else.

@@ -12,7 +12,9 @@ from mimokit.planning.frames import (
     FrameCost,
     FrameForecast,
     FrameLinks,
+    SampleWork,
     forecast_frames,
+    order_samples,
 )
 from mimokit.planning.frames.batch_frames import BatchFrames
 from mimokit.planning.frames.counts import BETWEEN_RANKS, counts_text, dealt, read_counts
@@ -20,6 +22,9 @@ from mimokit.units import bits_per_second, seconds_of, shown
 
 MOST_RANKS = 128
 MOST_CHARACTERS = 100_000
+ORDERED = "order"
+WAYS = {**PLANNERS, ORDERED: "samples are ordered before they are read; nothing travels"}
+"""Ways to balance frames -> what they do."""
 TEXTS = ("counts", "ranks", "frame_time", "bandwidth", "latency", "planner")
 INPUT_BYTES, OUTPUT_BYTES = 2 * 3 * 2 * 14 * 14, 2 * (1280 + 3584 / 4)
 """Per patch, of Qwen2.5-VL in bf16: 3 x 2 x 14 x 14 numbers there; 1,280, and 3,584 for every 4
@@ -36,7 +41,7 @@ class FrameQuestion:
         frame_time: of the encoder for a frame, '2 ms'.
         bandwidth: of a rank, '400 Gbit/s'.
         latency: of a collective, '20 us'.
-        planner: one of `PLANNERS`.
+        planner: one of `WAYS`.
         patches: of a frame.
         links: what travels per patch, and whether gradients do; its bandwidth and latency are
             those of the texts.
@@ -168,17 +173,43 @@ def answer(question: FrameQuestion) -> FrameAnswer:
         bytes_per_second=_read(question, "bandwidth", bits_per_second) / 8,
         latency=_read(question, "latency", seconds_of),
     )
-    if question.planner not in PLANNERS:
-        known = ", ".join(PLANNERS)
+    if question.planner not in WAYS:
+        known = ", ".join(WAYS)
         raise FieldError("planner", f"Planner {shown(question.planner, 30)}: it is one of {known}.")
-    forecast = forecast_frames(
-        [[question.patches] * sum(samples) for samples in counts],
-        FrameCost(per_patch=0.0, per_frame=per_frame),
-        links,
-        base=question.base,
-        planner=question.planner,
-    )
-    return FrameAnswer(question, tuple(map(tuple, counts)), forecast)
+
+    def forecast(read: Sequence[Sequence[int]], planner: str) -> FrameForecast:
+        return forecast_frames(
+            [[question.patches] * sum(samples) for samples in read],
+            FrameCost(per_patch=0.0, per_frame=per_frame),
+            links,
+            base=question.base,
+            planner=planner,
+        )
+
+    if question.planner != ORDERED:
+        found = forecast(counts, question.planner)
+    else:
+        found = replace(
+            forecast(_ordered(counts), "none"),
+            before=forecast(counts, "none").before,
+            traffic_seconds=0.0,
+        )
+    return FrameAnswer(question, tuple(map(tuple, counts)), found)
+
+
+def _ordered(counts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the frames of every rank if samples are ordered before they are read.
+
+    Raises:
+        FieldError: ranks read different numbers of samples.
+    """
+    if len(set(map(len, counts))) != 1:
+        raise FieldError(
+            "planner", "Samples are ordered only where every rank reads as many; give each as many."
+        )
+    samples = [frames for rank in counts for frames in rank]
+    order = order_samples([SampleWork.of(samples, len(counts))])
+    return dealt([samples[place] for place in order], len(counts))
 
 
 def as_counts(given: Any) -> str:
