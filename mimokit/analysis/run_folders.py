@@ -160,7 +160,9 @@ def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
         for entry in json.loads(file.read_text(encoding="utf-8"))["experiments"]:
             folder = sweep / str(entry["directory"])
             if not is_run(folder) and folder.resolve() not in found:
-                why = f"{entry['status']} {entry['message']}".strip()
+                why = str(entry["status"])
+                if message := str(entry["message"]).removesuffix("."):
+                    why = f"{why} ({message})"
                 sentence = f"The experiment {entry['name']} of {sweep} has no results: {why}."
                 yield _problem(folder, sentence)
     except (OSError, ValueError, KeyError, TypeError) as error:

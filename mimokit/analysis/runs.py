@@ -190,11 +190,15 @@ class Runs:
         """Return the table of runs as texts, under `SUMMARY`."""
         return [_summary(row) for row in records(self.runs)]
 
+    @property
+    def _heading(self) -> str:
+        return "1 run" if len(self) == 1 else f"{len(self)} runs"
+
     def __repr__(self) -> str:
-        return f"Runs({len(self)} runs: {_shortened(self.names)})"
+        return f"Runs({self._heading}: {_shortened(self.names)})"
 
     def _repr_html_(self) -> str:
-        shown = [html_table(SUMMARY, self.summary(), heading=f"{len(self)} runs")]
+        shown = [html_table(SUMMARY, self.summary(), heading=self._heading)]
         for heading, sentences in (("not completed", self.endings()), ("problems", self.problems)):
             if sentences:
                 shown.append(html_table((heading,), [(str(one),) for one in sentences]))
@@ -203,7 +207,7 @@ class Runs:
     def __rich__(self) -> object:
         from rich.console import Group
 
-        table = rich_table(f"{len(self)} runs", SUMMARY, self.summary())
+        table = rich_table(self._heading, SUMMARY, self.summary())
         return Group(table, *self.endings(), *map(str, self.problems))
 
 

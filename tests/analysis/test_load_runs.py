@@ -173,7 +173,7 @@ def test_experiments_that_a_sweep_did_not_run_are_named(results: Path) -> None:
     sentences = [str(one) for one in load_runs(results).problems]
     (found,) = [one for one in sentences if "has no results" in one]
     assert "The experiment later of" in found
-    assert "stopped the sweep was stopped before it" in found
+    assert "stopped (the sweep was stopped before it)." in found
     file.write_text("{")
     assert any("not the record of a sweep" in str(one) for one in load_runs(results).problems)
 

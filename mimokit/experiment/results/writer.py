@@ -194,8 +194,8 @@ class RunWriter:
             except Exception as error:
                 self._loggers.remove(logger)
                 warnings.warn(
-                    f"{type(logger).__name__} raised {type(error).__name__} ({error}) and is told "
-                    "no more of this run; the run goes on",
+                    f"{type(logger).__name__} raised {type(error).__name__} ({error}) and is "
+                    "called no more in this run; the run goes on",
                     stacklevel=2,
                 )
 

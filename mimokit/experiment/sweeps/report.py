@@ -233,7 +233,7 @@ def _state(one: ExperimentRecord) -> str:
         text = f"{one.name}: started on {one.ranks} ranks"
         return f"{text} ({one.message})" if one.message else text
     text = f"{one.name}: {one.status}"
-    if one.seconds is not None:
+    if one.seconds is not None and one.status is not ExperimentStatus.SKIPPED:
         text += f" after {seconds_text(one.seconds)}"
     if one.loss is not None:
         text += f", loss {one.loss:.4f}"
