@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +71,7 @@ class Comparison:
         best, unit = rows[self.best], _unit(self.metric)
         said = [
             f"{self.best} has the best median of {self.metric}: {_number(best['median'])}{unit} "
-            f"({_span(best['low'], best['high'])} at {self.confidence:.0%} confidence)."
+            f"({_at(self.confidence, best)})."
         ]
         if self.best != self.baseline:
             said.append(f"{_against(best)} the baseline {self.baseline}.")
@@ -128,7 +128,8 @@ def compare(
 
     Args:
         runs: from `load_runs`.
-        baseline: the name to compare with; by default `baseline`, or else the first one.
+        baseline: the name to compare with; by default `baseline`, or else the first one that is
+            complete, or the first one.
         metric: a column of `runs.iterations`.
         by: the column of `runs.runs` whose values are compared: "run" for each run alone, "layout"
             to put repeated runs (seeds) of one layout together.
@@ -146,7 +147,7 @@ def compare(
     if not names:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise ValueError(f"No run has values of {metric} ({why}).")
-    chosen = baseline or ("baseline" if "baseline" in names else names[0])
+    chosen = baseline or _default_baseline(runs, names, by)
     if chosen not in names:
         reason = left_out.get(chosen)
         raise ValueError(
@@ -168,7 +169,14 @@ def compare(
 
 def lower_is_better(metric: str) -> bool:
     """Whether a smaller value is better: of times, memory and loss, not of rates."""
-    return over_ranks(metric) is not OverRanks.SMALLEST
+    return over_ranks(metric) not in (OverRanks.SMALLEST, OverRanks.MEAN)
+
+
+def _default_baseline(runs: Runs, names: Sequence[str], by: str) -> str:
+    if "baseline" in names:
+        return "baseline"
+    complete = runs.runs.loc[runs.runs["status"] == "completed", by]
+    return next((str(name) for name in complete if name in names), names[0])
 
 
 def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
@@ -195,7 +203,7 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
             found.setdefault(name, []).append(values[row["run"]])
         else:
             many = f"only {count} after the warm-up" if count else "no iteration"
-            reasons[name] = f"it is {row['status']} and has {many} with {metric}"
+            reasons[name] = f"its status is {row['status']}, and it has {many} with {metric}"
     return found, {name: why for name, why in reasons.items() if name not in found}
 
 
@@ -273,6 +281,12 @@ def _row(row: Mapping[str, object], baseline: str) -> tuple[str, ...]:
         _span(known["difference_low"], known["difference_high"]),
         "" if row["significant"] else "not significant",
     )
+
+
+def _at(confidence: float, row: Mapping[str, float]) -> str:
+    if math.isnan(row["low"]):
+        return "too few steps for an interval"
+    return f"{_span(row['low'], row['high'])} at {confidence:.0%} confidence"
 
 
 def _span(low: float, high: float) -> str:

@@ -234,10 +234,11 @@ def load_runs(paths: Paths) -> Runs:
         parts = list(pool.map(_read, found.folders, found.folders.values()))
     rows = []
     for (name, folder), (steps, _, wrong) in zip(found.folders.items(), parts, strict=True):
-        problems += wrong
         sentences: list[str] = []
         rows.append(run_row(name, folder, len(steps.table), sentences))
-        problems += [RunProblem(folder, name, sentence) for sentence in sentences]
+        if rows[-1]["status"] != REFUSED:  # which has an error.json alone
+            problems += wrong
+            problems += [RunProblem(folder, name, sentence) for sentence in sentences]
     return Runs(
         runs=pd.DataFrame(rows, columns=[*RUN_COLUMNS, *module_columns(rows)]),
         iterations=_stacked(found.folders, [steps for steps, _, _ in parts]),
@@ -284,7 +285,8 @@ def _ending(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"The run {row['run']} {verb}{where}: {reason}"
     elif row["status"] not in ("completed", "unknown"):
         count = row["iterations"]
-        yield f"The run {row['run']} is {row['status']}; it measured {count} iterations."
+        many = "1 iteration" if count == 1 else f"{count} iterations"
+        yield f"The run {row['run']} is {row['status']}; it measured {many}."
 
 
 def _summary(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mimokit.samples import TEXT_COLUMNS
+from mimokit.samples import EVALUATION_COLUMNS, MODULE_COLUMNS, STEP_COLUMNS, TEXT_COLUMNS
 
 _TAIL = 1 << 16
 """Bytes that are read to find the start of the last row; longer rows are looked for further up."""
@@ -59,7 +59,8 @@ def read_table(
     """Read a table and say what is wrong with it; nothing is raised.
 
     A row that does not end with a line break is half-written: its last number may be cut. Such a
-    row, a row with text where a number is needed, and a row without a key are left out.
+    row, a row with text in a column of numbers that mimokit writes, and a row without a key are
+    left out. Text in any other column becomes NaN.
 
     Args:
         file: of the table.
@@ -167,15 +168,29 @@ def _slowly(
             cells = table[name]
             table[name] = pd.to_numeric(cells, errors="coerce").astype(np.float64)
             bad = (table[name].isna() & cells.notna()).to_numpy()
-            if bad.any():
-                row = int(bad.argmax())
+            if not bad.any():
+                continue
+            row = int(bad.argmax())
+            if not _is_known(name):
                 sentence = (
-                    f"The file {file} has {cells.iloc[row]!r} in line {row + 2} where column "
-                    f"{name} needs a number."
+                    f"The file {file} has {cells.iloc[row]!r} in line {row + 2} of column {name}, "
+                    "which mimokit does not know; what is not a number there is left out."
                 )
-                problems.append(TableProblem(sentence, int((bad & ~wrong).sum())))
-                wrong |= bad
+                problems.append(TableProblem(sentence))
+                continue
+            sentence = (
+                f"The file {file} has {cells.iloc[row]!r} in line {row + 2} where column "
+                f"{name} needs a number."
+            )
+            problems.append(TableProblem(sentence, int((bad & ~wrong).sum())))
+            wrong |= bad
     return table[~wrong]
+
+
+def _is_known(column: str) -> bool:
+    """Return whether mimokit writes a column of this name; others may hold text."""
+    of_modules = any(column.endswith(f"_{name}") for name in MODULE_COLUMNS)
+    return of_modules or column in (*STEP_COLUMNS, *EVALUATION_COLUMNS)
 
 
 def _with_keys(

@@ -94,8 +94,10 @@ def run(
 ) -> None:
     """Train one layout, or all in a folder, showing progress; leave tables in a folder.
 
-    Exit 1 if an experiment failed or some were rejected, 2 if all were. A rejected experiment
-    leaves an error.json with the reasons; a single one only if --results-dir is given.
+    Exit 1 if an experiment failed or some were rejected, 2 if all were.
+
+    A rejected experiment leaves an error.json with the reasons in its folder.
+    A single FILE that is rejected does so only with --results-dir.
     """
     from rich.console import Console
 

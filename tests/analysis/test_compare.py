@@ -10,6 +10,7 @@ import pytest
 
 from mimokit.analysis import compare, load_runs
 from mimokit.analysis.bootstrap import block_length, difference, estimate_run, estimate_runs
+from mimokit.analysis.comparison import lower_is_better
 from tests.analysis.planted_runs import Planted, write_run
 
 TRIALS = 300
@@ -144,7 +145,7 @@ def test_a_run_without_iterations_is_left_out_and_said(results: Path, tmp_path: 
     (tmp_path / "broken" / "error.json").write_text('{"type": "RankError", "message": "gone"}')
     found = compare(load_runs([results / "first_0", tmp_path / "broken"]))
     assert list(found.left_out) == ["broken"]
-    assert "broken is not compared: it is failed and has no iteration" in str(found)
+    assert "broken is not compared: its status is failed, and it has no iteration" in str(found)
 
 
 def test_a_run_that_failed_early_is_not_the_best(results: Path, tmp_path: Path) -> None:
@@ -153,12 +154,25 @@ def test_a_run_that_failed_early_is_not_the_best(results: Path, tmp_path: Path) 
     write_run(tmp_path / "short", Planted(iterations=9, forward=fast), status="failed")
     found = compare(load_runs([results / "first_0", tmp_path / "short"]))
     assert list(found.left_out.values()) == [
-        "it is failed and has only 4 after the warm-up with tokens_per_sec"
+        "its status is failed, and it has only 4 after the warm-up with tokens_per_sec"
     ]
     assert found.best == "first_0"
     alone = compare(load_runs(tmp_path / "short"))
     assert alone.best == "short"
     assert "too few steps" in str(alone)
+
+
+def test_the_baseline_is_a_complete_run_if_none_is_named_so(results: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "aborted", Planted(), status="failed")
+    found = compare(load_runs([tmp_path / "aborted", results / "first_0"]))
+    assert found.baseline == "first_0"
+    assert compare(load_runs(tmp_path / "aborted")).baseline == "aborted"
+
+
+def test_rates_are_better_when_they_are_higher() -> None:
+    rates = ("tokens_per_sec", "flops_per_sec", "images_flops_per_sec", "model_flop_utilisation")
+    assert not any(lower_is_better(name) for name in rates)
+    assert all(lower_is_better(name) for name in ("total_time", "loss", "memory_peak"))
 
 
 def test_it_shows_itself_as_text_and_html(results: Path) -> None:

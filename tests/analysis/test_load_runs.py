@@ -126,6 +126,20 @@ BREAKS = {
 }  # fmt: skip
 
 
+def test_text_in_a_column_that_mimokit_does_not_write_costs_no_row(results: Path) -> None:
+    file = results / "run_20260102_030405" / "apart" / "metrics.csv"
+    header, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([f"{header},phase", *(f"{row},first" for row in rows), ""]))
+    runs = load_runs(results)
+    assert len(runs["apart"].iterations) == len(rows)
+    (problem,) = [str(one) for one in runs.problems if one.run == "apart"]
+    assert "'first' in line 2 of column phase" in problem
+
+
+def test_a_refused_run_has_no_other_problem(results: Path) -> None:
+    assert not [one for one in load_runs(results).problems if one.run == "refused"]
+
+
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_is_broken_is_named_and_the_rest_is_read(results: Path, name: str) -> None:
     file_name, change, sentence = BREAKS[name]

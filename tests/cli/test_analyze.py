@@ -37,7 +37,7 @@ def test_tables_words_and_problems(sweep: Path) -> None:
     for text in (
         "RankDied: rank 2 has died",
         "baseline has the best median of tokens_per_sec",
-        "broken is not compared: it is failed and has no iteration",
+        "broken is not compared: its status is failed, and it has no iteration",
         "Where the time of baseline went",
         "has no metrics.csv",
     ):
