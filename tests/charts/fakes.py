@@ -38,6 +38,12 @@ def step(iteration: int, rank: int, loss: float) -> StepSample:
         memory_reserved=200_000_000,
         loss=loss,
         grad_norm=loss * 2,
+        collective_time=0.005 * slow,
+        point_to_point_time=0.003 * slow,
+        waiting_time=0.002 * slow,
+        memory_peak=240_000_000 + rank,
+        validation_loss=1.1 * loss if iteration % 5 == 4 else None,
+        model_flop_utilisation=0.4 / slow,
         modules={
             "images": ModuleSample(
                 forward_time=0.010 * slow,

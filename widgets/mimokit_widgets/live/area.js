@@ -48,6 +48,22 @@ export class PlotArea {
     return this.y + this.h - share * this.h;
   }
 
+  /** A ground under the first iterations, which averages leave out. */
+  warmup(count) {
+    const from = Math.max(0, this.scope.first);
+    const to = Math.min(count - 1, this.scope.last);
+    if (from > to) return;
+    const { context, theme } = this;
+    const [x, width] = [this.left(from), this.left(to + 1) - this.left(from)];
+    context.fillStyle = theme.ground;
+    context.fillRect(x, this.y, width, this.h);
+    if (width < context.measureText("warm-up").width) return;
+    context.fillStyle = theme.muted;
+    context.textAlign = "left";
+    context.textBaseline = "alphabetic";
+    context.fillText("warm-up", x, this.y - 3);
+  }
+
   iterationAxis() {
     const { context } = this;
     context.fillStyle = this.theme.muted;

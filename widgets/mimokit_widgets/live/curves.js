@@ -44,20 +44,30 @@ function spoken({ known }, format) {
   return known.map((one) => `${one.name} ${format(one.points[one.points.length - 1][1])}`).join(", ");
 }
 
+function keysOf(series) {
+  return series.map((one) => [one.name, one.color]);
+}
+
 const lossCurve = {
   ...DRAWN_ALWAYS,
   draw(area, store, theme) {
-    const points = store.within(area.scope).map((all) => [all.iteration, all.loss]);
-    const values = points.map((point) => point[1]).filter((value) => value !== null);
+    const shown = store.within(area.scope);
+    const points = shown.map((all) => [all.iteration, all.loss]);
+    const validated = shown.filter((all) => all.validation !== null)
+      .map((all) => [all.iteration, all.validation]);
+    const values = [...points, ...validated].map((point) => point[1])
+      .filter((value) => value !== null);
     let [bottom, top] = [0, Math.max(0.1, ...values) * 1.05];
     if (area.scope.zoomed && values.length > 1) {
       const [low, high] = [Math.min(...values), Math.max(...values)];
       const air = (high - low || high || 1) * 0.08;
       [bottom, top] = [low - air, high + air];
     }
-    const series = [{ name: "loss", color: theme.line, points }];
+    const series = [{ name: "loss", color: theme.line, points },
+      { name: "validation loss", color: theme.accent, points: validated, dots: 2.8 }];
     const drawn = drawCurves(area, series, { bottom, top, format: short });
-    return { say: drawn.say, text: spoken(drawn, (value) => value.toFixed(3)), keys: [] };
+    const keys = validated.length ? keysOf(series) : [];
+    return { say: drawn.say, text: spoken(drawn, (value) => value.toFixed(3)), keys };
   },
 };
 
@@ -104,32 +114,49 @@ const communicationCurve = {
   ...DRAWN_ALWAYS,
   draw(area, store, theme) {
     const shown = store.within(area.scope).filter((all) => all.ranks);
-    const mean = shown.map((all) =>
-      [all.iteration, all.phases[store.communication] / all.ranks]);
+    const mean = (name, sum, color, dash) => ({ name, color, dash, points: shown.map((all) =>
+      [all.iteration, sum(all) === null ? null : sum(all) / all.ranks]) });
     const series = [
       { name: "longest of a rank", color: theme.accent, points: shown.map((all) =>
         [all.iteration, all.waited]) },
-      { name: "mean of all ranks", color: theme.line, points: mean, dash: DASHES[1] },
+      mean("mean of all ranks", (all) => all.phases[store.communication], theme.line, DASHES[1]),
+      mean("waiting", (all) => all.waiting, theme.mark, DASHES[2]),
+      mean("collectives", (all) => all.collectives, theme.collectives, DASHES[3]),
+      mean("point to point", (all) => all.messages, theme.messages, DASHES[3]),
     ];
     const top = reach(shown.map((all) => all.waited), 1e-3);
     const drawn = drawCurves(area, series, { top, format: milliseconds });
-    const keys = series.map((one) => [one.name, one.color]);
-    return { say: drawn.say, text: spoken(drawn, milliseconds), keys };
+    return { say: drawn.say, text: spoken(drawn, milliseconds), keys: keysOf(drawn.known) };
   },
 };
 
 const memoryCurve = {
   ...DRAWN_ALWAYS,
   draw(area, store, theme) {
-    const points = store.within(area.scope).filter((all) => all.memory)
-      .map((all) => [all.iteration, all.memory]);
-    const top = Math.max(1e6, ...points.map((point) => point[1])) * 1.1;
-    const series = [{ name: "largest rank", color: theme.line, points }];
+    const shown = store.within(area.scope).filter((all) => all.memory);
+    const series = [
+      { name: "end of the step", color: theme.line, points: shown.map((all) =>
+        [all.iteration, all.memory]) },
+      { name: "peak within it", color: theme.accent, dash: DASHES[1], points: shown.map((all) =>
+        [all.iteration, all.peak]) },
+    ];
+    const top = Math.max(1e6, ...shown.map((all) => Math.max(all.memory, all.peak ?? 0))) * 1.1;
     const drawn = drawCurves(area, series, { top, format: memory });
-    return { say: drawn.say, text: spoken(drawn, memory), keys: [] };
+    return { say: drawn.say, text: spoken(drawn, memory), keys: keysOf(drawn.known) };
+  },
+};
+
+const utilisationCurve = {
+  ...DRAWN_ALWAYS,
+  draw(area, store, theme) {
+    const points = store.within(area.scope).map((all) => [all.iteration, all.utilisation]);
+    const top = reach(points.map((point) => point[1]), 1e-3);
+    const series = [{ name: "of the peak FLOP/s", color: theme.line, points }];
+    const drawn = drawCurves(area, series, { top, format: percent });
+    return { say: drawn.say, text: spoken(drawn, percent), keys: [] };
   },
 };
 
 export const CURVES = { loss: lossCurve, accuracy: accuracyCurve, speed: speedCurve,
-  communication: communicationCurve, memory: memoryCurve };
+  communication: communicationCurve, memory: memoryCurve, utilisation: utilisationCurve };
 

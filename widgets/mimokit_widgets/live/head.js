@@ -10,7 +10,8 @@ const TITLES = { training: "Training", stopping: "Stopping", finished: "Training
   stopped: "Training stopped", failed: "Training failed", aborted: "Training aborted" };
 const NUMBERS = [["loss", "loss"], ["accuracy", "right"], ["tokens", "tokens/s"],
   ["step", "step time"], ["communication", "of it communication"],
-  ["memory", "memory, largest rank"]];
+  ["waiting", "of step time waiting"], ["memory", "memory, largest rank"],
+  ["utilisation", "of the peak FLOP/s"]];
 
 export class RunHead {
   constructor(view, model) {
@@ -125,10 +126,14 @@ export class RunHead {
       setText(values.tokens.value, short(all.tokens));
       setText(values.step.value, all.seconds ? milliseconds(all.seconds) : "–");
       setText(values.memory.value, all.memory ? memory(all.memory) : "–");
-      const share = all.ranks ? all.phases[store.communication] /
-        all.phases.reduce((a, b) => a + b, 0) : null;
-      setText(values.communication.value, percent(share));
+      const whole = all.phases.reduce((a, b) => a + b, 0);
+      const share = (seconds) => (all.ranks && seconds !== null ? seconds / whole : null);
+      setText(values.communication.value, percent(share(all.phases[store.communication])));
+      setText(values.waiting.value, percent(share(all.waiting)));
+      setText(values.utilisation.value, percent(all.utilisation));
     }
+    values.waiting.box.hidden = (all?.waiting ?? null) === null;
+    values.utilisation.box.hidden = (all?.utilisation ?? null) === null;
     const tested = store.evaluations[store.evaluations.length - 1];
     values.accuracy.box.hidden = !tested;
     if (tested) {

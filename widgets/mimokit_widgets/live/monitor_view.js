@@ -50,6 +50,7 @@ export class MonitorView {
       phases: panel(phasesOverTheRun, { title: "Time per phase, mean rank" }),
       communication: panel(CURVES.communication, { title: "Communication" }),
       memory: panel(CURVES.memory, { title: "Memory, largest rank" }),
+      utilisation: panel(CURVES.utilisation, { title: "Model FLOP utilisation", wide: true }),
       ranks: panel(phasesByRank, { title: "Time per phase, rank by rank", wide: true,
         overIterations: false }),
     };
@@ -68,6 +69,10 @@ export class MonitorView {
 
   marks() {
     return this.model.get("marks");
+  }
+
+  warmup() {
+    return this.model.get("warmup_iterations");
   }
 
   point(iteration) {
@@ -160,8 +165,9 @@ export class MonitorView {
     this.root.classList.toggle("failed", this.model.get("status") === "failed");
     this.root.classList.toggle("tested", this.store.evaluations.length > 0);
     this.head.draw(this.store);
-    const { accuracy, heat } = this.panels;
+    const { accuracy, heat, utilisation } = this.panels;
     accuracy.figure.hidden = !this.store.evaluations.length;
+    utilisation.figure.hidden = (this.store.last?.utilisation ?? null) === null;
     heat.figure.classList.toggle("wide", !accuracy.figure.hidden);
     const scope = this.scope();
     for (const panel of Object.values(this.panels)) {
@@ -175,6 +181,9 @@ export class MonitorView {
     const given = this.model.get("_colors");
     return { ...theme, heat: theme.dark ? HEAT_DARK : HEAT_LIGHT,
       grid: mix(theme.paper, theme.dark ? "#ffffff" : "#000000", 0.1),
+      ground: mix(theme.paper, theme.dark ? "#ffffff" : "#000000", 0.05),
+      collectives: theme.dark ? "#79a8ff" : "#3b6fd4",
+      messages: theme.dark ? "#c09bff" : "#8a5cd1",
       line: theme.dark ? "#3fb68b" : given.line,
       accent: theme.dark ? "#f07da8" : given.accent,
       mark: theme.dark ? "#e3b341" : "#9a6700" };

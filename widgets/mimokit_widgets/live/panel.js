@@ -25,6 +25,7 @@ export class ChartPanel {
   draw(store, scope, theme) {
     const area = new PlotArea(this.canvas, this.chart.height(store), scope, theme);
     this.area = area;
+    if (this.overIterations) area.warmup(this.view.warmup());
     const drawn = this.chart.draw(area, store, theme);
     this.say = drawn.say;
     this.showKeys(drawn.keys, drawn.note);

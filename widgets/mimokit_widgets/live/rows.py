@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from mimokit.samples import (
@@ -13,6 +14,7 @@ from mimokit.samples import (
     LIVE_MODULE_COLUMNS,
     LIVE_STEP_COLUMNS,
     EvaluationSample,
+    ModuleSample,
     Sample,
     StepSample,
     module_column,
@@ -23,6 +25,10 @@ from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES
 Row = list[Any]
 
 STEP, EVALUATION = 0, 1
+_live_step_values = attrgetter(*LIVE_STEP_COLUMNS)
+_live_module_values = attrgetter(*LIVE_MODULE_COLUMNS)
+_ELSEWHERE = ModuleSample()
+"""Of a module that is not on the rank."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +36,20 @@ class Header:
     """What the rows of a run hold, in order, after their kind.
 
     Attributes:
-        step: the columns of a row of kind STEP.
-        evaluation: of kind EVALUATION.
+        step: the columns of a row of kind STEP: of the rank, then those of every module.
+        modules: of the run, in order.
+        evaluation: the columns of a row of kind EVALUATION.
     """
 
     step: tuple[str, ...]
+    modules: tuple[str, ...]
     evaluation: tuple[str, ...] = EVALUATION_COLUMNS
 
     @classmethod
     def of(cls, modules: Sequence[str]) -> Header:
         """Return the header of a run that has some modules."""
         per_module = [module_column(m, name) for m in modules for name in LIVE_MODULE_COLUMNS]
-        return cls((*LIVE_STEP_COLUMNS, *per_module))
+        return cls((*LIVE_STEP_COLUMNS, *per_module), tuple(modules))
 
     def to_json(self) -> dict[str, Any]:
         """Return what the browser reads rows by: names, and how ranks become one."""
@@ -51,8 +59,10 @@ class Header:
     def row(self, sample: Sample) -> Row | None:
         """Return a sample as [kind, value, value, ...], None for one that no chart draws."""
         if isinstance(sample, StepSample):
-            values: Mapping[str, Any] = sample.row()
-            return [STEP, *(_short(name, values.get(name)) for name in self.step)]
+            measured = list(_live_step_values(sample))
+            for module in self.modules:
+                measured += _live_module_values(sample.modules.get(module, _ELSEWHERE))
+            return [STEP, *map(_short, self.step, measured)]
         if isinstance(sample, EvaluationSample):
             values = sample.row()
             return [EVALUATION, *(_short(name, values.get(name)) for name in self.evaluation)]

@@ -61,6 +61,12 @@ export class RunStore {
     all.loss = reduced(all.loss, "loss");
     all.tokens = reduced(all.tokens, "tokens_per_sec");
     all.memory = reduced(all.memory, "memory_allocated");
+    all.peak = reduced(all.peak, "memory_peak");
+    all.validation = reduced(all.validation, "validation_loss");
+    all.utilisation = reduced(all.utilisation, "model_flop_utilisation");
+    all.collectives = added(all.collectives, at("collective_time"));
+    all.messages = added(all.messages, at("point_to_point_time"));
+    all.waiting = added(all.waiting, at("waiting_time"));
     all.rates = this.modules.map(({ rate }, module) => reduced(all.rates[module], rate));
     if (measured) this.addTimes(all, reduced(all.seconds, "total_time"), phases);
     this.firstTime = Math.min(this.firstTime ?? Infinity, time - (seconds ?? 0));
@@ -77,8 +83,10 @@ export class RunStore {
   iteration(iteration) {
     const known = this.byIteration.get(iteration);
     if (known) return known;
-    const fresh = { iteration, time: 0, seconds: 0, loss: null, tokens: null, memory: 0, ranks: 0,
-      waited: 0, rates: this.modules.map(() => null), phases: this.phases.map(() => 0) };
+    const fresh = { iteration, time: 0, seconds: 0, loss: null, validation: null, tokens: null,
+      memory: 0, peak: null, utilisation: null, ranks: 0, waited: 0, collectives: null,
+      messages: null, waiting: null, rates: this.modules.map(() => null),
+      phases: this.phases.map(() => 0) };
     this.byIteration.set(iteration, fresh);
     let place = this.ordered.length;
     while (place && this.ordered[place - 1].iteration > iteration) place -= 1;
@@ -144,6 +152,11 @@ function readerOf(places, row) {
     if (place === undefined) throw new Error(`The rows of this run have no column ${name}.`);
     return row[place];
   };
+}
+
+/** The sum over ranks; null is unknown. */
+function added(known, value) {
+  return value === null || value === undefined ? known : (known ?? 0) + value;
 }
 
 /** What two ranks have together; null is unknown. */
