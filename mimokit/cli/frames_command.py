@@ -68,7 +68,7 @@ def frames(
             ranks_per_node=ranks_per_node,
         )
     batch = BatchFrames(
-        "vision encoder",
+        "",
         tuple((rank,) for rank in range(len(ranks))),
         tuple(map(tuple, ranks)),
         patches,

@@ -107,11 +107,16 @@ class FrameForecast:
 
     def __str__(self) -> str:
         slowest, mean = max(self.before), sum(self.before) / len(self.before)
-        travels = (
-            f"{bytes_text(round(self.traffic_bytes))} travel in "
-            f"{seconds_text(self.traffic_seconds)}"
-        )
-        after = seconds_text(max(self.after))
+        what, travels = "Another order of the samples", "nothing travels"
+        if self.traffic_bytes or self.traffic_seconds:
+            what = "Frame parallel"
+            travels = f"{bytes_text(round(self.traffic_bytes))} travel in "
+            travels += seconds_text(self.traffic_seconds)
+        after = f"{seconds_text(max(self.after))} instead of {seconds_text(slowest)}"
+        if seconds_text(max(self.after)) == seconds_text(slowest):
+            less = 1 - max(self.after) / slowest if slowest else 0.0
+            after = f"{less:.1%} less than {seconds_text(slowest)}"
+            after = after if less > 5e-4 else f"as long ({seconds_text(slowest)})"
         ratio = slowest / mean if mean else 1.0
         if ratio >= EVEN and self.after == self.before:
             return (
@@ -120,10 +125,10 @@ class FrameForecast:
             )
         if self.worth_it:
             return (
-                f"Frame parallel saves {seconds_text(self.saving)}: the slowest encoder takes "
-                f"{after} instead of {seconds_text(slowest)}, and {travels}."
+                f"{what} saves {seconds_text(self.saving)}: the slowest encoder takes "
+                f"{after}, and {travels}."
             )
-        why = f"the slowest encoder would take {after} instead of {seconds_text(slowest)}"
+        why = f"the slowest encoder would take {after}"
         if ratio < EVEN:
             why = f"the slowest encoder takes only {ratio:.2f} times the mean"
         return f"Frame parallel is not worth it: {why}, and {travels}."

@@ -59,6 +59,8 @@ def _partners(batch: BatchFrames, patches: Any, own: int, word: str) -> str:
 
 def frame_title(batch: BatchFrames) -> str:
     """Return the line above the table."""
+    if not batch.encoder:
+        return "Frames of a micro-batch"
     state = "shared" if batch.shared else "not shared"
     return f"Frames of '{batch.encoder}' in a micro-batch, {state} (runtime.patch_type)"
 

@@ -63,3 +63,20 @@ def test_a_frozen_encoder_has_no_gradients_to_send() -> None:
 def test_what_cannot_be_forecast(patches: list, links: tuple, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         forecast_frames(patches, MILLISECOND_PER_PATCH, FrameLinks(*links))
+
+
+def test_planners_and_what_every_rank_has_anyway() -> None:
+    read = [[10] * 6, [10] * 2]
+    none = forecast_frames(read, MILLISECOND_PER_PATCH, FAST, base=0.01, planner="none")
+    assert none.after == none.before == pytest.approx((0.07, 0.03))
+    assert str(none) == (
+        "Every rank encodes what it reads: the slowest encoder takes 70 ms, 1.40 times the mean."
+    )
+    lpt = forecast_frames(read, MILLISECOND_PER_PATCH, FAST, planner="lpt")
+    ours = forecast_frames(read, MILLISECOND_PER_PATCH, FAST, planner="plan_frames")
+    assert lpt.after == pytest.approx(ours.after)
+    assert lpt.traffic_bytes > ours.traffic_bytes
+    with pytest.raises(ValueError, match="planner is 'magic'; it is one of plan_frames, lpt, none"):
+        forecast_frames(read, MILLISECOND_PER_PATCH, FAST, planner="magic")
+    little = forecast_frames(read, MILLISECOND_PER_PATCH, FAST, base=10.0)
+    assert "takes 0.2% less than 10.06 s" in str(little)

@@ -10,7 +10,6 @@ import numpy as np
 from mimokit.planning.report.html import frames_to_html
 from mimokit.units import bytes_text, seconds_text, span_text
 from mimokit_widgets.view_models.frame_question import (
-    ORDERED,
     TEXTS,
     WAYS,
     FrameAnswer,
@@ -59,23 +58,12 @@ def frame_loads(found: FrameAnswer) -> tuple[dict[str, Any], bytes]:
         "mean": mean / longest,
         "mean_text": f"mean {seconds_text(mean)}",
         "longest": seconds_text(longest),
-        "sentence": _sentence(found),
+        "sentence": str(forecast),
         "good": forecast.worth_it,
         "words": _in_words(found),
         "traffic": _traffic(found, matrix),
     }
     return picture, matrix.astype(np.float32).tobytes()
-
-
-def _sentence(found: FrameAnswer) -> str:
-    forecast = found.forecast
-    if found.question.planner != ORDERED or not forecast.worth_it:
-        return str(forecast)
-    return (
-        f"To order the samples saves {seconds_text(forecast.saving)}: the slowest encoder takes "
-        f"{seconds_text(max(forecast.after))} instead of {seconds_text(max(forecast.before))}, and "
-        "nothing travels."
-    )
 
 
 def _rank(found: FrameAnswer, rank: int, longest: float) -> dict[str, Any]:
