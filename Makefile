@@ -17,6 +17,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/python -m mimokit_widgets.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
 
+# The tests start hundreds of processes: each would compile all that it imports.
+test: export PYTHONDONTWRITEBYTECODE =
+
 test: $(READY)
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.processes import nothing_left_behind
-from tests.scheduling import GroupScheduling
+from tests.scheduling import GroupScheduling, order
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
     """Spread the tests over the workers of `--numprocesses`."""
     return GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the groups that take longest, so that all workers end together."""
+    items.sort(key=lambda item: order(item.nodeid.split("::")[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,20 +1,49 @@
-"""Which tests run in one worker of `pytest --numprocesses 2`, since they share something dear."""
+"""Which tests run in one worker of `pytest --numprocesses 2`, and which start first."""
 
 from __future__ import annotations
 
 import functools
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
 
 ROOT = Path(__file__).parents[1]
 TAKES_THE_CLUSTER = re.compile(r"def \w+\([^)]*\b(shared_)?cluster\b")
 """A function with the fixture `cluster` or `shared_cluster` among its parameters."""
+LONGEST_FIRST = (
+    "cluster",
+    "browser",
+    "tests/notebooks/test_first_light.py",
+    "tests/notebooks/test_heterogeneous.py",
+    "tests/notebooks/test_post_hoc_analysis.py",
+    "tests/widgets/test_execute.py",
+    "tests/notebooks/test_step_through.py",
+    "tests/cluster/test_notebook.py",
+    "tests/test_wheel.py",
+    "tests/interop/test_lossless.py",
+    "tests/experiment/test_run_folder.py",
+    "tests/cli/test_run.py",
+    "tests/notebooks/test_predict_and_search.py",
+    "tests/layout_search/test_readers_agree.py",
+    "tests/widgets/test_live_monitor.py",
+    "tests/widgets/test_planner_search.py",
+    "tests/charts/test_charts.py",
+)
+"""Groups of more than about 8 seconds, by their seconds; all others fill what is left."""
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Groups go to whichever worker is free, the largest first."""
+    """Groups go to whichever worker is free, in the order of `order`."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False  # which would order by the number of tests
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid.split("::")[0])
@@ -29,3 +58,9 @@ def group_of(file: str) -> str:
     if file.startswith("tests/browser/"):
         return "browser"
     return "cluster" if TAKES_THE_CLUSTER.search((ROOT / file).read_text()) else file
+
+
+def order(file: str) -> int:
+    """Return the place of a file's group; groups of one place keep their order."""
+    group = group_of(file)
+    return LONGEST_FIRST.index(group) if group in LONGEST_FIRST else len(LONGEST_FIRST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling import group_of
+from tests.scheduling import LONGEST_FIRST, ROOT, group_of, order
 
 
 def test_all_users_of_the_shared_cluster_are_one_group(request: pytest.FixtureRequest) -> None:
@@ -23,3 +23,13 @@ def test_all_users_of_the_shared_cluster_are_one_group(request: pytest.FixtureRe
 def test_the_browser_is_one_group() -> None:
     assert group_of("tests/browser/test_planner.py") == "browser"
     assert group_of("tests/browser/test_monitor.py") == "browser"
+
+
+def test_the_longest_groups_come_first(request: pytest.FixtureRequest) -> None:
+    files = [item.nodeid.split("::")[0] for item in request.session.items]
+    assert [order(file) for file in files] == sorted(order(file) for file in files)
+    assert order("tests/cluster/test_failures.py") == 0
+    assert order("tests/test_units.py") == len(LONGEST_FIRST)
+    known = [name for name in LONGEST_FIRST if name not in ("cluster", "browser")]
+    assert [name for name in known if not (ROOT / name).is_file()] == []
+    assert [name for name in known if group_of(name) != name] == []
