@@ -1,9 +1,10 @@
 """What all metrics and streaming cost a training step, and whether a sample is lost.
 
-In one run on the same ranks every other step is measured and sent, so that a machine whose speed
-drifts, or that others use, slows both kinds alike; the order within each pair alternates. All ranks
-take part in a step, so the time of rank 0 is that of the step. What a monitor takes by itself is
-also measured as CPU time of all ranks, which others on the machine hardly change.
+In one run on the same ranks every other block of steps is measured and sent, so that a machine
+whose speed drifts, or that others use, slows both kinds alike; the order within each pair
+alternates. All ranks take part in a step, so the time of rank 0 is that of the step. What a monitor
+takes by itself is also measured as CPU time of all ranks, which others on the machine hardly
+change. It counts until the samples have left: another thread sends them after the step.
 `python -m tests.benchmarks.watching_cost [--pairs N] [--seconds S]`.
 """
 
@@ -27,7 +28,10 @@ from tests.benchmarks.table import show
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LAYOUTS = ("digits_colocated", "digits_heterogeneous")
-WARMUP = 5
+WARMUP = 3
+STEPS = 2
+"""Of a block."""
+SECONDS_TO_LEAVE = 0.25
 MOST = 2.0
 RATE = 50.0
 
@@ -35,7 +39,7 @@ RATE = 50.0
 def alternate_on_rank(
     plan: LayoutPlan, config: ExperimentConfig, pairs: int
 ) -> list[tuple[float, float, float, float]]:
-    """Return (plain, watched) wall seconds and (plain, watched) CPU seconds of pairs."""
+    """Return (plain, watched) wall seconds and (plain, watched) CPU seconds of a step, of pairs."""
     import torch.distributed as dist
 
     from mimokit.cluster import emit
@@ -62,20 +66,26 @@ def alternate_on_rank(
                 mailbox.times = watched.messages if on else UNTIMED
             state.arrivals = watched.arrivals if on else None
 
-        def step(on: bool, number: int) -> tuple[float, float]:
-            switch(on)
-            dist.barrier()
-            begin, used = time.perf_counter(), time.process_time()
+        def step(on: bool, number: int) -> None:
             if on:
                 monitor.start_step()
             result = exhaust(training_step(state), monitor.observe if on else None)
             if on:
                 emit(to_wire(_step_sample(state, monitor, number, result)))
-            return time.perf_counter() - begin, time.process_time() - used
+
+        def block(on: bool, number: int) -> tuple[float, float]:
+            switch(on)
+            dist.barrier()
+            begin, used = time.perf_counter(), time.process_time()
+            for _ in range(STEPS):
+                step(on, number)
+            seconds = time.perf_counter() - begin
+            time.sleep(SECONDS_TO_LEAVE)
+            return seconds / STEPS, (time.process_time() - used) / STEPS
 
         for number in range(WARMUP + pairs):
             order = (True, False) if number % 2 else (False, True)
-            times = {on: step(on, number) for on in order}
+            times = {on: block(on, number) for on in order}
             if number >= WARMUP:
                 found.append((times[False][0], times[True][0], times[False][1], times[True][1]))
     return found

@@ -20,8 +20,12 @@ from mimokit_widgets.live.rows import STEP, Header, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles
 
-SECONDS_FOR_COMPANY = 0.02
-"""How long a row waits for others to travel with; ranks send theirs every 0.1 s."""
+SECONDS_FOR_COMPANY = 0.05
+"""How long a row waits for others to travel with.
+
+Ranks end a step together and send at once, but on fewer cores than ranks they do so one after
+another. Every message is a new picture, for which the browser takes the time from them.
+"""
 SECONDS_BETWEEN_LOOKS = 0.25
 SECONDS_TO_DRAIN = 2.0
 SECONDS_FOR_THE_RESULT = 30.0
