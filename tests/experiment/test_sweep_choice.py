@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mimokit.config import ConfigError
+from mimokit.experiment import sweep
 from mimokit.experiment.sweeps.choice import choose, collect, largest_world, refuse_all
 from mimokit.experiment.sweeps.folder import SweepFolder, config_content, read_sweep
+from mimokit.experiment.sweeps.prepared import prepare_sweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.result_files import RunFile, SweepFile
 from tests.layouts import digits_config
@@ -113,6 +116,30 @@ def test_no_experiment_is_refused(tmp_path: Path, make: str) -> None:
         return
     (one,) = collect(tmp_path / "no such file.yaml")
     assert "does not exist" in one.sentences[0]
+
+
+def test_a_sweep_of_which_all_are_rejected_raises_and_leaves_their_errors(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        _experiment(tmp_path / f"{name}.yaml", "runtime: {num_iterations: 0}\n")
+    engines: Any = range(4)  # nothing but its length is asked for
+    with pytest.raises(ConfigError, match=r"one cannot run: .*num_iterations is 0") as error:
+        sweep(engines, tmp_path, results_dir=tmp_path / "results")
+    assert len(error.value.problems) == 2
+    assert len(list(tmp_path.glob("results/run_*/*/error.json"))) == 2
+
+
+def test_a_resumed_sweep_has_its_folder_already(tmp_path: Path) -> None:
+    config = digits_config((1, 2), (2, 1), metrics_output_dir=str(tmp_path / "own"))
+    chosen = choose(collect(config), 2)
+    prepared = prepare_sweep(chosen, results_dir=tmp_path / "first")
+    prepared.folder.release()
+    again = prepare_sweep(chosen, resume=prepared.folder.path)
+    again.folder.release()
+    directories = {one.directory for one in (*prepared.records, *again.records)}
+    assert directories == {prepared.folder.path / config.name}
+    with pytest.raises(ConfigError, match="results_dir and resume are both given"):
+        prepare_sweep(chosen, results_dir=tmp_path / "second", resume=prepared.folder.path)
+    assert not (tmp_path / "second").exists()
 
 
 def _records(folder: SweepFolder, *names: str) -> tuple[ExperimentRecord, ...]:

@@ -74,14 +74,20 @@ def prepare_sweep(
 
     Raises:
         ConfigError: an experiment is rejected and (strict) nothing may run then, or it is the only
-            one and no folder is named; or the folder cannot be written.
+            one and no folder is named; or two folders are named, or the folder cannot be written.
     """
-    single = len(chosen) == 1 and results_dir is None
-    if strict or (single and resume is None):
+    if results_dir is not None and resume is not None:
+        sentence = (
+            "Sweep: results_dir and resume are both given; the results of a resumed sweep go into "
+            f"its folder '{os.fspath(resume)}', so give one of them."
+        )
+        raise ConfigError([Problem("sweep", "results_dir", os.fspath(results_dir), sentence)])
+    unnamed = len(chosen) == 1 and results_dir is None and resume is None
+    if strict or unnamed:
         refuse_all(chosen)
     folder = SweepFolder.new(results_dir) if resume is None else SweepFolder.existing(resume)
     entries = {} if resume is None else recorded(resume)
-    own = _own_directory(chosen[0]) if single else None
+    own = _own_directory(chosen[0]) if unnamed else None
     records = tuple(
         _record(one, own or folder.of(one.name, entries), entries.get(one.name)) for one in chosen
     )
