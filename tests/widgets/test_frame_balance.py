@@ -185,6 +185,15 @@ def test_the_planner_shows_the_frames_of_its_layout() -> None:
     assert [sample["frames"] for sample in shown["samples"]] == [8, 8, 4, 2, 1, 1, 1, 5]
 
 
+def test_more_replicas_than_are_drawn_are_said() -> None:
+    driver = Driver()
+    driver.type(LANGUAGE + "data_parallel", "128")
+    driver.type(IMAGES + "data_parallel", "1024")
+    driver.send("tab", name="frames")
+    problem = driver.screen.state["frames"]["problem"]
+    assert problem["sentence"] == "There are 1,024 ranks; the view draws 128."
+
+
 def test_the_planner_without_frames_in_its_config_fills_every_sample() -> None:
     driver = Driver()
     driver.send("tab", name="frames")

@@ -155,6 +155,8 @@ def answer(question: FrameQuestion) -> FrameAnswer:
     Raises:
         FieldError: a text cannot be read, or there are too many ranks.
     """
+    if len(question.names) > MOST_RANKS:
+        raise _too_many(len(question.names))
     if len(question.counts) > MOST_CHARACTERS:
         raise FieldError("counts", f"The frames have more than {MOST_CHARACTERS:,} characters.")
     try:
@@ -164,7 +166,7 @@ def answer(question: FrameQuestion) -> FrameAnswer:
     if BETWEEN_RANKS not in question.counts:
         counts = dealt(counts[0], _ranks(question.ranks))
     if len(counts) > MOST_RANKS:
-        raise FieldError("counts", f"There are {len(counts):,} ranks; the view draws {MOST_RANKS}.")
+        raise _too_many(len(counts))
     per_frame = _read(question, "frame_time", seconds_of)
     if not per_frame:
         raise FieldError("frame_time", "Time per frame: it is 0; write 2 ms.")
@@ -210,6 +212,10 @@ def _ordered(counts: Sequence[Sequence[int]]) -> list[list[int]]:
     samples = [frames for rank in counts for frames in rank]
     order = order_samples([SampleWork.of(samples, len(counts))])
     return dealt([samples[place] for place in order], len(counts))
+
+
+def _too_many(ranks: int) -> FieldError:
+    return FieldError("counts", f"There are {ranks:,} ranks; the view draws {MOST_RANKS}.")
 
 
 def as_counts(given: Any) -> str:
