@@ -108,10 +108,15 @@ SHARD_SIZES = {"mistral": "20KB"}
 
 
 @functools.cache
-def checkpoint(name: str) -> Path:
+def checkpoint(name: str, std: float = 1.0) -> Path:
     """Return the directory of a checkpoint; it is made once per process.
 
     Every parameter is random, norms and biases too, so that none can replace another.
+
+    Args:
+        name: of `MAKERS`.
+        std: standard deviation of the parameters. Large ones amplify rounding: choose a small one
+            to compare what networks compute.
     """
     import torch
 
@@ -119,8 +124,8 @@ def checkpoint(name: str) -> Path:
     model = MAKERS[name]()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.normal_()
-    path = _folder() / name
+            parameter.normal_(std=std)
+    path = _folder() / (name if std == 1.0 else f"{name}-{std}")
     model.save_pretrained(path, max_shard_size=SHARD_SIZES.get(name, "1GB"))
     return path
 

@@ -76,6 +76,15 @@ class TrainedArchitecture(ConfigModel):
     frozen: bool = False
     """No parameter of the module is trained, including the projector of an encoder."""
 
+    weights: Annotated[str, Field(min_length=1)] | None = None
+    """Directory of a Hugging Face checkpoint from which the module starts. Fields that are left out
+    are those of its config.json, the others must agree with it. The vocabulary is padded to the
+    next multiple of tensor_parallel. None: random weights."""
+
+    weights_prefix: Annotated[str, Field(min_length=1)] | None = None
+    """Begins the names of the module's tensors in a larger checkpoint. None: found by known
+    names."""
+
     @property
     def modality(self) -> Literal["text", "vision", "audio"]:
         """What the module reads, if it is an encoder."""
@@ -107,6 +116,13 @@ class ModuleArchitecture(PlannedArchitecture, LayerArchitecture, TrainedArchitec
         if self.multi_latent_attention:
             return (self.qk_head_dim or 0) + (self.qk_pos_emb_head_dim or 0)
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def vocabulary_multiple(self) -> int | None:
+        """What the vocabulary is padded to a multiple of, times tensor_parallel; None: nothing."""
+        if self.make_vocab_size_divisible_by is not None or self.weights is None:
+            return self.make_vocab_size_divisible_by
+        return 1
 
     @property
     def activation(self) -> Activation:

@@ -15,6 +15,7 @@ from mimokit.config import (
     load_experiment_config,
 )
 from mimokit.experiment.logger_backends import make_loggers
+from mimokit.planning.weights.modules import check_weights
 
 REFUSED = 2
 """Exit status for a rejected config."""
@@ -30,12 +31,13 @@ def prepared(config: Config, world_size: int | None = None) -> ExperimentConfig:
         world_size: ranks; None for as many as the modules need.
 
     Raises:
-        ConfigError: with all problems.
+        ConfigError: with all problems, those of modules that contradict their checkpoints too.
     """
     if not isinstance(config, ExperimentConfig):
         config = load_experiment_config(config, world_size=world_size)
     config = config.model_copy(deep=True)
     config.finalize(world_size)
+    check_weights(config.model)
     return config
 
 

@@ -94,14 +94,14 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
         _add_llava(found, model, config, names)
     elif isinstance(model, VisionEncoder):
         found.passed_over += OF_WHOLE_MODELS
-        add_tower(found, model, _prefix(names, "embeddings.patch_embedding.weight"))
+        add_tower(found, model, prefix_of(names, "embeddings.patch_embedding.weight"))
     else:
         assert isinstance(model, LanguageModel)
-        head = _head(names)
+        head = head_name(names)
         if kind == "gpt2":
-            add_gpt2(found, model, _prefix(names, "wte.weight"), head)
+            add_gpt2(found, model, prefix_of(names, "wte.weight"), head)
         else:
-            add_grouped(found, model, _prefix(names, "embed_tokens.weight"), head)
+            add_grouped(found, model, prefix_of(names, "embed_tokens.weight"), head)
     return Family(str(kind), model, found)
 
 
@@ -119,17 +119,17 @@ def _add_llava(
     (branch,) = model.branches
     assert isinstance(branch.encoder, VisionEncoder)
     in_front = CheckpointTensors()
-    tower = _prefix(names, "embeddings.patch_embedding.weight")
+    tower = prefix_of(names, "embeddings.patch_embedding.weight")
     add_tower(in_front, branch.encoder, tower, ENCODER)
-    add_projector(in_front, branch.projector, _prefix(names, "linear_1.weight"), PROJECTOR)
+    add_projector(in_front, branch.projector, prefix_of(names, "linear_1.weight"), PROJECTOR)
     found.tensors.update(in_front.tensors)
     found.parameters += [replace(one, place=End.FIRST) for one in in_front.parameters]
     found.passed_over += in_front.passed_over
-    prefix = _prefix(names, "embed_tokens.weight")
-    add_grouped(found, model.language, prefix, _head(names), LANGUAGE)
+    prefix = prefix_of(names, "embed_tokens.weight")
+    add_grouped(found, model.language, prefix, head_name(names), LANGUAGE)
 
 
-def _prefix(names: Collection[str], ending: str) -> str:
+def prefix_of(names: Collection[str], ending: str) -> str:
     """Return what is in front of the one name with this ending."""
     prefixes = sorted(
         name.removesuffix(ending) for name in names if f".{name}".endswith(f".{ending}")
@@ -145,7 +145,7 @@ def _prefix(names: Collection[str], ending: str) -> str:
     raise ConfigError([Problem("weights", ending, len(prefixes), sentence)])
 
 
-def _head(names: Collection[str]) -> str:
+def head_name(names: Collection[str]) -> str:
     """Return the name of the output layer, or what it would be."""
     return next(
         (name for name in names if f".{name}".endswith(".lm_head.weight")), "lm_head.weight"

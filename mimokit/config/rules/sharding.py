@@ -90,7 +90,7 @@ def _with_network(
         module.account_for_loss_in_pipeline_split,
     )
     follows = network.ffn_hidden_size is None and heads % module.tensor_parallel  # from the heads
-    padded = network.make_vocab_size_divisible_by is not None
+    padded = network.vocabulary_multiple is not None
     return replace(
         facts,
         heads=heads,

@@ -190,7 +190,7 @@ def language_model_spec(
 
     Positions of three axes must be passed to the model.
     """
-    multiple, scaling = architecture.make_vocab_size_divisible_by, architecture.rope_scaling
+    multiple, scaling = architecture.vocabulary_multiple, architecture.rope_scaling
     words, padding = architecture.vocab_size, None
     if multiple is not None:
         words = int(padded_vocabulary(words, multiple, sizes.tensor_parallel))

@@ -23,6 +23,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.rng import module_seed, seed_modules
 from mimokit.engine.models.transformer import StagePart
+from mimokit.engine.models.weights import load_weights
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import create_grids, participating
 from mimokit.planning.types import LayoutPlan
@@ -87,6 +88,8 @@ class MimoModelProvider:
         if model is not None:
             model.to(rank_device())
             self._freeze(model)
+            for name, module in model.parts():
+                load_weights(name, module, self.mimo_parallelism_config, groups[name])
             if wrap:
                 self._wrap(model, groups)
         topology = {name: list(targets) for name, targets in plan.topology.items()}

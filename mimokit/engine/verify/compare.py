@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
-from mimokit.engine.megatron import TransformerBlock
+from mimokit.engine.models.parameter_names import parameters_of_whole
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
@@ -89,28 +89,12 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
 def named_parameters(module: ModuleDataParallel) -> dict[str, torch.nn.Parameter]:
     """Return the parameters of a module by their names in the whole module.
 
-    A pipeline stage numbers its layers from 0; here they have their numbers in the whole module.
     The copy of a tied embedding on the last stage has the name of the embedding.
     """
-    parameters = {
+    return {
         EMBEDDING if getattr(value, "shared", False) else name: value
-        for name, value in module.module.named_parameters()
+        for name, value in parameters_of_whole(module.module).items()
     }
-    for path, part in module.module.named_modules():
-        if isinstance(part, TransformerBlock) and len(part.layers):
-            first = part.layers[0].layer_number - 1
-            prefix = f"{path}.layers." if path else "layers."
-            parameters = {
-                _renumbered(name, prefix, first): value for name, value in parameters.items()
-            }
-    return parameters
-
-
-def _renumbered(name: str, prefix: str, first: int) -> str:
-    if not name.startswith(prefix):
-        return name
-    number, rest = name[len(prefix) :].split(".", 1)
-    return f"{prefix}{int(number) + first}.{rest}"
 
 
 def local_gradients(module: ModuleDataParallel) -> Tensors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mimokit.architecture.huggingface.checkpoint_tensors import Cut, WholeParameter
+from mimokit.architecture.modules import padded_vocabulary
 from mimokit.planning.weights.headers import StoredTensor
 from mimokit.planning.weights.types import Piece, Span
 
@@ -14,6 +15,7 @@ def shard(
     tensors: Mapping[str, StoredTensor],
     tensor_parallel: int,
     rank: int,
+    vocab_multiple: int = 1,
 ) -> tuple[tuple[int, ...], tuple[Piece, ...]]:
     """Return the shape of a parameter on a rank, and its pieces.
 
@@ -22,12 +24,13 @@ def shard(
         tensors: where its tensors lie.
         tensor_parallel: ranks that share it.
         rank: one of them.
+        vocab_multiple: a vocabulary is padded to a multiple of this times tensor_parallel.
     """
     height, *rest = parameter.shape
     spans: list[Span] = [(0, height)]
     columns: Span | None = None
     if parameter.cut is Cut.ROWS:
-        spans = list(_rows(parameter, tensor_parallel, rank))
+        spans = list(_rows(parameter, tensor_parallel, rank, vocab_multiple))
         height = sum(stop - start for start, stop in spans)
     elif parameter.cut is Cut.COLUMNS:
         width = rest[0] // tensor_parallel
@@ -46,11 +49,13 @@ def _all_of(parameter: WholeParameter) -> tuple[str, Span, int]:
     return source.tensor, (source.start, source.stop), 0
 
 
-def _rows(parameter: WholeParameter, tensor_parallel: int, rank: int) -> Iterator[Span]:
+def _rows(
+    parameter: WholeParameter, tensor_parallel: int, rank: int, vocab_multiple: int
+) -> Iterator[Span]:
     """Yield the rows of the whole parameter that a rank has: of every part its share."""
     height = parameter.shape[0]
     if parameter.padded:
-        height = -(-height // tensor_parallel) * tensor_parallel
+        height = int(padded_vocabulary(height, vocab_multiple, tensor_parallel))
     part = height // parameter.parts
     share = part // tensor_parallel
     for number in range(parameter.parts):

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from mimokit.architecture.huggingface.checkpoint_tensors import End, WholeParameter
-from mimokit.architecture.huggingface.families import family_of
+from mimokit.architecture.huggingface.families import Family, family_of
 from mimokit.architecture.layer_split import stage_layers
+from mimokit.architecture.modules import padded_vocabulary
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import unknown_name
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
@@ -36,6 +37,8 @@ class WeightPlanner:
         tensor_parallel: ranks that share every layer.
         pipeline_parallel: stages.
         dtype: torch's name of the dtype of loading; None: as in the files.
+        family: the tensors to plan; None: all of the checkpoint.
+        vocab_multiple: the vocabulary is padded to a multiple of this times tensor_parallel.
 
     Raises:
         ConfigError: config and files contradict each other, or the sizes cannot cut this model.
@@ -47,15 +50,20 @@ class WeightPlanner:
         tensor_parallel: int = 1,
         pipeline_parallel: int = 1,
         dtype: str | None = None,
+        family: Family | None = None,
+        vocab_multiple: int = 1,
     ) -> None:
         self.checkpoint = source if isinstance(source, Checkpoint) else read_checkpoint(source)
-        self.family = family_of(self.checkpoint.config, self.checkpoint.tensors)
+        if family is None:
+            family = family_of(self.checkpoint.config, self.checkpoint.tensors)
+        self.family = family
         if dtype is not None and dtype not in DTYPE_BYTES:
             raise unknown_name("Dtype", dtype, DTYPE_BYTES)
         check_tensors(self.checkpoint, self.family)
         check_sizes(self.family, tensor_parallel, pipeline_parallel)
         self.grid = RankGrid(DIMENSIONS, (tensor_parallel, 1, 1, pipeline_parallel))
         self._dtype = dtype
+        self._multiple = vocab_multiple
         self._stages = _split(self.family.stacked.layers, pipeline_parallel)
         self._by_stage: dict[int, list[WholeParameter]] = defaultdict(list)
         for parameter in self.family.found.parameters:
@@ -67,7 +75,7 @@ class WeightPlanner:
         """Return the plan of all ranks."""
         tensor, _, _, pipeline = self.grid.shape
         vocab = self.family.vocab
-        padded = None if vocab is None else _padded(vocab, tensor)
+        padded = None if vocab is None else self._padded(vocab)
         ranks = tuple(map(self.rank, self.grid.ranks))
         return WeightPlan(self.family.model_type, tensor, pipeline, vocab, padded, ranks)
 
@@ -77,7 +85,7 @@ class WeightPlanner:
         rank, stage, size = place["tp"], place["pp"], self.grid.shape[0]
         net, vocab = self.family.stacked, self.family.vocab
         parameters = {one.name: self._shard(one, rank) for one in self._by_stage[stage]}
-        part = None if vocab is None else _padded(vocab, size) // size
+        part = None if vocab is None else self._padded(vocab) // size
         return RankWeights(
             tensor_rank=rank,
             pipeline_rank=stage,
@@ -89,8 +97,13 @@ class WeightPlanner:
             parameters=parameters,
         )
 
+    def _padded(self, vocab: int) -> int:
+        return int(padded_vocabulary(vocab, self._multiple, self.grid.shape[0]))
+
     def _shard(self, parameter: WholeParameter, rank: int) -> PlannedParameter:
-        shape, pieces = shard(parameter, self.checkpoint.tensors, self.grid.shape[0], rank)
+        shape, pieces = shard(
+            parameter, self.checkpoint.tensors, self.grid.shape[0], rank, self._multiple
+        )
         stored = self.checkpoint.tensors[parameter.sources[0].tensor].dtype
         cut = parameter.cut.value
         if parameter.parts > 1:
@@ -138,10 +151,6 @@ def _split(layers: int, stages: int) -> list[Span]:
     held = [int(stage_layers(layers, layers, sizes, stage).total) for stage in range(stages)]
     ends = [sum(held[:number]) for number in range(stages + 1)]
     return list(pairwise(ends))
-
-
-def _padded(vocab: int, tensor_parallel: int) -> int:
-    return -(-vocab // tensor_parallel) * tensor_parallel
 
 
 def _touched(

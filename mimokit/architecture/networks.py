@@ -7,14 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimokit.architecture import (
-    AudioEncoder,
-    EncoderBranch,
-    LanguageModel,
-    TextEncoder,
-    Transformer,
-    VisionEncoder,
-)
 from mimokit.architecture.config_fields import (
     EXPERTS,
     LANGUAGE,
@@ -25,7 +17,16 @@ from mimokit.architecture.config_fields import (
     VISION,
     write,
 )
-from mimokit.architecture.modules import Encoder, Projector
+from mimokit.architecture.modules import (
+    AudioEncoder,
+    Encoder,
+    EncoderBranch,
+    LanguageModel,
+    Projector,
+    TextEncoder,
+    VisionEncoder,
+)
+from mimokit.architecture.transformer import Transformer
 
 
 def language_network(

@@ -1,0 +1,163 @@
+"""The module of a run that starts from a checkpoint: its fields, and its tensors in the files.
+
+A checkpoint may contain more than the module: a whole CLIP its tower, a LLaVA a language model and
+an encoder with its projector.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mimokit.architecture.config_fields import (
+    LANGUAGE,
+    LAYERS,
+    NORMALIZATIONS,
+    VISION,
+    NetworkField,
+    read,
+)
+from mimokit.architecture.huggingface import from_hf
+from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors
+from mimokit.architecture.huggingface.families import FAMILIES, Family, head_name, prefix_of
+from mimokit.architecture.huggingface.language_tensors import add_gpt2, add_grouped
+from mimokit.architecture.huggingface.vision_tensors import (
+    OF_WHOLE_MODELS,
+    add_projector,
+    add_tower,
+)
+from mimokit.architecture.modules import (
+    EncoderBranch,
+    LanguageModel,
+    Model,
+    MultimodalModel,
+    VisionEncoder,
+)
+from mimokit.architecture.networks import (
+    encoder_network,
+    language_network,
+    lone_encoder_network,
+)
+from mimokit.config import ModuleArchitecture
+from mimokit.config.errors import ConfigError, Problem, unknown_name
+
+ENCODER_NAME = "encoders.vit_encoder."
+PROJECTOR_NAME = "input_projections.0."
+"""Where Megatron's modality submodules have encoder and projector."""
+
+_NOT_COMPARED = (
+    "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers", "num_registers",
+)  # fmt: skip
+"""Fields that decide nothing about what is read, or that files do not have."""
+_COMPARED = ("image_size", "patch_size", "num_channels", "max_position_embeddings", "projector")
+
+Part = LanguageModel | VisionEncoder | EncoderBranch
+
+
+def network_fields(
+    directory: str | os.PathLike[str], *, language: bool, seq_length: int | None = None
+) -> dict[str, Any]:
+    """Return the fields of a module's architecture that a checkpoint states.
+
+    Args:
+        directory: with a config.json.
+        language: the module is the language model.
+        seq_length: of a language model; None: left out.
+
+    Raises:
+        ConfigError: the config is wrong, or has no such part.
+    """
+    model = from_hf(directory)
+    part = _part(model, language)
+    if isinstance(part, LanguageModel):
+        found = language_network(part, seq_length or 1)
+        if seq_length is None:
+            del found["seq_length"]
+    elif isinstance(part, EncoderBranch):
+        assert isinstance(model, MultimodalModel)
+        found = encoder_network(part, model.language)
+    else:
+        found = lone_encoder_network(part)
+    found.pop("pooling_head", None)  # a module's output is that of the tower's layers
+    return found
+
+
+def contradictions(
+    network: ModuleArchitecture, found: Mapping[str, Any], *, language: bool
+) -> list[tuple[str, Any, Any]]:
+    """Return (field, value of the config, value of the checkpoint) where the two differ.
+
+    Args:
+        network: of the module.
+        found: what `network_fields` returned for its checkpoint.
+        language: the module is the language model.
+    """
+    theirs = ModuleArchitecture(**{"seq_length": 1, **found})
+    differing = []
+    for row in (*LAYERS, *(LANGUAGE if language else VISION)):
+        if row.config not in _NOT_COMPARED:
+            pair = [read_row(row, one) for one in (network, theirs)]
+            if pair[0] != pair[1]:
+                differing.append((row.config, *pair))
+    for field in _COMPARED:
+        mine, other = getattr(network, field), getattr(theirs, field)
+        if mine != other:
+            differing.append((field, mine, other))
+    return differing
+
+
+def read_row(row: NetworkField, network: ModuleArchitecture) -> Any:
+    """Return the value of one field of a network, as configs write it."""
+    stated = getattr(network, row.config)
+    if stated is not None:
+        return stated
+    rows = (*LAYERS, *LANGUAGE, *VISION)
+    value = read(rows, network, {"mla": None})[row.own]
+    return NORMALIZATIONS[value] if row.own == "norm" else value
+
+
+def _part(model: Model, language: bool) -> Part:
+    if isinstance(model, MultimodalModel):
+        return model.language if language else model.branches[0]
+    wanted = LanguageModel if language else VisionEncoder
+    if not isinstance(model, wanted):
+        kinds = "a language model" if language else "a vision tower"
+        sentence = f"Weights: config.json does not describe {kinds}; give the checkpoint of one."
+        raise ConfigError([Problem("weights", "model_type", None, sentence)])
+    return model
+
+
+def module_family(config: Mapping[str, Any], names: Collection[str], *, language: bool) -> Family:
+    """Return the tensors of a module in the files, under the names that it has in a run.
+
+    Args:
+        config: the content of config.json.
+        names: of the tensors, those of other parts among them.
+        language: the module is the language model.
+
+    Raises:
+        ConfigError: as `family_of`; there is no such part.
+    """
+    kind = config.get("model_type")
+    if isinstance(kind, str) and kind not in FAMILIES:
+        raise unknown_name("Model_type", kind, FAMILIES)
+    part = _part(from_hf(config, "model"), language)
+    found = CheckpointTensors()
+    if isinstance(part, LanguageModel):
+        if kind == "gpt2":
+            add_gpt2(found, part, prefix_of(names, "wte.weight"), head_name(names))
+        else:
+            prefix = prefix_of(names, "embed_tokens.weight")
+            add_grouped(found, part, prefix, head_name(names))
+        return Family(str(kind), part, found)
+    tower = part if isinstance(part, VisionEncoder) else part.encoder
+    assert isinstance(tower, VisionEncoder)
+    prefix = prefix_of(names, "embeddings.patch_embedding.weight")
+    add_tower(found, replace(tower, head="none"), prefix, ENCODER_NAME)
+    found.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
+    if isinstance(part, EncoderBranch):
+        prefix = prefix_of(names, "linear_1.weight")
+        add_projector(found, part.projector, prefix, PROJECTOR_NAME)
+    return Family(str(kind), tower, found)

@@ -1,0 +1,55 @@
+"""Fills the modules of a rank from the checkpoints that they start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from mimokit.config import MimoParallelismConfig
+from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.models.parameter_names import parameters_of_whole
+from mimokit.engine.tensor_parallel.layout_tensors import opened
+from mimokit.engine.tensor_parallel.reading import fill
+from mimokit.planning.weights.modules import module_planner
+
+_PROJECTOR = "input_projections."
+
+
+def load_weights(
+    name: str,
+    module: torch.nn.Module,
+    model: MimoParallelismConfig,
+    groups: ProcessGroupCollection,
+) -> None:
+    """Fill the parameters of a module's part in place: it reads only what this rank holds.
+
+    The projector of an encoder whose checkpoint has none keeps its random weights.
+
+    Args:
+        name: of the module.
+        module: its part on this rank, not wrapped yet.
+        model: its architecture names the checkpoint.
+        groups: of the module.
+
+    Raises:
+        ConfigError: the checkpoint is damaged or of another network.
+    """
+    network = model.module_architectures.get(name)
+    if network is None or network.weights is None:
+        return
+    with opened(network.weights) as (checkpoint, source):
+        planner = module_planner(
+            checkpoint,
+            network,
+            language=name == model.llm_module_name,
+            tensor_parallel=groups.tp.size(),
+            pipeline_parallel=groups.pp.size(),
+        )
+        planned = planner.rank(planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank()))
+        parameters: Mapping[str, torch.nn.Parameter] = parameters_of_whole(module)
+        if not any(one.name.startswith(_PROJECTOR) for one in planner.family.found.parameters):
+            parameters = {
+                one: value for one, value in parameters.items() if not one.startswith(_PROJECTOR)
+            }
+        fill(parameters, planned, source)

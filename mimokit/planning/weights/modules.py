@@ -1,0 +1,101 @@
+"""What a rank reads of the checkpoint that a module of a run starts from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mimokit.architecture.huggingface.module_weights import (
+    contradictions,
+    module_family,
+    network_fields,
+)
+from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.messages import written
+from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.plan import WeightPlanner
+
+
+def check_weights(model: MimoParallelismConfig) -> None:
+    """Reject modules whose fields differ from those of their checkpoints.
+
+    Raises:
+        ConfigError: they do, or a directory has no config.json or a wrong one.
+    """
+    problems: list[Problem] = []
+    for name, network in model.module_architectures.items():
+        if network.weights is None:
+            continue
+        language = name == model.llm_module_name
+        try:
+            found = network_fields(network.weights, language=language)
+        except ConfigError as error:
+            problems += [_of_module(name, network, one) for one in error.problems]
+            continue
+        problems += [
+            Problem(
+                name,
+                field,
+                mine,
+                f"Module '{name}': {field} is {_text(mine)}, but its weights in "
+                f"{network.weights} have {_text(theirs)}; leave it out.",
+                {"path": f"model.module_architectures.{name}.{field}", "value": None},
+            )
+            for field, mine, theirs in contradictions(network, found, language=language)
+        ]
+    refuse_if_any(problems)
+
+
+def _of_module(name: str, network: ModuleArchitecture, problem: Problem) -> Problem:
+    sentence = f"Module '{name}': weights is {network.weights}: {problem.sentence}"
+    return replace(problem, module=name, sentence=sentence)
+
+
+def _text(value: Any) -> str:
+    return written(value) if isinstance(value, int | str) else str(value)
+
+
+def module_planner(
+    checkpoint: Checkpoint,
+    network: ModuleArchitecture,
+    *,
+    language: bool,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+) -> WeightPlanner:
+    """Return the planner of the tensors of a module.
+
+    Args:
+        checkpoint: that may contain more than the module.
+        network: of the module.
+        language: it is the language model.
+        tensor_parallel: of the module.
+        pipeline_parallel: likewise.
+
+    Raises:
+        ConfigError: as `WeightPlanner`; no tensor begins with the prefix.
+    """
+    names = list(checkpoint.tensors)
+    prefix = network.weights_prefix
+    if prefix is not None:
+        names = [name for name in names if name.startswith(prefix)]
+        if not names:
+            sentence = (
+                f"Weights {checkpoint.directory}: no tensor begins with {prefix} "
+                f"(weights_prefix); the first is {next(iter(checkpoint.tensors), 'none')}."
+            )
+            raise ConfigError([Problem("weights", "weights_prefix", prefix, sentence)])
+    family = module_family(checkpoint.config, names, language=language)
+    whole = prefix is None and checkpoint.config.get("model_type") != "llava"
+    if not whole:
+        wanted = family.found.tensors
+        tensors = {name: one for name, one in checkpoint.tensors.items() if name in wanted}
+        checkpoint = replace(checkpoint, tensors=tensors)
+    return WeightPlanner(
+        checkpoint,
+        tensor_parallel,
+        pipeline_parallel,
+        family=family,
+        vocab_multiple=network.vocabulary_multiple or 1,
+    )

@@ -1,0 +1,104 @@
+"""Modules that start from checkpoints: their networks are those of config.json."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mimokit.config import ConfigError, config_from_mapping
+from mimokit.experiment.prepare import prepared
+from mimokit.planning.weights import read_checkpoint
+from mimokit.planning.weights.modules import module_planner
+from tests.checkpoints import checkpoint
+from tests.layouts_weights import weights_config, weights_mapping
+
+ONE = {"data_parallel": 1}
+LANGUAGE = "language_module"
+
+
+def _mapping(language: str = "gpt2", tower: str = "siglip_tower") -> dict[str, Any]:
+    return weights_mapping(language, tower, "homogeneous", ONE, ONE)
+
+
+def test_fields_that_are_left_out_are_those_of_the_checkpoint() -> None:
+    config = weights_config("gpt2", "clip_tower", "homogeneous", ONE, ONE)
+    words, images = (config.model.get_architecture(name) for name in (LANGUAGE, "images"))
+    assert (words.vocab_size, words.max_position_embeddings, words.activation) == (
+        101, 24, "gelu_tanh",
+    )  # fmt: skip
+    assert (images.outer_norms, images.patch_bias, images.activation) == (2, False, "quick_gelu")
+    assert (images.class_token, images.num_channels, images.seq_length) == (True, 3, 4)
+    assert config.data.vocab_size == 101
+    again = config_from_mapping(config.to_mapping())
+    assert again == config
+
+
+@pytest.mark.parametrize(
+    ("module", "field", "value", "named"),
+    [
+        (LANGUAGE, "hidden_size", 64, "hidden_size is 64, but its weights"),
+        (LANGUAGE, "normalization", "RMSNorm", "normalization is RMSNorm, but its weights"),
+        (LANGUAGE, "gated_linear_unit", True, "gated_linear_unit is true, but its weights"),
+        ("images", "image_size", 16, "image_size is 16, but its weights"),
+    ],
+)
+def test_fields_that_contradict_the_checkpoint(
+    module: str, field: str, value: Any, named: str
+) -> None:
+    content = _mapping()
+    content["model"]["module_architectures"][module][field] = value
+    with pytest.raises(ConfigError, match=named):
+        prepared(config_from_mapping(content))
+
+
+@pytest.mark.parametrize(
+    ("module", "weights", "named"),
+    [
+        (LANGUAGE, "nowhere", "config.json"),
+        (LANGUAGE, checkpoint("clip_tower"), "does not describe a language model"),
+        ("images", checkpoint("llama"), "does not describe a vision tower"),
+    ],
+)
+def test_weights_that_are_not_there_or_of_another_kind(
+    module: str, weights: object, named: str
+) -> None:
+    content = _mapping()
+    content["model"]["module_architectures"][module]["weights"] = str(weights)
+    content["model"]["llm_module_name"] = LANGUAGE
+    with pytest.raises(ConfigError, match=named):
+        config_from_mapping(content)
+
+
+def test_a_part_of_a_larger_checkpoint() -> None:
+    content = _mapping("llava", "llava")
+    network = content["model"]["module_architectures"]["images"]
+    config = config_from_mapping(content).model.get_architecture("images")
+    whole = read_checkpoint(network["weights"])
+    planner = module_planner(whole, config, language=False, tensor_parallel=2, pipeline_parallel=1)
+    assert "input_projections.0.encoder.linear_fc1.weight" in planner.rank(0).parameters
+    config = config.model_copy(update={"weights_prefix": "tower."})
+    with pytest.raises(ConfigError, match=r"no tensor begins with tower\. \(weights_prefix\)"):
+        module_planner(whole, config, language=False, tensor_parallel=1, pipeline_parallel=1)
+
+
+def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    source = checkpoint("llama")
+    one = load_file(source / "model.safetensors")
+    both = {f"draft.{name}": value for name, value in one.items()}
+    both |= {f"main.{name}": value.clone() for name, value in one.items()}
+    save_file(both, tmp_path / "model.safetensors")
+    shutil.copy(source / "config.json", tmp_path)
+    content = _mapping("llama")
+    network = content["model"]["module_architectures"][LANGUAGE]
+    network |= {"weights": str(tmp_path), "weights_prefix": "main."}
+    config = config_from_mapping(content).model.get_architecture(LANGUAGE)
+    planner = module_planner(
+        read_checkpoint(tmp_path), config, language=True, tensor_parallel=1, pipeline_parallel=1
+    )
+    (piece,) = planner.rank(0).parameters["output_layer.weight"].pieces
+    assert piece.tensor == "main.lm_head.weight"

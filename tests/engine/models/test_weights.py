@@ -1,0 +1,75 @@
+"""Modules that start from checkpoints compute what Hugging Face computes, in any layout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mimokit
+from mimokit.experiment import verify
+from tests.checkpoints import checkpoint
+from tests.layouts_weights import STD, weights_config
+
+ONE = {"data_parallel": 1}
+
+
+def _computed(plan, config, ids, pixels):
+    """Return the logits of words, whole, and what the tower makes of images."""
+    import torch.distributed as dist
+
+    from mimokit.engine.models.specs import multimodal_provider
+
+    provided = multimodal_provider(config.model, plan, 7).provide(plan, wrap=False)
+    mask = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)[None, None]
+    (tower,) = provided.model.modality_submodules["images"].encoders.values()
+    with torch.no_grad():
+        logits = provided.model.language_model(ids, None, mask)
+        images = tower(pixel_values=pixels)
+    group = provided.pg_collections["language_module"].tp
+    parts = [torch.empty_like(logits) for _ in range(group.size())]
+    dist.all_gather(parts, logits.contiguous(), group=group)
+    return torch.cat(parts, dim=-1)[..., :101], images
+
+
+def _of_transformers(language, tower, ids, pixels):
+    import transformers as hf
+
+    words = hf.AutoModelForCausalLM.from_pretrained(checkpoint(language, STD), dtype=torch.float32)
+    kind = hf.CLIPVisionModel if tower == "clip_tower" else hf.SiglipVisionModel
+    images = kind.from_pretrained(checkpoint(tower, STD))
+    with torch.no_grad():
+        seen = images.eval()(pixel_values=pixels).last_hidden_state
+        if tower == "clip_tower":  # a module's output has the norm behind it
+            inner = getattr(images, "vision_model", images)
+            seen = inner.post_layernorm(seen)[:, 1:]
+        return words.eval()(ids).logits, seen.flatten(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("language", "tower", "tensor_parallel"),
+    [("llama", "clip_tower", 4), ("qwen2", "siglip_tower", 4), ("gpt2", "clip_tower", 2)],
+)
+def test_a_module_computes_what_its_checkpoint_computes(cluster, language, tower, tensor_parallel):
+    sizes = {"tensor_parallel": tensor_parallel, **ONE}
+    config = weights_config(language, tower, "homogeneous", sizes, sizes)
+    generator = torch.Generator().manual_seed(5)
+    ids = torch.randint(0, 101, (2, 20), generator=generator)
+    pixels = torch.rand(3, 3, 8, 8, generator=generator)
+    expected = _of_transformers(language, tower, ids, pixels)
+    plan = mimokit.plan(config)
+    for found in cluster.run(_computed, plan, config, ids, pixels, world_size=tensor_parallel):
+        for mine, theirs in zip(found, expected, strict=True):
+            assert float((mine - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
+
+
+@pytest.mark.parametrize(
+    ("mode", "images", "words"),
+    [
+        ("colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
+        ("heterogeneous", ONE, {"pipeline_parallel": 2, "rank_offset": 1, **ONE}),
+    ],
+)
+def test_training_goes_on_from_weights_as_in_one_process(cluster, mode, images, words):
+    config = weights_config("qwen2", "clip_tower", mode, images, words)
+    report = verify(cluster, config, steps=2)
+    assert report.passed, report.verdict
