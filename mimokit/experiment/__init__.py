@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from mimokit.config.evaluations import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
     from mimokit.experiment.check_report import CheckReport as CheckReport
+    from mimokit.experiment.fits.run import FitResult as FitResult
+    from mimokit.experiment.fits.run import FitRun as FitRun
+    from mimokit.experiment.fits.trainer import Trainer as Trainer
     from mimokit.experiment.generated import Generation as Generation
     from mimokit.experiment.run import TrainingResult as TrainingResult
     from mimokit.experiment.run import TrainingRun as TrainingRun

@@ -9,11 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.runtime import TENSORBOARD, LoggerName, RuntimeConfig
-from mimokit.experiment.loggers import RunLogger, evaluation_scalars, scalars
-from mimokit.planning.types import LayoutPlan
+from mimokit.experiment.loggers import Described, Modular, RunLogger, evaluation_scalars, scalars
 from mimokit.result_files import BOARD
 from mimokit.samples import Row
 
@@ -35,7 +33,7 @@ class TensorBoardLogger:
     def __init__(self, runtime: RuntimeConfig) -> None:
         self._folder = runtime.tensorboard_dir
 
-    def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
+    def start(self, config: Described, plan: Modular, directory: Path) -> None:
         """Open an event file."""
         from torch.utils.tensorboard import SummaryWriter
 
@@ -61,20 +59,26 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """Logs to Weights & Biases; its environment variables (WANDB_MODE, WANDB_PROJECT, …) apply."""
+    """Logs to Weights & Biases; its environment variables (WANDB_MODE, WANDB_PROJECT, …) apply.
+
+    Args:
+        runtime: not read.
+        project: of the run, in place of WANDB_PROJECT.
+    """
 
     library = "wandb"
 
-    def __init__(self, runtime: RuntimeConfig) -> None:
+    def __init__(self, runtime: RuntimeConfig, project: str | None = None) -> None:
         self._run: Any = None
+        self._project = project
 
-    def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
+    def start(self, config: Described, plan: Modular, directory: Path) -> None:
         """Start a run named as the experiment, with the config."""
         import wandb
 
         self._modules = tuple(plan.modules)
         self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            project=self._project or os.environ.get("WANDB_PROJECT", PROJECT),
             name=config.name,
             dir=str(directory),
             config=config.to_mapping(),
@@ -104,7 +108,7 @@ class MlflowLogger:
     def __init__(self, runtime: RuntimeConfig) -> None:
         self._client: Any = None
 
-    def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
+    def start(self, config: Described, plan: Modular, directory: Path) -> None:
         """Create a run named as the experiment, with the config as an artifact."""
         import mlflow
 
@@ -154,6 +158,26 @@ def make_loggers(runtime: RuntimeConfig) -> list[RunLogger]:
     names = runtime.chosen_loggers
     refuse_if_any(_missing(name, runtime) for name in names if not _installed(name))
     return [_BACKENDS[name](runtime) for name in names]
+
+
+def fit_loggers(wandb_project: str | None) -> list[RunLogger]:
+    """Return the loggers of a fit: TensorBoard if it is installed, Weights & Biases if asked for.
+
+    Raises:
+        ConfigError: Weights & Biases is asked for and not installed.
+    """
+    runtime, found = RuntimeConfig(), list[RunLogger]()
+    if _installed(TENSORBOARD):
+        found.append(TensorBoardLogger(runtime))
+    if wandb_project is not None:
+        if not _installed("wandb"):
+            sentence = (
+                f"fit: wandb_project is {wandb_project}, but the library wandb is not installed; "
+                "install it, or leave wandb_project out."
+            )
+            refuse_if_any([Problem("fit", "wandb_project", wandb_project, sentence)])
+        found.append(WandbLogger(runtime, wandb_project))
+    return found
 
 
 def _installed(name: LoggerName) -> bool:

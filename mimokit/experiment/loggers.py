@@ -10,23 +10,43 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from mimokit.config import ExperimentConfig
-from mimokit.planning.types import LayoutPlan
 from mimokit.samples import MODULE_COLUMNS, TEXT_COLUMNS, Row, module_column
 
 _PLACES = ("iteration", "time")
 """Columns that say where on an axis the others belong."""
 
 
+class Described(Protocol):
+    """What loggers say of a run: an `ExperimentConfig`, or the arguments of a fit."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what was chosen."""
+
+    def to_yaml(self) -> str:
+        """Return it as text."""
+
+
+class Modular(Protocol):
+    """What has modules: a `LayoutPlan`, or a fit, which has none."""
+
+    @property
+    def modules(self) -> Mapping[str, Any]:
+        """The modules by name; each is a group of columns."""
+
+
 class RunLogger(Protocol):
     """Takes the rows of one run. If it raises, it is called no more; the run goes on."""
 
-    def start(self, config: ExperimentConfig, plan: LayoutPlan, directory: Path) -> None:
+    def start(self, config: Described, plan: Modular, directory: Path) -> None:
         """Begin.
 
         Args:
-            config: finalized.
-            plan: of its layout.
+            config: what was chosen.
+            plan: what runs.
             directory: the run's folder, which exists.
         """
 

@@ -298,7 +298,8 @@ def _layout_in_words(plan: Any) -> str:
         f"{name} " + "·".join(f"{axis.label}{ranks.size_of(axis)}" for axis in shown)
         for name, ranks in plan.modules.items()
     )
-    return f"{plan.deployment_mode} on {plan.world_size} ranks: {modules}"
+    words = f"{plan.deployment_mode} on {plan.world_size} ranks"
+    return f"{words}: {modules}" if modules else words
 
 
 def _first_sentence(error: BaseException) -> str:

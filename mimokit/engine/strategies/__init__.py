@@ -20,6 +20,8 @@ from mimokit.engine.strategies.index_selectors import (
     RandomIndexSelector,
     ShuffledSequentialIndexSelector,
 )
+from mimokit.engine.strategies.metrics import log_metrics
+from mimokit.engine.strategies.named import STRATEGIES, strategy_named
 from mimokit.engine.strategies.noloco import NoLoCoStrategy
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.sparse_loco import SparseLoCoStrategy
@@ -29,6 +31,7 @@ from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy
 from mimokit.engine.strategies.streaming_diloco import StreamingDiLoCoStrategy
 
 __all__ = [
+    "STRATEGIES",
     "CommunicateOptimizeStrategy",
     "CommunicationModule",
     "DeMoStrategy",
@@ -52,4 +55,6 @@ __all__ = [
     "broadcast",
     "communicate",
     "ensure_optim_spec",
+    "log_metrics",
+    "strategy_named",
 ]

@@ -8,6 +8,7 @@ a part is made once, in the order of the nodes. So all members hold the same bit
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,13 @@ class Message:
     sent_bytes: float
 
 
+Pace = Callable[[str, float, Sequence[int]], float]
+"""(operation, payload in bytes, nodes) -> seconds of an exchange on an emulated network."""
+
+NOT_EMULATED = ("start", "evaluation")
+"""What no algorithm asks for takes no longer than it takes."""
+
+
 @dataclass
 class Ledger:
     """What this node has exchanged.
@@ -47,11 +55,15 @@ class Ledger:
         messages: in their order.
         step: that of the next message.
         purpose: likewise.
+        seconds: time that this node has been held up by exchanges.
+        pace: how long exchanges take; None: as long as they take.
     """
 
     messages: list[Message] = field(default_factory=list)
     step: int = 0
     purpose: str = "strategy"
+    seconds: float = 0.0
+    pace: Pace | None = None
 
     def add(self, operation: str, payload: int, members: int) -> None:
         """Count a collective; a node that is alone sends nothing."""
@@ -81,6 +93,12 @@ def start_ledger() -> Ledger:
     return ledger
 
 
+def resume_ledger(kept: Ledger) -> None:
+    """Go on with the ledger of a strategy that comes from a checkpoint."""
+    global ledger
+    ledger = kept
+
+
 def count_nodes() -> int:
     """Return the nodes of the world; without a world there is one."""
     return dist.get_world_size() if dist.is_initialized() else 1
@@ -88,47 +106,70 @@ def count_nodes() -> int:
 
 def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
     """Reduce a tensor over all nodes, in place, and return it."""
-    ledger.add("all_reduce", _bytes(tensor), count_nodes())
-    if count_nodes() > 1:
-        with _on_a_device_that_communicates(tensor) as there:
-            dist.all_reduce(there, op=op)
+    with _counted("all_reduce", tensor, _all_nodes()):
+        if count_nodes() > 1:
+            with _on_a_device_that_communicates(tensor) as there:
+                dist.all_reduce(there, op=op)
     return tensor
 
 
-def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
+class UnderWay:
+    """An exchange that goes on while this node computes; calling it waits for the end.
+
+    A copy made by pickle is over: pickling waits.
+    """
+
+    def __init__(self, works: Sequence[Any] = (), until: float = 0.0) -> None:
+        """Take what has begun, and when it ends at the earliest, on the monotonic clock."""
+        self._works, self._until = tuple(works), until
+
+    def __call__(self) -> None:
+        """Wait for the end."""
+        begun = time.monotonic()
+        _wait(self._works)
+        _sleep_until(self._until)
+        self._works, self._until = (), 0.0
+        ledger.seconds += time.monotonic() - begun
+
+    def __getstate__(self) -> dict[str, Any]:
+        self()
+        return vars(self)
+
+
+def begin_all_reduce(tensor: Tensor) -> UnderWay:
     """Begin to sum a tensor over all nodes, in place; the result waits until it is there."""
     ledger.add("all_reduce", _bytes(tensor), count_nodes())
     if count_nodes() < 2:
-        return lambda: None
+        return UnderWay()
+    until = _emulated_end("all_reduce", _bytes(tensor), _all_nodes())
     if tensor.device.type == "mps":
         with _on_a_device_that_communicates(tensor) as there:
             dist.all_reduce(there)
-        return lambda: None
-    work = dist.all_reduce(tensor, async_op=True)
-    return lambda: _wait([work])
+        return UnderWay(until=until)
+    return UnderWay([dist.all_reduce(tensor, async_op=True)], until)
 
 
 def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
     """Send a tensor from one node to all, in place, and return it."""
-    ledger.add("broadcast", _bytes(tensor), count_nodes())
-    if count_nodes() > 1:
-        with _on_a_device_that_communicates(tensor) as there:
-            dist.broadcast(there, src=src)
+    with _counted("broadcast", tensor, _all_nodes()):
+        if count_nodes() > 1:
+            with _on_a_device_that_communicates(tensor) as there:
+                dist.broadcast(there, src=src)
     return tensor
 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> list[Tensor]:
     """Fill a list with the tensors of all nodes, and return it."""
-    ledger.add("all_gather", _bytes(tensor), count_nodes())
-    if count_nodes() < 2:
-        tensor_list[0].copy_(tensor)
-    elif tensor.device.type == "mps":
-        found = [torch.empty_like(one, device="cpu") for one in tensor_list]
-        dist.all_gather(found, tensor.cpu())
-        for one, there in zip(tensor_list, found, strict=True):
-            one.copy_(there)
-    else:
-        dist.all_gather(tensor_list, tensor)
+    with _counted("all_gather", tensor, _all_nodes()):
+        if count_nodes() < 2:
+            tensor_list[0].copy_(tensor)
+        elif tensor.device.type == "mps":
+            found = [torch.empty_like(one, device="cpu") for one in tensor_list]
+            dist.all_gather(found, tensor.cpu())
+            for one, there in zip(tensor_list, found, strict=True):
+                one.copy_(there)
+        else:
+            dist.all_gather(tensor_list, tensor)
     return tensor_list
 
 
@@ -143,9 +184,12 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
     if len(group) == count_nodes() and operation == "all_reduce":
         all_reduce(tensor)
         return
-    ledger.add(operation, _bytes(tensor), len(group))
-    if len(group) < 2:
-        return
+    with _counted(operation, tensor, group):
+        if len(group) > 1:
+            _sum_in_parts(tensor, group)
+
+
+def _sum_in_parts(tensor: Tensor, group: Sequence[int]) -> None:
     parts = list(tensor.tensor_split(len(group)))
     mine = parts[group.index(dist.get_rank())]
     if len(group) == 2:
@@ -173,13 +217,43 @@ def low_bit_sum(
     Returns:
         The bytes of all parts of the sum.
     """
-    ledger.add("low_bit_all_reduce", _bytes(packed), len(group))
     assert packed.numel() % (len(group) * max(1, low_bit_blocks(entries, len(group)))) == 0
     parts = list(packed.tensor_split(len(group)))
-    if len(group) < 2:
-        return [add(parts)]
-    mine = add(_swap(parts, group))
-    return _swap([mine] * len(group), group)
+    with _counted("low_bit_all_reduce", packed, group):
+        if len(group) < 2:
+            return [add(parts)]
+        mine = add(_swap(parts, group))
+        return _swap([mine] * len(group), group)
+
+
+@contextmanager
+def _counted(operation: str, tensor: Tensor, group: Sequence[int]) -> Iterator[None]:
+    """Count and time the exchange of a block, and hold it up where a network is emulated."""
+    begun, size = time.monotonic(), _bytes(tensor)
+    ledger.add(operation, size, len(group))
+    until = _emulated_end(operation, size, group)
+    yield
+    _sleep_until(until)
+    ledger.seconds += time.monotonic() - begun
+
+
+def _emulated_end(operation: str, payload: int, group: Sequence[int]) -> float:
+    """Return when an exchange ends on the emulated network: it begins with the last node."""
+    if ledger.pace is None or len(group) < 2 or ledger.purpose in NOT_EMULATED:
+        return 0.0
+    now = torch.tensor([time.monotonic()], dtype=torch.float64)
+    # All nodes are on one machine, whose monotonic clock they share.
+    last = max(float(one) for one in _swap([now] * len(group), group))
+    return last + ledger.pace(operation, payload, group)
+
+
+def _sleep_until(moment: float) -> None:
+    if moment > time.monotonic():
+        time.sleep(moment - time.monotonic())
+
+
+def _all_nodes() -> range:
+    return range(count_nodes())
 
 
 def _add_in_order(target: Tensor, parts: Sequence[Tensor]) -> None:

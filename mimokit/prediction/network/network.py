@@ -46,6 +46,8 @@ class Network:
         speeds: of each node, 1 for one that needs the given seconds for a step; none: equal nodes.
         efficiency: share of the bandwidth that payload gets.
         spread: how much longer the slowest of equal nodes computes. Given speeds replace it.
+        emulate: whether the exchanges of a fit take as long as on this network, and its nodes
+            compute as slowly as `speeds` says.
 
     Raises:
         ConfigError: a bandwidth without a unit or of 0, a negative latency, a speed of 0.
@@ -60,6 +62,7 @@ class Network:
     speeds: tuple[float, ...] = ()
     efficiency: float = LINK_EFFICIENCY
     spread: float = COMPUTE_SPREAD
+    emulate: bool = False
 
     def __post_init__(self) -> None:
         for name, values in (("sites", self.sites), ("speeds", self.speeds)):
@@ -117,10 +120,14 @@ class Network:
 
     def exchange_seconds(self, exchange: Exchange, group: Sequence[int]) -> float:
         """Return how long a group of nodes exchanges, from when the last of them is ready."""
-        payload = exchange.payload_bytes(len(group)) / self.efficiency
+        payload = exchange.payload_bytes(len(group))
+        return self.collective_seconds(exchange.rule.operation, payload, group)
+
+    def collective_seconds(self, operation: str, payload: float, group: Sequence[int]) -> float:
+        """Return how long a collective of a group takes, with `payload` bytes of each node."""
         if len(group) < 2:
             return 0.0
-        return _seconds(self.link, exchange.rule.operation, payload, tuple(group))
+        return _seconds(self.link, operation, payload / self.efficiency, tuple(group))
 
 
 def _seconds(links: Links, operation: str, payload: float, group: tuple[int, ...]) -> float:

@@ -1,0 +1,49 @@
+"""Strategies by the names that config files have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mimokit.config.errors import unknown_name
+from mimokit.config.strategy import StrategyName
+from mimokit.engine.strategies.demo import DeMoStrategy
+from mimokit.engine.strategies.diloco import DiLoCoStrategy
+from mimokit.engine.strategies.federated_averaging import FedAvgStrategy
+from mimokit.engine.strategies.noloco import NoLoCoStrategy
+from mimokit.engine.strategies.sparse_loco import SparseLoCoStrategy
+from mimokit.engine.strategies.sparta import SPARTAStrategy
+from mimokit.engine.strategies.sparta_diloco import SPARTADiLoCoStrategy
+from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy
+from mimokit.engine.strategies.streaming_diloco import StreamingDiLoCoStrategy
+
+STRATEGIES: Mapping[StrategyName, type[Strategy]] = {
+    "simple_reduce": SimpleReduceStrategy,
+    "fedavg": FedAvgStrategy,
+    "sparta": SPARTAStrategy,
+    "diloco": DiLoCoStrategy,
+    "sparta_diloco": SPARTADiLoCoStrategy,
+    "demo": DeMoStrategy,
+    "streaming_diloco": StreamingDiLoCoStrategy,
+    "noloco": NoLoCoStrategy,
+    "sparse_loco": SparseLoCoStrategy,
+}
+
+
+def strategy_named(name: str, **arguments: Any) -> Strategy:
+    """Return a strategy.
+
+    Args:
+        name: as in a config file, or that of the class.
+        arguments: of the strategy.
+
+    Raises:
+        ConfigError: there is no such strategy; offers the nearest name.
+        UnknownArgumentError: it has no such argument; names the right one.
+    """
+    classes = {one.__name__: one for one in STRATEGIES.values()}
+    kind = STRATEGIES.get(name) or classes.get(name)  # type: ignore[call-overload]
+    if kind is None:
+        raise unknown_name("Strategy", name, STRATEGIES)
+    made: Strategy = kind(**arguments)
+    return made

@@ -1,0 +1,1 @@
+"""Fits of a torch model under a strategy between nodes, on engines."""

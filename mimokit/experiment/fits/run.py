@@ -1,0 +1,262 @@
+"""A fit in the background."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from mimokit.cluster import ClusterRun, EngineCluster, RankError, RunAborted
+from mimokit.engine.strategies.fit.job import FitError
+from mimokit.engine.strategies.fit.records import Begun, records_of
+from mimokit.experiment.background import BackgroundRun
+from mimokit.experiment.fits.prediction import predict, time_columns
+from mimokit.experiment.fits.tables import COLUMNS, FitFile, FitTables, Row
+from mimokit.experiment.loggers import RunLogger
+from mimokit.experiment.results.failures import error_record
+from mimokit.experiment.results.files import write_json
+from mimokit.experiment.results.folder import Folder
+from mimokit.planning.strategies import StrategyPlan
+from mimokit.prediction.network import Network, StrategyPrediction
+from mimokit.samples import Sample, from_wire
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit leaves.
+
+    Attributes:
+        model: with the mean of all nodes' weights; None if the fit failed.
+        train: the table train.csv.
+        validation: validation.csv.
+        communication: communication.csv.
+        drift: drift.csv.
+        directory: the folder of the tables.
+        minibatch_size: samples of a micro-batch.
+        notes: what the nodes had to say.
+        prediction: of the fit's time on its network; None without one.
+    """
+
+    model: nn.Module | None
+    train: pd.DataFrame
+    validation: pd.DataFrame
+    communication: pd.DataFrame
+    drift: pd.DataFrame
+    directory: Path
+    minibatch_size: int
+    notes: tuple[str, ...] = ()
+    prediction: StrategyPrediction | None = None
+
+
+@dataclass
+class FitDescription:
+    """What a fit is called and was given; monitors and loggers read it.
+
+    Attributes:
+        name: of the run.
+        content: config.json.
+        num_iterations: steps of the whole; 0 as long as only the nodes can know.
+    """
+
+    name: str
+    content: Mapping[str, Any]
+    num_iterations: int = 0
+
+    @property
+    def runtime(self) -> SimpleNamespace:
+        """Steps, as `ExperimentConfig.runtime` has them."""
+        return SimpleNamespace(num_iterations=self.num_iterations, warmup_iterations=0)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the content of config.json."""
+        return dict(self.content)
+
+    def to_yaml(self) -> str:
+        """Return it as text."""
+        return json.dumps(self.content, indent=2)
+
+
+@dataclass(frozen=True)
+class FitLayout:
+    """What runs: nodes, each with the whole model.
+
+    Attributes:
+        deployment_mode: the strategy.
+        world_size: nodes.
+        modules: none.
+    """
+
+    deployment_mode: str
+    world_size: int
+    modules: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Setting:
+    """What a fit was given that its result needs.
+
+    Attributes:
+        model: that was passed in.
+        folder: of the tables, claimed.
+        loggers: that hear of every row.
+        per_row: whether loggers count "step" or "examples".
+        plan: what nodes exchange; None for strategies that plan nothing.
+        network: to predict times on.
+        own_cluster: to close at the end.
+        remember: is called with what nodes say before the first step.
+    """
+
+    model: nn.Module
+    folder: Folder
+    loggers: list[RunLogger]
+    per_row: str
+    plan: StrategyPlan | None
+    network: Network | None
+    own_cluster: EngineCluster | None
+    remember: Callable[[Begun], object]
+
+
+class FitRun(BackgroundRun[FitResult]):
+    """A fit in the background; `LiveMonitor` shows it.
+
+    Attributes:
+        config: name and arguments.
+        plan: strategy and number of nodes.
+    """
+
+    def __init__(
+        self, run: ClusterRun, config: FitDescription, plan: FitLayout, setting: Setting
+    ) -> None:
+        self.config, self.plan, self._setting = config, plan, setting
+        self._tables = FitTables(setting.folder.path, plan.world_size)
+        self._tables.on_row(self._log)
+        self._examples = 0
+        self._prediction: StrategyPrediction | None = None
+        self._writing = threading.Lock()
+        self._tell(lambda logger: logger.start(config, plan, setting.folder.path))
+        super().__init__(run, setting.folder.path)
+
+    def result(self, timeout: float | None = None) -> FitResult:
+        """Wait for the end, complete the folder and return model and tables.
+
+        Args:
+            timeout: seconds; None waits indefinitely.
+
+        Raises:
+            TimeoutError: the fit did not end within the timeout.
+            FitError: a node could not begin or go on; names it.
+            RankDied: the process of a node died.
+            RankError: a node raised something else.
+            RunAborted: the fit was aborted.
+        """
+        found = super().result(timeout)
+        for note in found.notes:
+            warnings.warn(note, stacklevel=2)
+        return found
+
+    def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
+        try:
+            return from_wire(message)
+        except KeyError:
+            return None
+
+    def _record(self, message: Mapping[str, Any]) -> None:
+        with self._writing:
+            for record in records_of(message):
+                if isinstance(record, Begun):
+                    self.config.num_iterations = record.total_steps
+                    self._setting.remember(record)
+                self._tables.take(record)
+
+    def _reason(self, error: Exception) -> Exception:
+        if isinstance(error, RankError) and error.type_name == FitError.__name__:
+            return FitError(error.message)
+        return super()._reason(error)
+
+    def _complete(self, error: Exception | None) -> None:
+        tables, setting = self._tables, self._setting
+        try:
+            further = None if error is not None else self._times()
+            with self._writing:
+                tables.write(further)
+            if self._prediction is not None:
+                write_json(self.directory / FitFile.PREDICTION, self._prediction.to_json())
+            if error is not None and not isinstance(error, RunAborted):
+                write_json(self.directory / FitFile.ERROR, error_record(error, tables.completed))
+        finally:
+            setting.folder.release()
+            status = "completed" if error is None else "failed"
+            self._tell(lambda logger: logger.finish(status))
+            setting.loggers.clear()
+            if setting.own_cluster is not None:
+                self._run.wait_ended()
+                setting.own_cluster.close()
+
+    def _times(self) -> dict[int, dict[str, float]] | None:
+        """Predict the times on the network, if there is one, and return their columns."""
+        plan, network, times = self._setting.plan, self._setting.network, self._tables.times
+        steps = min(self._tables.completed.values())
+        if plan is None or network is None or not steps or 1 not in times:
+            return None
+        self._prediction = predict(plan, network, times, steps)
+        return time_columns(plan, network, times, steps)
+
+    def _collect(self) -> FitResult:
+        begun = self._tables.begun
+        tables = {file: pd.DataFrame(self._tables.rows(file)) for file in COLUMNS}
+        return FitResult(
+            model=self._model(),
+            train=tables[FitFile.TRAIN],
+            validation=tables[FitFile.VALIDATION],
+            communication=tables[FitFile.COMMUNICATION],
+            drift=tables[FitFile.DRIFT],
+            directory=self.directory,
+            minibatch_size=0 if begun is None else begun.minibatch_size,
+            notes=() if begun is None else begun.notes,
+            prediction=self._prediction,
+        )
+
+    def _model(self) -> nn.Module | None:
+        try:
+            state = self._run.result(0)[0]
+        except Exception:
+            return None
+        model = copy.deepcopy(self._setting.model)
+        model.load_state_dict(state)
+        return model
+
+    def _log(self, file: FitFile, row: Row) -> None:
+        if file is FitFile.TRAIN:
+            self._examples = row["examples_trained"]
+        elif file is not FitFile.VALIDATION:
+            return
+        place = row["step"] if self._setting.per_row == "step" else self._examples
+        values = {name: value for name, value in row.items() if name != "step"}
+        told = {"iteration": place, "time": time.time(), **values}
+        if file is FitFile.TRAIN:
+            self._tell(lambda logger: logger.step(told))
+        else:
+            self._tell(lambda logger: logger.evaluation(told))
+
+    def _tell(self, call: Callable[[RunLogger], object]) -> None:
+        """Call every logger; one that raises is reported and told no more."""
+        for logger in list(self._setting.loggers):
+            try:
+                call(logger)
+            except Exception as error:
+                self._setting.loggers.remove(logger)
+                warnings.warn(
+                    f"{type(logger).__name__} raised {type(error).__name__} ({error}) and is told "
+                    "no more of this fit; the fit goes on",
+                    stacklevel=2,
+                )

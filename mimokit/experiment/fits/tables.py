@@ -1,0 +1,246 @@
+"""The tables of a fit, from the records of its nodes as they come."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from csv import DictReader
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mimokit.engine.strategies.communicate import NOT_EMULATED
+from mimokit.engine.strategies.fit.records import (
+    Begun,
+    Drift,
+    Exchanged,
+    NodeStep,
+    Record,
+    Validation,
+)
+from mimokit.experiment.results.tables import AppendedTable
+from mimokit.result_files import write_table
+
+Row: TypeAlias = dict[str, Any]
+Place: TypeAlias = tuple[int, int, int]
+"""(step, purpose in the order of a step, node)."""
+
+_MESSAGE = ("step", "node", "purpose")
+
+
+class FitFile(StrEnum):
+    """The files of a fit's folder."""
+
+    CONFIG = "config.json"
+    TRAIN = "train.csv"
+    VALIDATION = "validation.csv"
+    COMMUNICATION = "communication.csv"
+    DRIFT = "drift.csv"
+    PREDICTION = "prediction.json"
+    ERROR = "error.json"
+
+
+COLUMNS: Mapping[FitFile, tuple[str, ...]] = {
+    FitFile.TRAIN: ("step", "examples_trained", "train_loss", "train_perplexity", "lr"),
+    FitFile.VALIDATION: (
+        "step",
+        "local_loss",
+        "local_perplexity",
+        "global_loss",
+        "global_perplexity",
+    ),
+    FitFile.COMMUNICATION: (
+        "step",
+        "node",
+        "purpose",
+        "operation",
+        "payload_bytes",
+        "sent_bytes",
+    ),
+    FitFile.DRIFT: ("step", "mean_correlation", "largest_distance"),
+}
+"""The first columns of each table; those of metrics and times follow."""
+
+
+class FitTables:
+    """Rows of all tables; each is appended to its file when it is complete.
+
+    Attributes:
+        begun: what the nodes have said before the first step; None before.
+        times: step -> node -> its record, for predictions.
+        completed: node -> steps that it has reported.
+    """
+
+    def __init__(self, directory: Path, nodes: int) -> None:
+        """Take the folder, which may hold the tables of the same run up to a checkpoint."""
+        self._directory, self._nodes = directory, nodes
+        self.begun: Begun | None = None
+        self.times: dict[int, dict[int, NodeStep]] = defaultdict(dict)
+        self.completed: dict[int, int] = dict.fromkeys(range(nodes), 0)
+        self._rows: dict[FitFile, dict[Any, Row]] = {file: {} for file in COLUMNS}
+        self._files: dict[FitFile, AppendedTable] = {}
+        self._written_before: set[Place] = set()
+        self._counts: dict[Place, int] = defaultdict(int)
+        self._heard: list[Callable[[FitFile, Row], None]] = []
+
+    def on_row(self, callback: Callable[[FitFile, Row], None]) -> None:
+        """Call back for every row of training and validation."""
+        self._heard.append(callback)
+
+    def rows(self, file: FitFile) -> list[Row]:
+        """Return the rows of a table, in order."""
+        return [self._rows[file][key] for key in sorted(self._rows[file])]
+
+    def take(self, record: Record) -> None:
+        """Take a record.
+
+        Raises:
+            OSError: its row could not be written.
+        """
+        match record:
+            case Begun():
+                self._begin(record)
+            case NodeStep():
+                self._take_step(record)
+            case Validation():
+                self._add(FitFile.VALIDATION, {record.step: _validation_row(record)})
+            case Drift():
+                names = COLUMNS[FitFile.DRIFT]
+                row = {name: getattr(record, name) for name in names}
+                self._add(FitFile.DRIFT, {record.step: row})
+            case Exchanged():
+                self._add(FitFile.COMMUNICATION, self._communication(record))
+
+    def write(self, further: Mapping[int, Mapping[str, float]] | None = None) -> None:
+        """Replace all files by whole ones.
+
+        Args:
+            further: step -> further columns of training and validation.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        for step, columns in (further or {}).items():
+            for file in (FitFile.TRAIN, FitFile.VALIDATION):
+                if step in self._rows[file]:
+                    self._rows[file][step] |= columns
+        for file, names in COLUMNS.items():
+            rows = self.rows(file)
+            if rows or file is not FitFile.DRIFT:
+                write_table(self._directory / file, rows, names)
+
+    def _begin(self, record: Begun) -> None:
+        if self.begun is not None:
+            return
+        self.begun = record
+        for file, names in COLUMNS.items():
+            path = self._directory / file
+            for row in _rows_until(path, record.first_step):
+                self._keep(file, row)
+            if path.exists():
+                write_table(path, self.rows(file), names)
+            self._files[file] = AppendedTable(path, names)
+
+    def _keep(self, file: FitFile, row: Row) -> None:
+        """Keep a row of the run that goes on; what a checkpoint reports again is not added."""
+        key: Any = row["step"]
+        if file is FitFile.COMMUNICATION:
+            place = _place(row)
+            self._written_before.add(place)
+            self._counts[place] += 1
+            key = (*place, self._counts[place])
+        self._rows[file][key] = row
+
+    def _take_step(self, record: NodeStep) -> None:
+        group = self.times[record.step]
+        group[record.node] = record
+        self.completed[record.node] = max(self.completed[record.node], record.step)
+        if len(group) < self._nodes:
+            return
+        rows = self._rows[FitFile.TRAIN]
+        before = rows.get(record.step - 1, {}).get("examples_trained", 0)
+        self._add(FitFile.TRAIN, {record.step: _train_row(list(group.values()), int(before))})
+
+    def _communication(self, record: Exchanged) -> dict[Any, Row]:
+        found: dict[Any, Row] = {}
+        for one in record.messages:
+            purpose = one.purpose if one.purpose in NOT_EMULATED else "strategy"
+            row = dict(zip(_MESSAGE, (one.step, record.node, purpose), strict=True))
+            place = _place(row)
+            if place not in self._written_before:
+                self._counts[place] += 1
+                found[(*place, self._counts[place])] = row | {
+                    "operation": one.operation,
+                    "payload_bytes": one.payload_bytes,
+                    "sent_bytes": one.sent_bytes,
+                }
+        return found
+
+    def _add(self, file: FitFile, rows: Mapping[Any, Row]) -> None:
+        new = {key: row for key, row in rows.items() if key not in self._rows[file]}
+        self._rows[file] |= new
+        for row in new.values():
+            for callback in self._heard:
+                callback(file, row)
+        self._files[file].append(new.values())
+
+
+def _train_row(group: list[NodeStep], examples_before: int) -> Row:
+    loss = math.fsum(one.loss for one in group) / len(group)
+    row: Row = {
+        "step": group[0].step,
+        "examples_trained": examples_before + sum(one.samples for one in group),
+        "train_loss": loss,
+        "train_perplexity": perplexity(loss),
+        "lr": group[0].lr,
+    }
+    names = dict.fromkeys(name for one in group for name in one.metrics)
+    for name in names:
+        values = [one.metrics[name] for one in group if name in one.metrics]
+        row[name] = math.fsum(values) / len(values)
+    return row
+
+
+def _validation_row(record: Validation) -> Row:
+    row: Row = {"step": record.step}
+    for name, value in record.values.items():
+        row[name] = value
+        if name in ("local_loss", "global_loss"):
+            row[name.replace("loss", "perplexity")] = perplexity(value)
+    return row
+
+
+def perplexity(loss: float) -> float:
+    """Return e to the loss; infinite where that is no number any more."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+def _place(row: Row) -> Place:
+    purposes = (NOT_EMULATED[0], "strategy", *NOT_EMULATED[1:])
+    return row["step"], purposes.index(row["purpose"]), row["node"]
+
+
+def _rows_until(path: Path, step: int) -> list[Row]:
+    """Return the rows that an earlier run has left, up to a step."""
+    if step == 0 or not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = [_numbers(row) for row in DictReader(stream)]
+    return [row for row in rows if row["step"] <= step]
+
+
+def _numbers(row: Mapping[str, str]) -> Row:
+    return {name: _number(value) for name, value in row.items() if value != ""}
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
