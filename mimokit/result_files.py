@@ -38,6 +38,17 @@ RUN_FOLDERS = PROFILES, BOARD = "profile", "tensorboard"
 """The folders of a results folder: of PyTorch's profiler and of TensorBoard."""
 
 
+class FitFile(StrEnum):
+    """The files of the folder of a fit, next to `RunFile.ERROR`."""
+
+    CONFIG = "config.json"
+    TRAIN = "train.csv"
+    VALIDATION = "validation.csv"
+    COMMUNICATION = "communication.csv"
+    DRIFT = "drift.csv"
+    PREDICTION = "prediction.json"
+
+
 class SweepFile(StrEnum):
     """The files of the folder of a sweep, next to the results folders of its experiments."""
 

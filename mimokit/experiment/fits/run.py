@@ -21,13 +21,14 @@ from mimokit.engine.strategies.fit.job import FitError
 from mimokit.engine.strategies.fit.records import Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import predict, time_columns
-from mimokit.experiment.fits.tables import COLUMNS, FitFile, FitTables, Row
+from mimokit.experiment.fits.tables import COLUMNS, FitTables, Row
 from mimokit.experiment.loggers import RunLogger
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import Network, StrategyPrediction
+from mimokit.result_files import FitFile, RunFile
 from mimokit.samples import Sample, from_wire
 
 
@@ -192,7 +193,7 @@ class FitRun(BackgroundRun[FitResult]):
             if self._prediction is not None:
                 write_json(self.directory / FitFile.PREDICTION, self._prediction.to_json())
             if error is not None and not isinstance(error, RunAborted):
-                write_json(self.directory / FitFile.ERROR, error_record(error, tables.completed))
+                write_json(self.directory / RunFile.ERROR, error_record(error, tables.completed))
         finally:
             setting.folder.release()
             status = "completed" if error is None else "failed"

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from csv import DictReader
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,25 +19,13 @@ from mimokit.engine.strategies.fit.records import (
     Validation,
 )
 from mimokit.experiment.results.tables import AppendedTable
-from mimokit.result_files import write_table
+from mimokit.result_files import FitFile, write_table
 
 Row: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[int, int, int]
 """(step, purpose in the order of a step, node)."""
 
 _MESSAGE = ("step", "node", "purpose")
-
-
-class FitFile(StrEnum):
-    """The files of a fit's folder."""
-
-    CONFIG = "config.json"
-    TRAIN = "train.csv"
-    VALIDATION = "validation.csv"
-    COMMUNICATION = "communication.csv"
-    DRIFT = "drift.csv"
-    PREDICTION = "prediction.json"
-    ERROR = "error.json"
 
 
 COLUMNS: Mapping[FitFile, tuple[str, ...]] = {
