@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
-from mimokit.config import ExperimentConfig, ModuleArchitecture
+from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.world_size import ResolvedWorld, resolve
+from mimokit.planning.frames.pattern import frame_pattern
 from mimokit.prediction.layout import Layout, in_first_stage
 from mimokit.prediction.workload import EncoderInput, Workload
 
@@ -58,7 +59,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     world = resolve(model, world_size)
     refuse_if_any(_behind(name) for name in model.decoder_module_names)
     inputs = {
-        name: _input(config, name, model.get_architecture(name))
+        name: _input(config, name, _micro_batch_samples(config, world))
         for name in model.encoder_module_names
         if name in model.module_architectures
     }
@@ -71,17 +72,30 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     )
 
 
-def _input(config: ExperimentConfig, name: str, network: ModuleArchitecture) -> EncoderInput:
-    """Return the length of an encoder's inputs, and their number per sample."""
-    geometry = geometry_of(network)
+def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
+    """Return the length of an encoder's inputs, their number per sample, and how uneven it is.
+
+    Args:
+        config: what its prediction section says goes before what its data section says.
+        name: of the encoder.
+        samples: of a micro-batch over all replicas.
+    """
+    geometry = geometry_of(config.model.get_architecture(name))
     tokens = config.data.modality_seq_length(name)
     inputs = None if config.prediction is None else config.prediction.inputs
     said = (inputs or {}).get(name)
+    pattern = frame_pattern(config, name, samples)
+    if said is None and pattern is not None:
+        return EncoderInput(geometry.positions, pattern.mean, pattern=pattern)
     if said is None:
         return EncoderInput(length=geometry.positions, count=tokens / geometry.tokens)
     each = said.length * geometry.tokens / geometry.positions
     count = said.count or tokens / each
-    return EncoderInput(said.length, count, said.imbalance or 1.0)
+    given = said.imbalance is not None or said.count is not None
+    uneven = None if given else pattern
+    if uneven is not None:
+        count = uneven.mean
+    return EncoderInput(said.length, count, said.imbalance or 1.0, uneven)
 
 
 def _micro_batch_samples(config: ExperimentConfig, world: ResolvedWorld) -> int:

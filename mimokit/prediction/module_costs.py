@@ -139,7 +139,8 @@ def _encoder_cost(
     language_hidden: int,
 ) -> EncoderCost:
     seen = workload.input_of(branch)
-    sequences = seen.count * sizes.micro_batch * seen.imbalance
+    uneven = seen.imbalance_over(sizes.data, sizes.micro_batch)
+    sequences = seen.count * sizes.micro_batch * uneven
     frozen = branch.name in workload.frozen
     given = ModuleInput(seen.length, sequences, not frozen, passes_gradient=False)
     step = module_step(branch, sizes, given, system, micro_batches)

@@ -198,6 +198,7 @@ def _memory_table(
     for branch, cost in zip(branches_of(task.model), encoders, strict=True):
         seen = workload.input_of(branch)
         inside = (cost.repeated or cost) if layout.mode == "homogeneous" else cost
+        uneven = seen.imbalance_over(inside.sizes.data, inside.sizes.micro_batch)
         alive = float(encoder_alive(layout.mode, language, inside, encoders))
         encoder_bytes += float(inside.memory(alive))
         found[branch.name] = memory_lines(
@@ -206,7 +207,7 @@ def _memory_table(
             seen.length,
             float(inside.micro_batches),
             0,
-            samples=float(seen.count * inside.sizes.micro_batch * seen.imbalance),
+            samples=float(seen.count * inside.sizes.micro_batch * uneven),
             frozen=branch.name in workload.frozen,
             held_for=alive,
             storage=storage,

@@ -18,8 +18,10 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.flops import forward_flops, passes
 from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.planning.frames.pattern import FramePattern
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,13 @@ class EncoderInput:
         length: patches of one image, or positions of one window of audio.
         count: images or windows per sample, on average.
         imbalance: work of the most loaded rank divided by that of the average rank; 1 is even.
+        pattern: frames of every sample, from which the imbalance of a layout follows instead.
     """
 
     length: int
     count: float = 1.0
     imbalance: float = 1.0
+    pattern: FramePattern | None = None
 
     def __post_init__(self) -> None:
         refuse_if_any(
@@ -48,6 +52,21 @@ class EncoderInput:
             )
             if not least <= value < inf
         )
+
+    def imbalance_over(self, replicas: Numbers, samples: Numbers) -> Numbers:
+        """Return the work of the most loaded replica divided by that of the average one.
+
+        Args:
+            replicas: of the encoder, of one layout or of many.
+            samples: of a replica and micro-batch.
+        """
+        if self.pattern is None:
+            return self.imbalance
+        pairs = np.stack(np.broadcast_arrays(replicas, np.maximum(samples, 1)), axis=-1)
+        each, places = np.unique(pairs.reshape(-1, 2).astype(int), axis=0, return_inverse=True)
+        found = np.array([self.pattern.imbalance(*pair) for pair in each.tolist()])
+        spread: np.ndarray = found[places.ravel()].reshape(pairs.shape[:-1])
+        return spread if spread.ndim else float(spread)
 
     @classmethod
     def packed(cls, lengths: Sequence[int], samples: int = 1) -> EncoderInput:

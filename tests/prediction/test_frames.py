@@ -8,6 +8,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -20,10 +21,12 @@ from mimokit.config import (
     PredictionConfig,
     load_preset,
 )
-from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.planning.frames.pattern import FramePattern
 from mimokit.planning.layout import plan as plan_layout
 from mimokit.prediction import predict
 from mimokit.prediction.hardware import load_hardware, save_hardware
+from mimokit.prediction.workload import EncoderInput
 
 UNEVEN = [64, 64, 48, 32, 8, 4, 2, 1]
 
@@ -62,6 +65,46 @@ def test_the_time_is_that_of_the_prediction() -> None:
     assert batch.forecast is not None
     assert max(batch.forecast.before) == pytest.approx(predict(config).parts["encoder"], rel=0.02)
     assert not batch.forecast.worth_it
+
+
+def test_the_prediction_of_uneven_frames_is_that_of_the_plan() -> None:
+    config = videos(UNEVEN)
+    config.data.num_microbatches = 1
+    (batch,) = mimokit.plan(config).frames
+    assert batch.forecast is not None
+    read, shared = max(batch.forecast.before), max(batch.forecast.after)
+    uneven = predict(config)
+    assert uneven.parts["encoder"] == pytest.approx(read, rel=0.02)
+    config.runtime.patch_type = [FRAME_PARALLEL]
+    even = predict(config)
+    assert even.parts["encoder"] == pytest.approx(shared, rel=0.02)
+    saved = uneven.seconds - even.seconds
+    assert saved == pytest.approx(read - shared, rel=0.05)
+
+
+def test_the_prediction_of_samples_in_another_order() -> None:
+    config = videos([32, 32, 1, 1])
+    config.model.module_parallelisms["images"].data_parallel = 4
+    config.model.module_parallelisms["images"].tensor_parallel = 2
+    config.data.num_microbatches = 1
+    drawn = predict(config).parts["encoder"]
+    config.runtime.sample_order = BALANCED
+    (batch,) = mimokit.plan(config).frames
+    assert set(batch.frames) == {33}
+    assert batch.forecast is not None
+    even = predict(config).parts["encoder"]
+    assert even == pytest.approx(max(batch.forecast.before), rel=0.02)
+    assert even < 0.95 * drawn
+
+
+def test_patterns_give_every_layout_its_imbalance() -> None:
+    uneven = FramePattern(((8, 0, 4, 4), (0, 0, 0, 0)))
+    seen = EncoderInput(16, uneven.mean, pattern=uneven)
+    assert seen.count == 2
+    assert seen.imbalance_over(4, 1) == 2
+    assert seen.imbalance_over(np.array([4, 2, 1]), np.array([1, 2, 4])).tolist() == [2, 1, 1]
+    assert replace(uneven, shared=True).imbalance(4, 1) == 1
+    assert FramePattern(((0,),)).imbalance(4, 2) == 1
 
 
 def test_even_frames_and_slow_links_are_not_worth_it(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from mimokit.architecture.tokens import ImageGeometry, geometry_of
 from mimokit.config import ExperimentConfig, Problem
-from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.forecast import FrameForecast
+from mimokit.planning.frames.samples import order_samples
+from mimokit.planning.frames.work import SampleCosts, SampleSizes
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import LayoutPlan
 
@@ -92,11 +94,15 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
         present = data.is_present(name, microbatch, sample)
         return (most if present else 0) if given is None else given
 
-    counts: tuple[tuple[int, ...], ...] = ()
+    found: list[int] = []
     for microbatch in range(plan.batch.num_microbatches):
-        counts = tuple(tuple(frames(microbatch, s) for s in range(*span)) for span in spans)
-        if any(map(any, counts)):
+        found = [frames(microbatch, s) for s in range(plan.batch.samples_per_microbatch)]
+        if any(found):
             break
+    if config.runtime.sample_order == BALANCED:
+        works = SampleCosts(config, plan).works([SampleSizes({name: count}) for count in found])
+        found = [found[sample] for sample in order_samples(works)]
+    counts = tuple(tuple(found[slice(*span)]) for span in spans)
     shared = FRAME_PARALLEL in config.runtime.patch_type
     return BatchFrames(name, _replicas(ranks), counts, geometry.patches, shared)
 

@@ -10,6 +10,9 @@ import numpy as np
 from mimokit.planning.frames.cost import PATCHES, FrameCost
 from mimokit.planning.frames.plan import FramePlan, plan_frames
 
+TOLERANCE = 0.01
+"""Of runs: ranks may exceed the lowest possible makespan by this share, so that less travels."""
+
 
 @dataclass(frozen=True)
 class FrameSettings:
@@ -28,7 +31,7 @@ class FrameSettings:
     merge_size: int
     cost: FrameCost = PATCHES
     split_time: bool = True
-    tolerance: float = 0.01
+    tolerance: float = TOLERANCE
     max_moved: float | None = None
     ranks_per_node: int | None = None
 
