@@ -8,6 +8,8 @@ Fixtures:
   `.command(...)`, `.execute(code)` and `.value(expression)` in its kernel, `.end_kernel()`, and
   `.screenshot("name", locator)`, which leaves a picture in `build/browser/`. No cell is run before
   `run_all()`. Cells import from `tests` as tests do.
+- `shared_notebook(chromium, lab, "name", "first cell", ...)` is a context with such a notebook,
+  for fixtures of a module: a page and a kernel take seconds to start.
 - `browser_page` is an empty page, for files: `browser_page.goto(path.as_uri())`.
 - `chromium_without_scripts` is an empty page that runs no JavaScript.
 - `lab` is the server: `lab.folder` is where its notebooks are, and the folder that they run in.
@@ -21,6 +23,7 @@ with the last test of this folder, since Playwright's event loop would be in the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -96,6 +99,24 @@ def chromium_without_scripts(chromium: Browser, network: NetworkGuard) -> Iterat
     network.watch(context)
     yield context.new_page()
     context.close()
+
+
+@contextmanager
+def shared_notebook(
+    chromium: Browser, lab: LabServer, name: str, *cells: str
+) -> Iterator[NotebookPage]:
+    """Open a notebook for several tests; each runs its cells again and ends what it starts."""
+    guard = NetworkGuard()
+    context = chromium.new_context(viewport=VIEWPORT, service_workers="block")
+    context.set_default_timeout(PATIENCE)
+    guard.watch(context)
+    file = write_notebook(lab.folder / f"{name}.ipynb", cells)
+    opened = NotebookPage(context.new_page(), file, lab)
+    opened.open()
+    yield opened
+    opened.end_kernel()
+    context.close()
+    assert guard.requests == []
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.browser.server import LabServer
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "browser"
 """Where the pictures of the tests are left to be looked at; git ignores it."""
-SECONDS_TO_OPEN = 60
+SECONDS_TO_OPEN = 180
 LIGHT, DARK = "JupyterLab Light", "JupyterLab Dark"
 
 _KERNEL_ANSWERS = """() => {
@@ -28,6 +29,10 @@ _ERRORS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells
   .flatMap((cell) => cell.outputs?.toJSON() ?? [])
   .filter((output) => output.output_type === "error")
   .map((output) => `${output.ename}: ${output.evalue}`)"""
+
+_OUTPUT_HOLDS = """(text) => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+  .flatMap((cell) => cell.outputs?.toJSON() ?? [])
+  .some((output) => String(output.data?.["text/plain"]).includes(text))"""
 
 _RUN_IN_KERNEL = """async ([code, wanted]) => {
   const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -62,6 +67,10 @@ class NotebookPage:
         self.wait_idle()
         if self.page.locator("#jp-left-stack").is_visible():
             self.command("application:toggle-left-area")
+
+    def kernel_answers(self) -> bool:
+        """Say whether the notebook has a kernel that is idle."""
+        return bool(self.page.evaluate(_KERNEL_ANSWERS))
 
     def wait_idle(self, seconds: float = SECONDS_TO_OPEN) -> None:
         """Wait until no cell runs."""
@@ -122,6 +131,17 @@ class NotebookPage:
         told = self.page.evaluate(_RUN_IN_KERNEL, ["", f"repr({expression})"])
         assert told["status"] == "ok", f"{expression}: {told.get('evalue')}"
         return ast.literal_eval(ast.literal_eval(told["data"]["text/plain"]))
+
+    def wait_until(self, expression: str) -> None:
+        """Wait until an expression is true in the notebook's kernel."""
+        deadline = time.monotonic() + SECONDS_TO_OPEN
+        while not self.value(f"bool({expression})"):
+            assert time.monotonic() < deadline, f"{expression} stays false"
+            self.page.wait_for_timeout(50)
+
+    def wait_for_output(self, text: str) -> None:
+        """Wait until the plain text of an output, shown or hidden, contains a text."""
+        self.page.wait_for_function(_OUTPUT_HOLDS, arg=text)
 
     def end_kernel(self) -> None:
         """End the kernel, as if the machine had been switched off since."""

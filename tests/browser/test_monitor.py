@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from mimokit_widgets.notebooks.page import external_references, to_page
-from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, NotebookPage, OpenNotebook
+from tests.browser.conftest import shared_notebook
+from tests.browser.notebook_page import DARK, LIGHT, SCREENSHOTS, NotebookPage
+from tests.browser.server import LabServer
 
 LIVE = ".mimokit-live-now"
 STAYS = ".mimokit-remembered .mimokit-live"
@@ -22,6 +25,8 @@ monitor = LiveMonitor(run)
 monitor
 """
 ITERATION = 8  # samples, one per rank
+TO_TRAIN = 180_000
+"""Milliseconds until engines that start must train; a busy machine takes a minute."""
 REAL = """
 import mimokit
 from mimokit.cluster import EngineCluster
@@ -29,22 +34,46 @@ from mimokit.experiment import train
 from mimokit_widgets import LiveMonitor
 config = mimokit.load_experiment_config({config!r})
 longer = config.runtime.model_copy(update={{"num_iterations": 2000}})
-cluster = EngineCluster(n=8, progress=False)
-run = train(cluster, config.model_copy(update={{"runtime": longer}}), directory="results")
+if "cluster" not in globals():
+    cluster = EngineCluster(n=8, progress=False)
+run = train(cluster, config.model_copy(update={{"runtime": longer}}))
 monitor = LiveMonitor(run)
 monitor
 """
 CONFIG = str(Path(__file__).parents[2] / "configs" / "digits_colocated.yaml")
 
 
+@pytest.fixture(scope="module")
+def shared(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
+    """One notebook for all monitors, since a page and a kernel take seconds to start."""
+    with shared_notebook(chromium, lab, "monitors", FAKE) as opened:
+        yield opened
+
+
 @pytest.fixture
-def notebook(open_notebook: OpenNotebook) -> NotebookPage:
-    """A notebook with a monitor of a run that trains when the test says so."""
-    opened = open_notebook(FAKE)
-    opened.run_all()
-    opened.execute("run.give(made[:500])")
-    expect(opened.page.locator(LIVE)).to_have_attribute("data-rows", "500")
-    return opened
+def notebook(shared: NotebookPage) -> NotebookPage:
+    """A notebook with a new monitor of a run that trains when the test says so."""
+    if not shared.kernel_answers():
+        shared.open()
+    shared.run_all()
+    shared.execute("run.give(made[:500])")
+    expect(shared.page.locator(LIVE)).to_have_attribute("data-rows", "500")
+    return shared
+
+
+@pytest.fixture(scope="module")
+def real(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
+    """A notebook whose first cell trains on engines, and whose second waits if `waits`."""
+    cells = (REAL.format(config=CONFIG), "result = run.result() if waits else None")
+    with shared_notebook(chromium, lab, "real_runs", *cells) as opened:
+        yield opened
+        opened.execute("if 'cluster' in globals(): cluster.close()")
+
+
+def wait_for_what_stays(notebook: NotebookPage) -> None:
+    """Wait until what stays of a run has taken the place of both outputs."""
+    expect(notebook.page.locator(LIVE)).to_have_count(0)
+    expect(notebook.page.locator(".mimokit-remembered")).to_have_count(1)
 
 
 def canvas(view: Locator, title: str) -> Locator:
@@ -90,7 +119,7 @@ def test_zoom_mark_and_zoom_back(notebook: NotebookPage) -> None:
     expect(view.get_by_text(re.compile("mean of 2. steps"))).to_be_visible()
     canvas(view, "Memory").click()
     expect(whole).to_be_visible()
-    notebook.page.wait_for_timeout(300)
+    notebook.wait_until("monitor.marks")
     marked = notebook.value("monitor.marks")
     assert len(marked) == 1
     assert 20 < marked[0] < 50
@@ -105,14 +134,14 @@ def test_the_zoom_stays_when_the_run_ends_and_when_it_is_opened_again(
 ) -> None:
     drag(canvas(notebook.page.locator(LIVE), "Loss"), 0.3, 0.5)
     expect(notebook.page.locator(LIVE).get_by_text(re.compile("mean of 2. steps"))).to_be_visible()
-    notebook.page.wait_for_timeout(300)
+    notebook.wait_until("monitor._zoomed")
     first, last = notebook.value("monitor._zoomed")
     notebook.execute("run.give(made[500:]); run.end(); monitor.wait()")
+    wait_for_what_stays(notebook)
     view = notebook.page.locator(STAYS)
     expect(view.get_by_role("heading")).to_have_text("Training finished")
     expect(view.get_by_role("button", name="Whole run")).to_be_visible()
     expect(view.get_by_text(f"mean of {last - first + 1} steps")).to_be_visible()
-    notebook.page.wait_for_timeout(300)
     notebook.save()
     notebook.end_kernel()
     notebook.open()
@@ -134,7 +163,7 @@ def test_the_keyboard_reaches_all_of_it(notebook: NotebookPage) -> None:
     notebook.page.keyboard.press("m")
     notebook.page.keyboard.press("0")
     expect(whole).to_be_hidden()
-    notebook.page.wait_for_timeout(300)
+    notebook.wait_until("monitor.marks")
     assert notebook.value("monitor.marks") == [61]
 
 
@@ -153,8 +182,8 @@ def test_the_theme_is_followed(notebook: NotebookPage) -> None:
 
 def test_saved_in_the_middle_and_opened_without_its_kernel(notebook: NotebookPage) -> None:
     notebook.execute("monitor._remember()")
+    notebook.wait_for_output(notebook.value("monitor._memory()['text/plain']"))
     expect(notebook.page.locator(".mimokit-remembered")).to_be_hidden()  # next to the live one
-    notebook.page.wait_for_timeout(300)
     notebook.save()
     notebook.end_kernel()
     notebook.open()
@@ -172,10 +201,9 @@ def test_a_finished_run_stays_in_the_notebook_and_on_an_exported_page(
     notebook: NotebookPage, browser_page: Page, tmp_path: Path
 ) -> None:
     notebook.execute("monitor.mark(50); run.give(made[500:]); run.end(); monitor.wait()")
+    wait_for_what_stays(notebook)
     view = notebook.page.locator(STAYS)
     expect(view.get_by_role("heading")).to_have_text("Training finished")
-    assert notebook.page.locator(LIVE).count() == 0
-    notebook.page.wait_for_timeout(300)
     saved = notebook.save()
     notebook.end_kernel()
     notebook.open()
@@ -198,7 +226,7 @@ def test_an_exported_page_without_scripts_shows_the_picture(
     notebook: NotebookPage, chromium_without_scripts: Page, tmp_path: Path
 ) -> None:
     notebook.execute("run.give(made[500:]); run.end(); monitor.wait()")
-    notebook.page.wait_for_timeout(500)
+    wait_for_what_stays(notebook)
     page = tmp_path / "page.html"
     page.write_text(to_page(notebook.save(), "run"), encoding="utf-8")
     chromium_without_scripts.goto(page.as_uri())
@@ -210,42 +238,35 @@ def test_an_exported_page_without_scripts_shows_the_picture(
 
 
 def test_a_real_run_is_stopped_from_its_button_while_a_cell_waits_for_it(
-    open_notebook: OpenNotebook,
+    real: NotebookPage,
 ) -> None:
-    notebook = open_notebook(REAL.format(config=CONFIG), "result = run.result()")
-    try:
-        notebook.start_all()
-        view = notebook.page.locator(LIVE)
-        expect(view.get_by_text(re.compile("iteration [1-9]"))).to_be_visible(timeout=90_000)
-        notebook.page.wait_for_timeout(1500)
-        notebook.screenshot("monitor real run", view)
-        view.get_by_role("button", name="Stop").click()
-        stays = notebook.page.locator(STAYS)
-        expect(stays.get_by_role("heading")).to_have_text("Training stopped", timeout=60_000)
-        notebook.wait_idle()
-        notebook.check_cells()
-        done = notebook.value("int(result.steps.iteration.max()) + 1")
-        expect(stays.get_by_text(f"iteration {done} of 2000")).to_be_visible()
-    finally:
-        notebook.execute("if 'cluster' in globals(): cluster.close()")
+    real.execute("waits = True")
+    real.start_all()
+    view = real.page.locator(LIVE)
+    expect(view.get_by_text(re.compile("iteration [3-9]"))).to_be_visible(timeout=TO_TRAIN)
+    real.screenshot("monitor real run", view)
+    view.get_by_role("button", name="Stop").click()
+    stays = real.page.locator(STAYS)
+    expect(stays.get_by_role("heading")).to_have_text("Training stopped", timeout=TO_TRAIN)
+    real.wait_idle()
+    real.check_cells()
+    done = real.value("int(result.steps.iteration.max()) + 1")
+    expect(stays.get_by_text(f"iteration {done} of 2000")).to_be_visible()
 
 
-def test_a_cluster_that_dies_is_told_and_what_came_is_kept(open_notebook: OpenNotebook) -> None:
-    notebook = open_notebook(REAL.format(config=CONFIG))
-    try:
-        notebook.run_all()
-        view = notebook.page.locator(LIVE)
-        expect(view.get_by_text(re.compile("iteration [3-9]"))).to_be_visible(timeout=90_000)
-        notebook.execute("import os, signal\nfor pid in cluster.pids: os.kill(pid, signal.SIGKILL)")
-        stays = notebook.page.locator(STAYS)
-        expect(stays.get_by_role("heading")).to_have_text("Training failed", timeout=60_000)
-        sentence = stays.locator(".sentence")
-        expect(sentence).to_have_text(
-            re.compile(r"After \d+ iterations: rank \d .* was killed by SIGKILL")
-        )
-        rows = notebook.value("len(monitor._rows)")
-        assert rows >= 3 * ITERATION
-        expect(stays).to_have_attribute("data-rows", str(rows))
-        notebook.screenshot("monitor dead cluster", stays)
-    finally:
-        notebook.execute("if 'cluster' in globals(): cluster.close()")
+def test_a_cluster_that_dies_is_told_and_what_came_is_kept(real: NotebookPage) -> None:
+    real.execute("if 'run' in globals(): run.abort()\nwaits = False")
+    real.run_all()
+    view = real.page.locator(LIVE)
+    expect(view.get_by_text(re.compile("iteration [3-9]"))).to_be_visible(timeout=TO_TRAIN)
+    real.execute("import os, signal\nfor pid in cluster.pids: os.kill(pid, signal.SIGKILL)")
+    stays = real.page.locator(STAYS)
+    expect(stays.get_by_role("heading")).to_have_text("Training failed", timeout=TO_TRAIN)
+    sentence = stays.locator(".sentence")
+    expect(sentence).to_have_text(
+        re.compile(r"After \d+ iterations: rank \d .* was killed by SIGKILL")
+    )
+    rows = real.value("len(monitor._rows)")
+    assert rows >= 3 * ITERATION
+    expect(stays).to_have_attribute("data-rows", str(rows))
+    real.screenshot("monitor dead cluster", stays)

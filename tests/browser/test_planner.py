@@ -10,9 +10,8 @@ from playwright.sync_api import Browser, expect
 
 import mimokit
 from mimokit.config import load_preset
-from tests.browser.conftest import VIEWPORT
-from tests.browser.network import NetworkGuard
-from tests.browser.notebook_page import DARK, LIGHT, NotebookPage, OpenNotebook, write_notebook
+from tests.browser.conftest import shared_notebook
+from tests.browser.notebook_page import DARK, LIGHT, NotebookPage, OpenNotebook
 from tests.browser.planner_page import CELL, PlannerPage, show_planner
 from tests.browser.server import LabServer
 
@@ -27,21 +26,16 @@ RECORD_NUMBERS = r"""() => {
   };
 }"""
 
+TWO_FRAMES = """() => new Promise((done) => {
+  requestAnimationFrame(() => requestAnimationFrame(() => done()));
+})"""
+
 
 @pytest.fixture(scope="module")
 def notebook(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
     """One notebook for all planners that leave page and kernel as they were."""
-    guard = NetworkGuard()
-    context = chromium.new_context(viewport=VIEWPORT, service_workers="block")
-    context.set_default_timeout(30_000)
-    guard.watch(context)
-    file = write_notebook(lab.folder / "planners.ipynb", [CELL])
-    opened = NotebookPage(context.new_page(), file, lab)
-    opened.open()
-    yield opened
-    opened.end_kernel()
-    context.close()
-    assert guard.requests == []
+    with shared_notebook(chromium, lab, "planners", CELL) as opened:
+        yield opened
 
 
 def test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows(
@@ -305,7 +299,7 @@ def test_numbers_of_ranks_are_whole_however_far_one_zooms(notebook: NotebookPage
     for _ in range(12):
         page.evaluate("() => { window.drawnNumbers = []; }")
         planner.button("Zoom in").click()
-        page.wait_for_timeout(100)
+        page.evaluate(TWO_FRAMES)
         drawn = page.evaluate("() => window.drawnNumbers")
         places = {rank: (left, top) for rank, left, top, _ in drawn}
         for rank, left, top, width in drawn:
