@@ -13,6 +13,22 @@ from tests.shared_cluster import end_what_is_left, what_is_left
 _originals: dict[str, Any] = {}
 """On a rank: what was in the place of each replacement."""
 
+FEWER_MEASUREMENTS = {
+    "mimokit.engine.calibration.measure.ROUNDS": 4,
+    "mimokit.engine.calibration.collectives.REPEATS": 4,
+    "mimokit.engine.calibration.compute.SECONDS_PER_SIZE": 0.01,
+}
+"""A calibration that measures everything, but less often than one whose figures count."""
+
+
+@contextlib.contextmanager
+def measured_less_often(cluster: EngineCluster) -> Iterator[None]:
+    """Let eight ranks repeat the measurements of a calibration less often."""
+    with contextlib.ExitStack() as stack:
+        for name, count in FEWER_MEASUREMENTS.items():
+            stack.enter_context(planted(cluster, name, lambda _, count=count: count, 8))
+        yield
+
 
 @contextlib.contextmanager
 def planted(
