@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ MARK = "MIMOKIT_TESTS"
 
 
 @contextlib.contextmanager
-def nothing_left_behind(patience: float = 30.0) -> Iterator[None]:
+def nothing_left_behind(patience: float = 120.0) -> Iterator[None]:
     """Mark all processes that are started within, and see that they end.
 
     Args:
@@ -41,6 +44,34 @@ def nothing_left_behind(patience: float = 30.0) -> Iterator[None]:
             process.kill()
     psutil.wait_procs(left, patience)
     assert not told, "left behind: " + "; ".join(told)
+
+
+def interrupt_in(function: str, patience: float = 120.0) -> threading.Thread:
+    """Send SIGINT to this process while its main thread is in a function, as Ctrl-C does.
+
+    A timer would send it to whatever a busy machine has come to.
+
+    Args:
+        function: the name of one, anywhere on the stack.
+        patience: seconds to wait for it; after that nothing is sent.
+    """
+    main = threading.main_thread().ident
+
+    def watch() -> None:
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            frame = sys._current_frames().get(main or 0)
+            while frame is not None and frame.f_code.co_name != function:
+                frame = frame.f_back
+            if frame is not None:
+                time.sleep(0.3)  # until it waits
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
 
 
 def marked(mark: str) -> list[psutil.Process]:

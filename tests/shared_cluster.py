@@ -7,7 +7,7 @@ from typing import Any
 
 from mimokit.cluster import ClusterError, ClusterRun, EngineCluster, RunAborted
 
-ABORT_SECONDS = 60.0
+ABORT_SECONDS = 180.0
 """Generous: an aborted rank is back within milliseconds, or killed and replaced within seconds."""
 
 

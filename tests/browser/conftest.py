@@ -43,7 +43,7 @@ ARGUMENTS = (
 )
 VIEWPORT = {"width": 1400, "height": 1600}
 """Tall, since JupyterLab draws only the cells that are seen."""
-PATIENCE = 60_000
+PATIENCE = 120_000
 """Milliseconds until something that does not come is a failure; a busy machine is none."""
 expect.set_options(timeout=PATIENCE)
 

@@ -105,7 +105,7 @@ def _wait_until_it_answers(
         for file in runtime.glob("jpserver-*.json"):
             with contextlib.suppress(ValueError, URLError, OSError):
                 told: dict[str, Any] = json.loads(file.read_text())
-                urlopen(f"{told['url']}api/status?token={told['token']}", timeout=5).close()
+                urlopen(f"{told['url']}api/status?token={told['token']}", timeout=60).close()
                 return LabServer(told["url"], told["token"], notebooks)
         time.sleep(0.1)
     raise RuntimeError(f"JupyterLab does not answer. It said:\n{log.read_text()[-2000:]}")

@@ -48,6 +48,8 @@ def all_reduce_forever(trouble: str, rank: int, seconds: float = 0.3) -> None:
 
 
 def _get_in_trouble(trouble: str) -> None:
+    if trouble == "deaf":
+        emit({"trouble": trouble})
     if trouble == "raise":
         raise ValueError("the third wheel came off")
     if trouble == "kill":

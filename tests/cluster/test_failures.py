@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 
 import pytest
@@ -12,9 +11,10 @@ import pytest
 from mimokit.cluster import ClusterError, EngineCluster, RankDied, RankError, RunAborted
 from tests.cluster.functions import all_reduce_forever, describe_rank, process_id
 from tests.cluster.test_streaming import wait_for_samples
+from tests.processes import interrupt_in
 
 TROUBLE_AT = 0.3
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds to wait for what must come, also on a busy machine; `tests.benchmarks` times it."""
 
 
@@ -51,7 +51,8 @@ def test_the_rank_that_hosts_the_store_is_killed(cluster: EngineCluster) -> None
 def test_an_idle_engine_is_killed(cluster: EngineCluster) -> None:
     pid = cluster.run(process_id, world_size=8)[2]
     os.kill(pid, signal.SIGKILL)
-    time.sleep(0.5)
+    while cluster._formation._pool.alive(2):  # a busy machine notices it later
+        time.sleep(0.01)
     assert works(cluster)
     assert pid not in cluster.pids
 
@@ -81,7 +82,8 @@ def test_a_run_right_after_an_abort_waits_for_its_end(cluster: EngineCluster) ->
 def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> None:
     before = cluster.run(process_id, world_size=4)
     run = cluster.submit(all_reduce_forever, "deaf", 1, 0.0)
-    time.sleep(0.5)
+    while not any("trouble" in sample for sample in run.samples):
+        time.sleep(0.01)
     run.abort()
     with pytest.raises(RunAborted):
         run.result(PATIENCE)
@@ -92,8 +94,7 @@ def test_a_rank_that_does_not_come_back_is_replaced(cluster: EngineCluster) -> N
 
 def test_an_interrupted_run(cluster: EngineCluster) -> None:
     cluster.form_world(8)
-    interrupt = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    interrupt.start()
+    interrupt_in("result")
     with pytest.raises(KeyboardInterrupt):
         cluster.run(all_reduce_forever, "none", 0)
     assert works(cluster)

@@ -24,7 +24,7 @@ from tests.cluster.functions import (
 )
 from tests.cluster.test_streaming import wait_for_samples
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds that processes may take to end on a busy machine."""
 
 

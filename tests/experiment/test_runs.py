@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from mimokit.cluster import RankDied, RankError
 from mimokit.config import ConfigError, load_experiment_config
 from mimokit.experiment import Evaluations, train
 from tests.layouts import digits_config
+from tests.processes import interrupt_in
 
 QUICK = Evaluations(samples=16, final_samples=16)
 
@@ -74,7 +74,7 @@ def test_the_model_learns(cluster, tmp_path):
 def test_stop_ends_all_ranks_after_the_same_iteration_and_keeps_the_result(cluster, tmp_path):
     config = digits_config((1, 2), (2, 1), num_iterations=100_000)
     run = train(cluster, config, evaluations=QUICK, directory=tmp_path)
-    _wait_until(lambda: len(run.samples) > 8, 60)
+    _wait_until(lambda: len(run.samples) > 8, 180)
     run.stop()
     steps = run.result(timeout=300).steps
     last = steps.groupby("rank")["iteration"].max()
@@ -87,9 +87,8 @@ def test_an_interrupted_run_ends_keeps_its_rows_and_the_next_one_trains(cluster,
     """What the notebook's stop button does: KeyboardInterrupt in the thread that waits."""
     config = digits_config((1, 2), (2, 1), num_iterations=100_000)
     run = train(cluster, config, evaluations=QUICK, directory=tmp_path)
-    _wait_until(lambda: len(run.samples) > 4, 60)
-    interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
-    interrupt.start()
+    _wait_until(lambda: len(run.samples) > 4, 180)
+    interrupt_in("result")
     with pytest.raises(KeyboardInterrupt):
         run.result(timeout=300)
     assert run.done
@@ -179,7 +178,7 @@ def test_an_exception_in_the_middle_of_a_step_is_the_ranks_own_and_the_next_run_
 ):
     config = digits_config((1, 4), (2, 2), num_iterations=1000)
     run = train(cluster, config, _Fault(2, "raise"), directory=tmp_path / "failed")
-    _wait_until(lambda: sum(s.rank == 2 for s in run.samples) >= 2, 60)
+    _wait_until(lambda: sum(s.rank == 2 for s in run.samples) >= 2, 180)
     with pytest.raises(RankError) as error:
         run.result(timeout=300)
     assert error.value.rank == 2
@@ -194,7 +193,7 @@ def test_an_exception_in_the_middle_of_a_step_is_the_ranks_own_and_the_next_run_
 def test_a_rank_killed_while_the_others_reduce_is_named_and_training_goes_on(cluster, tmp_path):
     config = digits_config((1, 4), (2, 2), num_iterations=1000)
     run = train(cluster, config, _Fault(1, "kill"), directory=tmp_path / "failed")
-    _wait_until(lambda: sum(s.rank == 0 for s in run.samples) >= 2, 60)
+    _wait_until(lambda: sum(s.rank == 0 for s in run.samples) >= 2, 180)
     with pytest.raises(RankDied) as error:
         run.result(timeout=300)
     assert error.value.rank == 1

@@ -20,7 +20,7 @@ from mimokit_widgets.planner.outcome import resolved_config
 from mimokit_widgets.view_models.found_layouts import ROWS, found_layouts, layouts_shown
 from tests.widgets.planner_sessions import LANGUAGE, Driver
 
-SECONDS = 60
+SECONDS = 180
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
 
 

@@ -17,7 +17,7 @@ from mimokit_widgets import LayoutPlanner
 from tests.widgets.planner_sessions import Driver
 
 PRICE = "prediction.price_per_gpu_hour"
-SECONDS = 60
+SECONDS = 180
 
 
 def priced(**supposed: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    for _ in range(500):
+    for _ in range(9000):
         if holds():
             return True
         time.sleep(0.02)

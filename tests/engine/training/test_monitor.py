@@ -55,14 +55,17 @@ def test_steps_of_a_schedule_are_timed_where_they_happen():
 
 def test_phases_by_hand():
     monitor = PerformanceMonitor([], world_size=1)
+    began = time.perf_counter()
     monitor.start_step()
     monitor.start_phase("optimizer")
     monitor.end_phase("optimizer")
     monitor.start_phase("forward_backward")
     monitor.end_phase("forward_backward")
     row = monitor.end_step(0).row()
-    assert 0 < row["optimizer_time"] < 0.1
-    assert 0 < row["forward_backward_time"] < 0.1
+    assert row["optimizer_time"] > 0
+    assert row["forward_backward_time"] > 0
+    known = row["optimizer_time"] + row["forward_backward_time"]
+    assert known < row["total_time"] < time.perf_counter() - began
     with pytest.raises(KeyError):
         monitor.end_phase("optimizer")
 
