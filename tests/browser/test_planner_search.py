@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.notebook_page import DARK, LIGHT, OpenNotebook
+from tests.browser.conftest import shared_notebook
+from tests.browser.notebook_page import DARK, LIGHT, NotebookPage, OpenNotebook
 from tests.browser.planner_page import CELL, PlannerPage, show_planner
+from tests.browser.server import LabServer
 
 HETEROGENEOUS = "preset:llava_7b_heterogeneous"
 # A search of a model with more modules takes this long by itself.
@@ -22,7 +24,7 @@ def see(scan, batch):
     quick(scan, batch)
 Scan.see = see
 """
-QUICK_AGAIN = "Scan.see = quick"
+QUICK_AGAIN = "if 'quick' in globals(): Scan.see = quick"
 BESIDE = """
 import mimokit
 from mimokit_widgets import ParetoView
@@ -31,12 +33,20 @@ ParetoView(result, planner)
 """
 
 
+@pytest.fixture(scope="module")
+def shared(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
+    """One notebook for all planners that search."""
+    with shared_notebook(chromium, lab, "searches", CELL) as opened:
+        yield opened
+
+
 @pytest.fixture
-def planner(open_notebook: OpenNotebook) -> Iterator[PlannerPage]:
+def planner(shared: NotebookPage) -> Iterator[PlannerPage]:
     """A planner with the tab of its search open; JupyterLab keeps its theme for other tests."""
-    shown = show_planner(open_notebook(CELL), HETEROGENEOUS)
+    shown = show_planner(shared, HETEROGENEOUS)
     shown.open_tab("Search")
     yield shown
+    shown.notebook.execute(QUICK_AGAIN)
     shown.notebook.choose_theme(LIGHT)
 
 
@@ -68,7 +78,6 @@ def test_a_search_shows_how_far_it_is_and_can_be_cancelled(planner: PlannerPage)
     expect(planner.root.locator(".found-title")).to_contain_text("stopped before its end")
     expect(planner.button("Search")).to_be_visible()
     expect(bar).to_be_hidden()
-    notebook.execute(QUICK_AGAIN)
 
 
 def test_a_click_on_a_point_or_a_row_loads_its_layout_and_undo_goes_back(
