@@ -19,6 +19,7 @@ TAKES_THE_CLUSTER = re.compile(r"def \w+\([^)]*\b(shared_)?cluster\b")
 LONGEST_FIRST = (
     "cluster",
     "browser",
+    "experiment",
     "tests/notebooks/test_first_light.py",
     "tests/notebooks/test_heterogeneous.py",
     "tests/notebooks/test_post_hoc_analysis.py",
@@ -53,11 +54,15 @@ class GroupScheduling(LoadScopeScheduling):
 def group_of(file: str) -> str:
     """Return the group of a test file.
 
-    One group for all files that use the shared cluster, one for the browser; else the file.
+    One group for the browser and two for files that use the shared cluster; else the file. One
+    group of the latter would take longer than all others together, so that a worker would wait;
+    whoever takes the second starts a second cluster, which takes some seconds.
     """
     if file.startswith("tests/browser/"):
         return "browser"
-    return "cluster" if TAKES_THE_CLUSTER.search((ROOT / file).read_text()) else file
+    if not TAKES_THE_CLUSTER.search((ROOT / file).read_text()):
+        return file
+    return "experiment" if file.startswith("tests/experiment/") else "cluster"
 
 
 def order(file: str) -> int:
