@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from mimokit.config.base import ConfigModel, Size, SizeOrZero
 from mimokit.config.layer_architecture import Activation, LayerArchitecture
 from mimokit.config.planned_architecture import PlannedArchitecture
+
+
+def _kind_of_frozen(value: object) -> str:
+    return "<parts>" if isinstance(value, list) else "<whole>"
+
+
+Frozen = Annotated[
+    Annotated[bool, Tag("<whole>")]
+    | Annotated[list[Literal["encoder", "projector"]], Tag("<parts>")],
+    Discriminator(_kind_of_frozen),
+]
+"""One sentence says what is wrong: that of a flag, or that of a list."""
 
 
 class TrainedArchitecture(ConfigModel):
@@ -73,8 +85,9 @@ class TrainedArchitecture(ConfigModel):
     (Qwen2-VL's three-axis rotary embedding); they sum to half the width of a head. None: one
     axis for text and images."""
 
-    frozen: bool = False
-    """No parameter of the module is trained, including the projector of an encoder."""
+    frozen: Frozen = False
+    """What is not trained: true for the whole module; of an encoder, [encoder] keeps its projector
+    trained (LLaVA's first stage) and [projector] the rest."""
 
     weights: Annotated[str, Field(min_length=1)] | None = None
     """Directory of a Hugging Face checkpoint from which the module starts. Fields that are left out
@@ -91,6 +104,18 @@ class TrainedArchitecture(ConfigModel):
         if self.modal_type is not None:
             return self.modal_type
         return "vision" if self.mel_bins is None else "audio"
+
+    @property
+    def frozen_parts(self) -> frozenset[str]:
+        """The parts of an encoder that are not trained."""
+        if isinstance(self.frozen, bool):
+            return frozenset(("encoder", "projector") if self.frozen else ())
+        return frozenset(self.frozen)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether nothing in the module is trained."""
+        return len(self.frozen_parts) == 2
 
     @property
     def feed_forward_size(self) -> int:

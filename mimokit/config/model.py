@@ -110,7 +110,7 @@ class MimoParallelismConfig(ConfigModel):
     def frozen_modules(self) -> frozenset[str]:
         """The modules of which nothing is trained."""
         networks = self.module_architectures
-        return frozenset(name for name, network in networks.items() if network.frozen)
+        return frozenset(name for name, network in networks.items() if network.is_frozen)
 
     def is_frozen(self, name: str) -> bool:
         """Tell whether nothing in a module is trained."""

@@ -80,8 +80,8 @@ def _default(section: type[ConfigModel], name: str) -> str:
 
 def _type(schema: Mapping[str, Any]) -> str:
     """Return the type of a JSON schema in words, with its bounds."""
-    if "anyOf" in schema:
-        return " or ".join(_type(one) for one in schema["anyOf"] if one.get("type") != "null")
+    if alternatives := schema.get("anyOf", schema.get("oneOf")):
+        return " or ".join(_type(one) for one in alternatives if one.get("type") != "null")
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "enum" in schema or "const" in schema:

@@ -70,6 +70,7 @@ def test_nothing_of_them_is_written_unless_it_is_said() -> None:
         (LANGUAGE, {"activation_func": "relu"}, "choose 'gelu', 'gelu_tanh', 'quick_gelu'"),
         (LANGUAGE, {"init_method": "xavier", "init_std": 0.1}, "takes no standard deviation"),
         (LANGUAGE, {"layernorm_epsilon": 0}, "must be greater than 0"),
+        (LANGUAGE, {"frozen": ["encoder"]}, "which encoders alone have"),
         (LANGUAGE, {"pooling_head": True}, "only a vision encoder has it"),
         (LANGUAGE, {"projector": {"hidden_sizes": []}}, "only an encoder has it"),
         ("images", {"mtp_num_layers": 1}, "only the language module has it"),

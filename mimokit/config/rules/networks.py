@@ -194,6 +194,16 @@ def _out_of_place(
 ) -> Iterator[Problem]:
     language = name == context.model.llm_module_name
     wrong = [*_OF_ENCODERS, *_OF_VISION] if language else list(_OF_LANGUAGE)
+    decoder = name in context.model.decoder_module_names
+    if (language or decoder) and not isinstance(network.frozen, bool):
+        yield Problem(
+            name,
+            "frozen",
+            network.frozen,
+            f"Module '{name}': frozen names the parts {', '.join(network.frozen) or 'none'}, which "
+            "encoders alone have; write true or false.",
+            {"path": network_path(name, "frozen"), "value": True},
+        )
     whose = "an encoder" if language else "the language module"
     why = "is the language module" if language else "is not the language module"
     if not language and network.modality == "audio":

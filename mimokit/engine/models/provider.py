@@ -127,8 +127,15 @@ class MimoModelProvider:
             )
 
     def _freeze(self, model: SeededMimoModel) -> None:
+        config = self.mimo_parallelism_config
         for name, module in model.parts():
-            module.requires_grad_(not self.mimo_parallelism_config.is_frozen(name))
+            module.requires_grad_(not config.is_frozen(name))
+            if name not in model.modality_submodules or config.is_frozen(name):
+                continue
+            network = config.module_architectures.get(name)
+            frozen = frozenset() if network is None else network.frozen_parts
+            module.encoders.requires_grad_("encoder" not in frozen)
+            module.input_projections.requires_grad_("projector" not in frozen)
 
     def _wrap(self, model: SeededMimoModel, groups: Mapping[str, ProcessGroupCollection]) -> None:
         for name, module in list(model.parts()):

@@ -136,7 +136,7 @@ def _decoder(
     torch.manual_seed(seed)
     decoder = TextDecoder(**inject_process_groups(spec, groups).params)
     decoder.to(rank_device())
-    decoder.requires_grad_(not network.frozen)
+    decoder.requires_grad_(not network.is_frozen)
     return decoder
 
 

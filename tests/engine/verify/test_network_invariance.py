@@ -30,6 +30,23 @@ def test_a_network_computes_what_one_process_computes(cluster, layout):
     assert_computes_the_same(cluster, network_config(*network, apart=apart))
 
 
+@pytest.mark.parametrize(
+    ("part", "layout"),
+    [
+        ("encoder", ((1, 1, 2), (2, 1, 1), False)),
+        ("projector", ((1, 2, 1), (2, 1, 1), True)),
+    ],
+)
+def test_a_part_of_an_encoder_is_frozen(cluster, part, layout):
+    *sizes, apart = layout
+    config = network_config("geglu", "clip", *sizes, apart=apart)
+    networks = config.model.module_architectures
+    networks["images"] = networks["images"].model_copy(update={"frozen": [part]})
+    assert_computes_the_same(cluster, config)
+    names = {name.split(".")[0] for name in oracle_of(cluster, config).steps[0].gradients["images"]}
+    assert names == {"encoder": {"input_projections"}, "projector": {"encoders"}}[part]
+
+
 def _padding_counts(original):
     """Plant: the rows of zeros behind a vocabulary take part in the softmax."""
     return lambda self, layer, given, output: output
