@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.benchmarks import (
     cold_start,
     failure_reports,
+    fit_speed,
     frame_balance,
     frame_parallel,
     load_runs,
@@ -42,6 +43,7 @@ def main() -> None:
     show("Starting 8 engines", cold_start.rows())
     show("Failures", failure_reports.rows())
     show("Training, 8 ranks", training_speed.rows())
+    show("Fits under strategies", fit_speed.rows())
     show("Transfers between modules", transfers.rows())
     show("Pipeline executor", pipeline_overhead.rows())
     show("Tracing", trace_overhead.rows())

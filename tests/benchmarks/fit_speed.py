@@ -1,0 +1,117 @@
+"""Fits on warm engines: against processes that are spawned for each fit, and against DDP."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from mimokit.cluster import EngineCluster
+from mimokit.engine.strategies import (
+    DiLoCoStrategy,
+    FedAvgStrategy,
+    OptimSpec,
+    SimpleReduceStrategy,
+    Strategy,
+)
+from mimokit.engine.strategies.fit.job import FitJob
+from mimokit.engine.strategies.fit.node import fit_node
+from mimokit.engine.strategies.fit.records import NodeStep, records_of
+from mimokit.experiment import Trainer
+from tests.benchmarks.plain_fit import BATCH, NODES, STEPS, Network, digits, plain_loop, spawned
+
+LONG = 200
+PAIRS = 3
+SGD = OptimSpec(torch.optim.SGD, lr=0.01)
+
+
+def seconds_spawned() -> float:
+    """Return how long processes take to start and train."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    begun = time.perf_counter()
+    mp.spawn(spawned, (port,), NODES)
+    return time.perf_counter() - begun
+
+
+def seconds_of_fit(trainer: Trainer, folder: Path, number: int) -> float:
+    """Return how long a fit takes on warm engines."""
+    begun = time.perf_counter()
+    trainer.fit(
+        strategy=SimpleReduceStrategy(SGD), num_nodes=NODES, max_steps=STEPS, batch_size=BATCH,
+        minibatch_size=BATCH, log_dir=folder, run_name=str(number),
+    )  # fmt: skip
+    return time.perf_counter() - begun
+
+
+def node_seconds(strategy: Strategy) -> float:
+    """Return how long the steps of a fit take on this node."""
+    times: list[float] = []
+
+    def emit(message: Any) -> None:
+        times.extend(one.seconds for one in records_of(message) if isinstance(one, NodeStep))
+
+    torch.manual_seed(0)
+    job = FitJob(Network(), strategy, digits(), digits(64), Path(), max_steps=LONG,
+                 batch_size=BATCH, minibatch_size=BATCH, val_interval=10**9)  # fmt: skip
+    fit_node(job, emit, lambda: False)
+    return sum(times)
+
+
+def steps_on_a_node() -> list[tuple[float, float, float, float]]:
+    """Return seconds of SimpleReduce, DDP, DiLoCo of H 100 and no exchange, in turns."""
+    found = []
+    for _ in range(PAIRS):
+        dist.barrier()
+        reduce = node_seconds(SimpleReduceStrategy(SGD))
+        dist.barrier()
+        parallel = plain_loop(dist.get_rank(), LONG, parallel=True)
+        dist.barrier()
+        seldom = node_seconds(DiLoCoStrategy(SGD, H=100))
+        dist.barrier()
+        never = node_seconds(FedAvgStrategy(SGD, H=10**9))
+        found.append((reduce, parallel, seldom, never))
+    return found
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """Measure."""
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder, EngineCluster(NODES, progress=False) as cluster:
+        trainer = Trainer(Network(), digits(), digits(64), cluster=cluster)
+        seconds_of_fit(trainer, Path(folder), 0)
+        pairs = [
+            (seconds_of_fit(trainer, Path(folder), number + 1), seconds_spawned())
+            for number in range(PAIRS)
+        ]
+        nodes = cluster.run(steps_on_a_node, world_size=NODES)
+    fit = statistics.median(one for one, _ in pairs)
+    share = statistics.median(one / other for one, other in pairs)
+    slowest = [
+        [max(values) for values in zip(*turn, strict=True)] for turn in zip(*nodes, strict=True)
+    ]
+    reduce = statistics.median(parallel / ours for ours, parallel, _, _ in slowest)
+    seldom = statistics.median(never / ours for _, _, ours, never in slowest)
+    yield _row(f"fit of {STEPS} steps on {NODES} warm engines", fit, 2.0, "s", fit <= 2.0)
+    yield _row("the same, over spawned processes", share, 0.25, "times", share <= 0.25)
+    yield _row("SimpleReduce, steps/s over DDP's", reduce, "at least 0.95", "times", reduce >= 0.95)
+    yield _row("DiLoCo of H 100 over no exchange", seldom, "at least 0.97", "times", seldom >= 0.97)
+
+
+def _row(name: str, measured: float, target: Any, unit: str, ok: bool) -> dict[str, Any]:
+    return {"name": name, "measured": measured, "target": target, "unit": unit, "ok": ok}
+
+
+if __name__ == "__main__":
+    from tests.benchmarks.table import show
+
+    show("Fits under strategies", rows())
