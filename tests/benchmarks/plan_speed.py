@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 import mimokit
-from mimokit.config import ExperimentConfig, ModuleParallelismConfig, load_preset
+from mimokit.config import ExperimentConfig, ModuleParallelismConfig, StrategyConfig, load_preset
+from mimokit.planning.strategies import plan_strategy
 
 REPEATS = 15
+EXCHANGES, MILLISECONDS_OF_EXCHANGES = 100_000, 1_000.0
 TARGETS = {8: 5.0, 1_024: 20.0, 16_384: 200.0}
 """Ranks -> milliseconds."""
 
@@ -41,6 +43,16 @@ def rows() -> list[Row]:
                 "ok": median <= target,
             }
         )
+    exchanging = _milliseconds_of_exchanges()
+    found.append(
+        {
+            "name": f"exchanges of {EXCHANGES:,} steps over 64 nodes",
+            "measured": exchanging,
+            "target": MILLISECONDS_OF_EXCHANGES,
+            "unit": "ms",
+            "ok": exchanging <= MILLISECONDS_OF_EXCHANGES,
+        }
+    )
     return found
 
 
@@ -59,6 +71,18 @@ def _median_milliseconds(config: ExperimentConfig) -> float:
     for _ in range(REPEATS):
         begin = time.perf_counter()
         mimokit.plan(config)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times) * 1000
+
+
+def _milliseconds_of_exchanges() -> float:
+    """Return how long the plan of a strategy takes to say who exchanges what in every step."""
+    strategy = StrategyConfig(name="fedavg", island_size=2)
+    times = []
+    for _ in range(3):
+        plan = plan_strategy(strategy, {"weight": (8, 8)}, 64, 1)
+        begin = time.perf_counter()
+        assert len(list(plan.exchanges(EXCHANGES))) == EXCHANGES
         times.append(time.perf_counter() - begin)
     return statistics.median(times) * 1000
 

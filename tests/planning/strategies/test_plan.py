@@ -141,16 +141,17 @@ def test_islands_and_masks_follow_the_seed() -> None:
     assert len({e.groups for e in one.exchanges(50)}) == 50
 
 
-def test_a_plan_of_many_nodes_and_steps_is_made_at_once() -> None:
-    """100,000 steps of 64 nodes: 0.2 to 0.5 s of the processor; three tries."""
-    seconds = []
-    while len(seconds) < 3 and min(seconds, default=1.0) >= 1:
+def test_ten_times_the_steps_take_ten_times_as_long() -> None:
+    """Time of the processor, best of three; `tests.benchmarks.plan_speed` has the seconds."""
+
+    def seconds(steps: int) -> float:
         plan = planned("fedavg", 64, island_size=2)
         begin = time.process_time()
-        exchanges = list(plan.exchanges(100_000))
-        seconds.append(time.process_time() - begin)
-        assert len(exchanges) == 100_000
-    assert min(seconds) < 1
+        assert len(list(plan.exchanges(steps))) == steps
+        return time.process_time() - begin
+
+    few, many = (min(seconds(steps) for _ in range(3)) for steps in (3_000, 30_000))
+    assert many < 40 * few
 
 
 @pytest.mark.parametrize(
