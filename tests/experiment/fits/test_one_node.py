@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -139,6 +141,34 @@ def test_a_micro_batch_is_found_and_remembered(fitted: Any, monkeypatch: Any) ->
     one, _, result, _ = fitted
     assert result.minibatch_size == 8
     assert one._minibatch_sizes == {(1, 8): 8}
+
+
+def test_weights_and_biases_hears_of_a_fit_in_bf16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, Any] = {"rows": []}
+    run = SimpleNamespace(
+        define_metric=lambda *_, **__: None,
+        log=told["rows"].append,
+        finish=lambda exit_code: told.update(exit_code=exit_code),
+    )
+    wandb = ModuleType("wandb")
+    wandb.init = lambda **options: told.update(options) or run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    seen: list[torch.dtype] = []
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, _, out: seen.append(out.dtype) if isinstance(module, nn.Linear) else None
+    )
+    try:
+        trainer(OneNode(), Linear).fit(
+            strategy=simple(), max_steps=2, batch_size=8, minibatch_size=8, val_size=20,
+            autocast=True, wandb_project="mine", run_name="logged", **places(tmp_path),
+        )  # fmt: skip
+    finally:
+        handle.remove()
+    assert (told["project"], told["name"], told["exit_code"]) == ("mine", "logged", 0)
+    assert [row["iteration"] for row in told["rows"]] == [0, 1, 2, 2]
+    assert set(seen) == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(
