@@ -169,7 +169,7 @@ class TraceSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSample:
-    """A part of a file of PyTorch's profiler, sent to whoever has the run's folder.
+    """A part of a file of PyTorch's profiler, sent to the process that writes the run's folder.
 
     Parts come in order; `name` is that of the file in `PROFILES`, `content` are bytes of gzip.
     """

@@ -131,7 +131,7 @@ class RuntimeConfig(ConfigModel):
 
     patch_type: list[PatchName] = Field(default_factory=list)
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder
-    share the images and frames of each micro-batch evenly, whoever reads them."""
+    share the images and frames of each micro-batch evenly, whichever replica reads them."""
 
     sample_order: SampleOrder = AS_DRAWN
     """Which replica reads which sample of a micro-batch. as_drawn: in the order in which they are

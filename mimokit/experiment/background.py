@@ -166,7 +166,7 @@ class BackgroundRun(ABC, Generic[Result]):
             self._taken.notify_all()
 
     def _keep(self) -> None:
-        """Complete the folder also if nobody asks for the result; who asks hears of failures."""
+        """Complete the folder even if `result` is never called; `result` raises what fails."""
         with contextlib.suppress(Exception):
             self.result()
 

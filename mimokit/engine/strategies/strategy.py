@@ -29,7 +29,7 @@ class Strategy(ABC):
         rank: this node.
         num_nodes: how many there are.
         local_step: optimizer steps completed.
-        max_steps: steps of the run, if whoever runs it has said so.
+        max_steps: steps of the run, if the caller has said so.
         seed: of the plan, equal on all nodes.
         ledger: what this node has exchanged.
     """

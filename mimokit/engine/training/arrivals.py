@@ -1,6 +1,6 @@
 """How long a rank waits for others in collectives: exchanged times of arrival.
 
-A collective ends for nobody before its last rank has arrived. Every rank notes when it arrives at
+A collective ends on no rank before its last rank has arrived. Every rank notes when it arrives at
 the gathers and scatters of bridges on shared ranks and at the reduction of gradients. The sum over
 all ranks at the end of a step, which is there anyway, carries the times to all ranks.
 """
@@ -60,7 +60,7 @@ class Arrivals:
         """Begin an iteration.
 
         Args:
-            begun: whoever observes the schedule appends its steps to this list.
+            begun: the observer of the schedule appends its steps to this list.
         """
         self._begun = begun
 

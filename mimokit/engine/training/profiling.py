@@ -46,9 +46,9 @@ class Profile:
 def profiler(runtime: RuntimeConfig, emit: Emit) -> Iterator[Profile]:
     """Profile the steps [profile_start_step, profile_end_step) if the config asks for it.
 
-    With `use_pytorch_profiler` every rank emits its file: whoever takes the samples has the run's
-    folder, which the ranks may not reach. A run that ends earlier emits what it has. On CUDA,
-    `enable_profiling` also starts and stops a profiler attached from outside (Nsight).
+    With `use_pytorch_profiler` every rank emits its file: the process that takes the samples has
+    the run's folder, which the ranks may not reach. A run that ends earlier emits what it has. On
+    CUDA, `enable_profiling` also starts and stops a profiler attached from outside (Nsight).
     """
     with contextlib.ExitStack() as stack:
         profile = None

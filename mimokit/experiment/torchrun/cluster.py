@@ -115,7 +115,7 @@ class TorchrunCluster:
     # What a run needs of its cluster.
 
     def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
-        """Pass a message on; all ranks hear of an abort at once, and rank 0 stops for all."""
+        """Pass a message on; all ranks receive an abort, and rank 0 alone a stop."""
         if message == STOP_MESSAGE and engine.slot == 0:
             self.member.stop()
         elif message == ABORT_MESSAGE:
