@@ -29,6 +29,7 @@ from mimokit.engine.calibration.pieces import TimedPiece, pieces_of_step
 from mimokit.engine.calibration.single_rank import IMAGES, LANGUAGE, Alone
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.megatron import CPU_ONLY
+from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.steps import Step
 from mimokit.engine.training.monitor import PerformanceMonitor
 from mimokit.prediction.calibration.measurements import PieceTime, RankMeasurements, Round
@@ -169,9 +170,7 @@ def at_work(world: int) -> list[int]:
 
 
 def _hosts() -> list[str]:
-    hosts = [""] * dist.get_world_size()
-    dist.all_gather_object(hosts, platform.node())
-    return hosts
+    return gather_json(platform.node())
 
 
 def _device(hosts: list[str]) -> tuple[str, float]:

@@ -1,11 +1,36 @@
-"""Collectives over tensors whose first dimensions differ between ranks."""
+"""Collectives over what has another size on every rank: tensors, and values as JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from mimokit.engine.device import rank_device
+
+
+def gather_json(value: Any) -> list[Any]:
+    """Return the value of every rank of the world, in rank order. Collective.
+
+    Connections between ranks are not authenticated, and reading a pickle runs what is in it. So
+    values travel as JSON; torch's collectives of objects send pickles.
+
+    Args:
+        value: what `json.dumps` takes.
+    """
+    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    piece = text.to(rank_device())
+    length = torch.tensor([len(piece)], device=piece.device)
+    lengths = [torch.empty_like(length) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, length)
+    sizes = [int(one) for one in lengths]
+    world = dist.group.WORLD
+    assert world is not None
+    whole = gather_uneven(piece, sizes, world).cpu()
+    return [json.loads(bytes(one.tolist())) for one in torch.split(whole, sizes)]
 
 
 def gather_uneven(

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
 from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.part_times import Part, PartTimes, now
 from mimokit.engine.steps import Step
 from mimokit.engine.training.arrivals import Arrivals, BegunStep
@@ -19,7 +20,7 @@ from mimokit.engine.training.flops import StepFlops
 from mimokit.engine.training.memory import memory_meter
 from mimokit.engine.training.phase_times import PhaseTimes
 from mimokit.result_files import write_metrics
-from mimokit.samples import ModuleSample, Row, StepSample
+from mimokit.samples import ModuleSample, Row, StepSample, from_wire, to_wire
 
 
 @dataclass(frozen=True)
@@ -239,10 +240,10 @@ class PerformanceMonitor:
         The first has one row per iteration, with the largest times and memory over the ranks, for
         which the others waited. The second has one row per iteration and rank.
         """
-        by_rank: list[list[StepSample]] = [[] for _ in range(dist.get_world_size())]
-        dist.all_gather_object(by_rank, self.rows)
+        by_rank = gather_json([to_wire(sample) for sample in self.rows])
         if dist.get_rank() == 0:
-            write_metrics(directory, [sample for rows in by_rank for sample in rows])
+            samples = (from_wire(message) for messages in by_rank for message in messages)
+            write_metrics(directory, [one for one in samples if isinstance(one, StepSample)])
 
 
 def create_performance_monitor(

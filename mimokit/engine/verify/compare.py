@@ -12,6 +12,7 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.models.parameter_names import parameters_of_whole
+from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
@@ -61,8 +62,7 @@ def compare_on_rank(
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
     """Reject a layout whose ranks do not have all parameters of the oracle."""
     mine = {name: list(named_parameters(m)) for name, m in state.model.modules().items()}
-    by_rank: list[dict[str, list[str]]] = [{} for _ in range(dist.get_world_size())]
-    dist.all_gather_object(by_rank, mine)
+    by_rank: list[dict[str, list[str]]] = gather_json(mine)
     for module, whole in expected.weights.items():
         together = {name for rank in by_rank for name in rank.get(module, [])}
         if together != set(whole):
