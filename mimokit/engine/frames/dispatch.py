@@ -159,8 +159,8 @@ def output_dispatch(
         The outputs for the frames that this rank holds, in its order.
 
     Raises:
-        FrameDispatchError: on every rank, if an encoder returned another number of rows than it was
-            given patches for.
+        FrameDispatchError: if an encoder returned another number of rows than it was given patches
+            for: on every rank, or on its own where every frame was at home and nothing travels.
     """
     if context is None:
         return list(outputs)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mimokit.planning.frames.few_sizes import packed_by_contents
 from mimokit.planning.frames.partition import (
     Partition,
     best_partition,
@@ -17,6 +18,9 @@ from mimokit.planning.frames.partition import (
     refined,
 )
 from mimokit.units import shown
+
+WORTH_PROGRAM = 0.005
+"""Relative distance from the lower bound from which on frames of few sizes are worth a program."""
 
 Numbers: TypeAlias = "Sequence[float] | np.ndarray"
 
@@ -155,10 +159,23 @@ def plan_frames(
     if home is None:
         if max_moved is not None:
             raise ValueError("max_moved limits what leaves its home; give home=… as well.")
-        return _plan(best_partition(longest_first(sizes, ranks)), sizes, None)
+        return _plan(_ahead(best_partition(longest_first(sizes, ranks))), sizes, None)
     homes = check_homes("home", home, len(sizes), ranks)
     most = np.inf if max_moved is None else max_moved * float(sizes.sum())
     return _plan(_near_home(sizes, ranks, homes, tolerance, most, node), sizes, homes)
+
+
+def _ahead(best: Partition) -> Partition:
+    """Return the best plan without homes, which is not made in every step of a run.
+
+    Where frames have few sizes and ranks few frames, a program over the contents of ranks finds
+    what exchanges do not; it takes tens of milliseconds.
+    """
+    bound = lower_bound(best.sizes, best.ranks)
+    if best.makespan <= bound * (1 + WORTH_PROGRAM):
+        return best
+    found = packed_by_contents(best, bound)
+    return best if found is None or found.makespan >= best.makespan else found
 
 
 def _near_home(

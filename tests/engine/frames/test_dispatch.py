@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from mimokit.engine.frames import dispatch, input_dispatch, output_dispatch, wrap_vit_forward
-from mimokit.planning.frames import FrameCost, FrameSettings
+from mimokit.planning.frames import FrameCost, FrameSettings, route_frames
 from tests.engine.frames.toy import MERGE, SCALES, Case, ToyEncoder, Wrong, differences, errors
 
 TOLERANCE = 1e-12
@@ -93,6 +94,15 @@ def test_every_rank_says_what_is_wrong_and_goes_on(cluster):
             assert "output 1 has" in too_many
         else:
             assert too_many.startswith("The encoder of rank 3 of the group returned another number")
+
+
+def test_wrong_rows_where_nothing_travels():
+    grid = np.array([[1, 2, 2]])
+    routes = route_frames([grid, grid], [0, 1], FrameSettings(MERGE))
+    assert routes.all_at_home
+    context = dispatch.FrameContext(routes, 1, SimpleNamespace(), True, False)
+    with pytest.raises(dispatch.FrameDispatchError, match="output 1 has 2 rows of 4 patches"):
+        output_dispatch(context, [torch.zeros(4, 1), torch.zeros(2, 1)], [1, 4])
 
 
 def test_one_rank_says_once_that_nothing_is_dispatched(caplog):
