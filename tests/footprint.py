@@ -103,7 +103,9 @@ def own_footprint() -> Footprint:
 def least(looks: Sequence[Mapping[str, Footprint]]) -> dict[str, Footprint]:
     """Return the least that each process held at some looks.
 
-    gloo closes connections when it comes to it: single looks find up to 8 more files than others.
+    The thread that sends the samples of a run has a pipe to ipykernel's IOPub thread (an eventfd),
+    which ipykernel closes once in 10 s: single looks find one more file for every run that ended
+    since.
     """
     return {
         process: Footprint(
