@@ -17,6 +17,7 @@ from mimokit.experiment.sweeps.options import (
     Request,
     ResultsDir,
     Resume,
+    SaveHf,
     Strict,
     TimeLimit,
     Trace,
@@ -90,6 +91,7 @@ def run(
         str | None, typer.Option(help="Train on strips of digits: 'read' or 'sum'.")
     ] = None,
     trace: Trace = False,
+    save_hf: SaveHf = None,
     cluster: Cluster = None,
 ) -> None:
     """Train one layout, or all in a folder, showing progress; leave tables in a folder.
@@ -107,7 +109,7 @@ def run(
     from mimokit.experiment.sweeps.seats import InTurn, NoSeats, Seats, SideBySide
 
     experiments = named_experiments(file, config, experiments_dir, resume)
-    request = Request(experiments, results_dir, resume, strict, time_limit, trace)
+    request = Request(experiments, results_dir, resume, strict, time_limit, trace, save_hf)
     data = _source(task)
     with _failures(), ExitStack() as stack:
         options, found = request.options(data), request.find()

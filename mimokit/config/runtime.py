@@ -89,6 +89,10 @@ class RuntimeConfig(ConfigModel):
     """Folder of the run's results. None: a new folder under `runs`. A results folder that a command
     or a call names comes before it."""
 
+    save_hf: str | None = None
+    """New directory for the trained language model, in the format of the Hugging Face checkpoint
+    that it started from (`weights`). Ranks write it; they have to share its file system."""
+
     tensorboard_dir: str | None = None
     """Folder for TensorBoard files; several experiments write into its folders
     `run_<timestamp>/<experiment>`. None: no files, unless `loggers` names tensorboard."""

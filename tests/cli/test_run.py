@@ -150,3 +150,14 @@ def test_resuming_a_complete_sweep_starts_no_engines(tmp_path: Path) -> None:
     assert "good: skipped (complete since an earlier sweep)" in said
     assert "Nothing is left to run." in said
     assert not (root / "good" / "error.json").exists()
+
+
+def test_what_cannot_be_saved_is_rejected_before_engines_start(tmp_path: Path) -> None:
+    file = _write(tmp_path / "one.yaml")
+    status, said = _run(file, "--save-hf", tmp_path / "new")
+    assert status == 2
+    assert "must start from the weights of a language model" in said
+    _write(tmp_path / "two.yaml")
+    status, said = _run("--experiments-dir", tmp_path, "--save-hf", tmp_path / "new")
+    assert status == 2
+    assert "is one directory, and there are 2 experiments" in said

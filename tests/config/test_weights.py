@@ -11,7 +11,7 @@ import pytest
 from mimokit.config import ConfigError, config_from_mapping
 from mimokit.experiment.prepare import prepared
 from mimokit.planning.weights import read_checkpoint
-from mimokit.planning.weights.modules import module_planner
+from mimokit.planning.weights.modules import check_saving, module_planner
 from tests.checkpoints import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 
@@ -102,3 +102,19 @@ def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
     )
     (piece,) = planner.rank(0).parameters["output_layer.weight"].pieces
     assert piece.tensor == "main.lm_head.weight"
+
+
+def test_what_cannot_be_saved_at_the_end_is_said_before(tmp_path: Path) -> None:
+    config = weights_config("gpt2", "siglip_tower", "homogeneous", ONE, ONE)
+    config.runtime.save_hf = str(tmp_path)
+    with pytest.raises(ConfigError, match="but it exists; name a new directory"):
+        check_saving(config)
+    config.runtime.save_hf = str(tmp_path / "new")
+    check_saving(config)
+    config.model.get_architecture(LANGUAGE).make_vocab_size_divisible_by = 8
+    with pytest.raises(ConfigError, match="without weights_prefix and make_vocab_size"):
+        check_saving(config)
+    config = weights_config("llava", "llava", "homogeneous", ONE, ONE)
+    config.runtime.save_hf = str(tmp_path / "new")
+    with pytest.raises(ConfigError, match="is of several parts"):
+        check_saving(config)

@@ -34,6 +34,7 @@ from mimokit.engine.training.evaluation import Evaluation, check_validation, eva
 from mimokit.engine.training.modes import RankModel, mode_of
 from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.training.profiling import profiler
+from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Tracer
 from mimokit.engine.training.watching import watch
 from mimokit.planning.types import LayoutPlan
@@ -240,7 +241,10 @@ def train_on_rank(
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         monitor = _monitor(state, config, peak_flops)
         watchers = Watchers(emit, monitor, tracer)
-        return _train(state, config, watchers, should_stop, evaluations or Evaluations())
+        rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
+        if config.runtime.save_hf is not None:
+            save_hf(state.model, config.model, config.runtime.save_hf)
+        return rows
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from mimokit.config.files.sweep import load_experiments
 from mimokit.config.world_size import needed_world_size
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
+from mimokit.planning.weights.modules import check_saving
 from mimokit.units import listed
 
 SUFFIXES = (".yaml", ".yml")
@@ -54,6 +55,29 @@ class Experiment:
     def sentences(self) -> tuple[str, ...]:
         """Why it cannot run."""
         return () if self.refusal is None else tuple(str(self.refusal).splitlines())
+
+
+def saved_in(found: Sequence[Experiment], directory: Path) -> tuple[Experiment, ...]:
+    """Return the one experiment, which leaves its language model in a directory.
+
+    Raises:
+        ConfigError: there are several, or its language model cannot be saved.
+    """
+    if len(found) > 1:
+        sentence = (
+            f"Option --save-hf: {directory} is one directory, and there are {len(found)} "
+            "experiments; run the one to be saved alone."
+        )
+        raise ConfigError([Problem("runtime", "save_hf", str(directory), sentence)])
+    return tuple(one if one.config is None else replace(one, config=_saved(one.config, directory))
+                 for one in found)  # fmt: skip
+
+
+def _saved(config: ExperimentConfig, directory: Path) -> ExperimentConfig:
+    runtime = config.runtime.model_copy(update={"save_hf": str(directory.absolute())})
+    saved = config.model_copy(update={"runtime": runtime})
+    check_saving(saved)
+    return saved
 
 
 Source: TypeAlias = "str | os.PathLike[str] | ExperimentConfig | Experiment"

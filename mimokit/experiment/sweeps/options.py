@@ -50,6 +50,14 @@ Trace = Annotated[
     bool,
     typer.Option("--trace", help="Time every step of every rank, into trace.json of each folder."),
 ]
+SaveHf = Annotated[
+    Path | None,
+    typer.Option(
+        "--save-hf",
+        help="New directory for the trained language model, as Hugging Face reads it. It must "
+        "have started from such a directory (weights). For a single experiment.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -62,16 +70,20 @@ class Request:
     strict: bool = False
     time_limit: float | None = None
     trace: bool = False
+    save_hf: Path | None = None
 
     def find(self) -> tuple[Experiment, ...]:
         """Return the experiments.
 
         Raises:
-            ConfigError: there are none, or the folder to resume is not that of a sweep.
+            ConfigError: there are none, the folder to resume is not that of a sweep, or there are
+                several to be saved in one directory.
         """
+        from mimokit.experiment.sweeps.choice import saved_in
         from mimokit.experiment.sweeps.prepared import find
 
-        return find(self.experiments, self.resume)
+        found = find(self.experiments, self.resume)
+        return found if self.save_hf is None else saved_in(found, self.save_hf)
 
     def prepare(self, found: Sequence[Experiment], engines: int, console: Console) -> PreparedSweep:
         """Prepare the sweep for a number of engines; name the experiments that cannot run.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.huggingface.module_weights import (
     contradictions,
     module_family,
     network_fields,
 )
-from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.architecture.modules import MultimodalModel
+from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.messages import written
 from mimokit.planning.weights.checkpoint import Checkpoint
@@ -45,6 +48,33 @@ def check_weights(model: MimoParallelismConfig) -> None:
             for field, mine, theirs in contradictions(network, found, language=language)
         ]
     refuse_if_any(problems)
+
+
+def check_saving(config: ExperimentConfig) -> None:
+    """Reject a `runtime.save_hf` that cannot be written at the end of the run.
+
+    Raises:
+        ConfigError: the language model did not start from a checkpoint of its own with its
+            padding, or the directory exists.
+    """
+    target = config.runtime.save_hf
+    if target is None:
+        return
+    network = config.model.get_architecture(config.model.llm_module_name)
+    part = network.weights_prefix is not None
+    why = None
+    if network.weights is None or part or network.make_vocab_size_divisible_by is not None:
+        why = (
+            f"module '{config.model.llm_module_name}' must start from the weights of a language "
+            "model, without weights_prefix and make_vocab_size_divisible_by"
+        )
+    elif isinstance(from_hf(network.weights), MultimodalModel):
+        why = f"{network.weights} is of several parts, of which one alone cannot be written"
+    elif Path(target).exists():
+        why = "it exists; name a new directory"
+    if why is not None:
+        sentence = f"Section 'runtime': save_hf is {target}, but {why}."
+        refuse_if_any([Problem("runtime", "save_hf", target, sentence)])
 
 
 def _of_module(name: str, network: ModuleArchitecture, problem: Problem) -> Problem:

@@ -1,0 +1,42 @@
+"""A language model that was trained in a layout leaves the run as a Hugging Face directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mimokit
+from tests.checkpoints import checkpoint
+from tests.layouts_weights import STD, weights_config
+
+ONE = {"data_parallel": 1}
+
+
+def _train(plan, config):
+    from mimokit.engine.training.loop import train_on_rank
+
+    train_on_rank(plan, config, lambda sample: None, lambda: False)
+
+
+def _saved(cluster, target: Path, mode, words, ranks):
+    from safetensors.torch import load_file
+
+    config = weights_config("qwen2", "clip_tower", mode, ONE, words)
+    config.runtime.save_hf = str(target)
+    cluster.run(_train, mimokit.plan(config), config, world_size=ranks)
+    assert not list(target.parent.glob(".*")), "no file of a rank is left"
+    return load_file(target / "model.safetensors")
+
+
+def test_every_layout_leaves_what_one_process_leaves(cluster, tmp_path):
+    from safetensors.torch import load_file
+
+    words = {"tensor_parallel": 2, "pipeline_parallel": 2, "rank_offset": 1, **ONE}
+    found = _saved(cluster, tmp_path / "four", "heterogeneous", words, 5)
+    alone = _saved(cluster, tmp_path / "one", "homogeneous", ONE, 1)
+    before = load_file(checkpoint("qwen2", STD) / "model.safetensors")
+    assert set(found) == set(alone) == set(before)
+    for name, value in found.items():
+        assert float((value - alone[name]).abs().max()) <= 1e-5
+    assert max(float((found[name] - before[name]).abs().max()) for name in found) > 1e-4
+    config = (checkpoint("qwen2", STD) / "config.json").read_text()
+    assert (tmp_path / "four" / "config.json").read_text() == config
