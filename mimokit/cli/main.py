@@ -12,6 +12,7 @@ from mimokit.cli.analyze_command import analyze
 from mimokit.cli.config_command import config
 from mimokit.cli.frames_command import frames
 from mimokit.cli.layout_commands import export, import_layout, predict, search
+from mimokit.cli.model_commands import check, generate
 from mimokit.cli.run_commands import run, verify
 from mimokit.cli.strategy_command import strategy
 from mimokit.cli.weight_commands import convert, weights
@@ -59,6 +60,8 @@ app.command()(frames)
 app.command()(analyze)
 app.command()(weights)
 app.command()(convert)
+app.command()(check)
+app.command()(generate)
 
 
 def main() -> None:

@@ -6,11 +6,11 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mimokit.cli.engines import FAILED, Cluster, connection, failures
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
     ExperimentsDir,
@@ -29,17 +29,10 @@ if TYPE_CHECKING:
     from mimokit.config import ExperimentConfig
     from mimokit.experiment.sweeps.choice import Experiment
 
-FAILED = 1
-"""Exit status of a layout that does not hold, and of a run in which a rank failed."""
-
 MOST_ENGINES = 16
 """Engines that a sweep starts on this machine at most, unless --engines says otherwise."""
 
 File = Annotated[str, typer.Argument(help="A YAML config, or preset:NAME for a shipped one.")]
-Cluster = Annotated[
-    str | None,
-    typer.Option(help="Cluster file or profile of a running ipyparallel cluster."),
-]
 
 
 def verify(
@@ -54,7 +47,7 @@ def verify(
 
     from mimokit.experiment import verify as prove
 
-    with _failures(), _cluster_for(file, cluster) as (engines, config):
+    with failures(), _cluster_for(file, cluster) as (engines, config):
         report = prove(engines, config, steps=steps, tolerance=tolerance)
     if as_json:
         typer.echo(json.dumps(report.to_json()))
@@ -111,11 +104,11 @@ def run(
     experiments = named_experiments(file, config, experiments_dir, resume)
     request = Request(experiments, results_dir, resume, strict, time_limit, trace, save_hf)
     data = _source(task)
-    with _failures(), ExitStack() as stack:
+    with failures(), ExitStack() as stack:
         options, found = request.options(data), request.find()
         there: EngineCluster | None = None
         if cluster is not None:
-            there = stack.enter_context(EngineCluster(engines, **_connection(cluster)))
+            there = stack.enter_context(EngineCluster(engines, **connection(cluster)))
         size = len(there) if there is not None else engines or _engines_for(found)
         prepared = request.prepare(found, size, Console(stderr=True, soft_wrap=True))
         stack.callback(prepared.folder.release)
@@ -160,29 +153,6 @@ def _cluster_for(
     check_runnable(config)
     options: dict[str, Any] = {"n": config.model.total_world_size}
     if running is not None:
-        options = _connection(running)
+        options = connection(running)
     with EngineCluster(**options) as engines:
         yield engines, config
-
-
-def _connection(running: str) -> dict[str, Any]:
-    """Return how to connect to a running cluster: by its file or its profile."""
-    return {"cluster_file" if Path(running).is_file() else "profile": running}
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Print why a config was rejected or a rank failed, without mimokit's traceback."""
-    from mimokit.cluster import ClusterError
-    from mimokit.experiment.prepare import refusals
-
-    with refusals():
-        try:
-            yield
-        except (ClusterError, ValueError, OSError) as error:
-            from mimokit.config import ConfigError
-
-            if isinstance(error, ConfigError):
-                raise
-            typer.echo(" ".join([str(error), *getattr(error, "__notes__", ())]), err=True)
-            raise typer.Exit(FAILED) from None

@@ -13,12 +13,10 @@ from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.experiment import weights_on_rank
 from mimokit.experiment.generated import Generation, RankTokens, joined
-from mimokit.experiment.weight_check import planned
+from mimokit.experiment.model_checks import check_count, checked_planner
 from mimokit.experiment.weights_on_rank import ModelOnRanks
-from mimokit.planning.weights.headers import refused
 from mimokit.planning.weights.prompts import checked_prompts
-from mimokit.planning.weights.running import check_language, runnable_functions, stop_tokens
-from mimokit.units import shown
+from mimokit.planning.weights.running import runnable_functions, stop_tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,9 +66,7 @@ class ShardedModel:
         replicas: int = 1,
         dtype: str | None = None,
     ) -> None:
-        _check_sizes(pipeline_parallel, replicas)
-        planner = planned(directory, tensor_parallel, dtype=dtype)
-        check_language(planner.checkpoint)
+        planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
         self._positions = runnable_functions(planner.checkpoint).positions
         self._stop = stop_tokens(planner.checkpoint)
         self._vocab = planner.family.vocab or 0
@@ -158,10 +154,7 @@ class ShardedModel:
         """
         from mimokit.engine.tensor_parallel.sampling import Sampling
 
-        if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
-            raise _no_count(max_new_tokens)
-        if max_new_tokens < 1:
-            raise _no_count(max_new_tokens)
+        check_count(max_new_tokens)
         rows = checked_prompts(token_ids, self._vocab, self._positions, max_new_tokens)
         how = Sampling(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
@@ -272,20 +265,3 @@ def _teller(on_token: OnToken) -> Callable[[Any], None]:
             on_token(row, token)
 
     return hear
-
-
-def _check_sizes(pipeline_parallel: int, replicas: int) -> None:
-    if pipeline_parallel != 1:
-        what = (
-            f"pipeline_parallel is {shown(pipeline_parallel)}, and generation through a pipeline "
-            "does not exist; use tensor_parallel and replicas"
-        )
-        raise refused("Layout", "pipeline_parallel", pipeline_parallel, what)
-    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
-        what = f"replicas is {shown(replicas)}; it must be at least 1"
-        raise refused("Layout", "replicas", replicas, what)
-
-
-def _no_count(value: object) -> ConfigError:
-    what = f"max_new_tokens is {shown(value)}; it must be a whole number of at least 1"
-    return refused("Options", "max_new_tokens", value, what)

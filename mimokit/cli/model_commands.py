@@ -1,0 +1,132 @@
+"""`mimokit check` and `generate`: a checkpoint on engines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mimokit.cli.engines import FAILED, Cluster, engines_for, failures
+from mimokit.cli.weight_commands import Directory, Pipeline, Tensor
+
+
+def check(
+    directory: Directory,
+    tp: Tensor = 1,
+    pp: Pipeline = 1,
+    dtype: Annotated[
+        str | None, typer.Option(help="Dtype of loading; by default as in the files.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Rows of tokens, or images.")] = 2,
+    length: Annotated[int, typer.Option(help="Tokens of the longest row.")] = 16,
+    seed: Annotated[int, typer.Option(help="Of tokens or images.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    cluster: Cluster = None,
+) -> None:
+    """Prove that a layout computes the model: logits and layers against Hugging Face's.
+
+    Exit 1 if a difference is above the tolerance, 2 if the input is rejected.
+    """
+    from rich.console import Console
+
+    from mimokit.experiment import check_weights
+    from mimokit.experiment.weight_check import planned
+    from mimokit.planning.weights.running import runnable_functions
+
+    with failures():
+        runnable_functions(planned(directory, tp, pp, dtype).checkpoint)  # before engines start
+        with engines_for(tp * pp, cluster) as engines:
+            report = check_weights(
+                engines, directory, tensor_parallel=tp, pipeline_parallel=pp, dtype=dtype,
+                batch=batch, length=length, seed=seed,
+            )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(report.to_json()))
+    else:
+        Console(soft_wrap=not sys.stdout.isatty()).print(report)
+    if not report.passed:
+        raise typer.Exit(FAILED)
+
+
+def generate(
+    directory: Directory,
+    tokens: Annotated[
+        list[str], typer.Option(help="Token ids of a prompt, such as 1,2,3; may be repeated.")
+    ],
+    tp: Tensor = 1,
+    pp: Annotated[int, typer.Option("--pp", help="1: there is no generation in stages.")] = 1,
+    replicas: Annotated[int, typer.Option(help="Copies that share the prompts.")] = 1,
+    max_new_tokens: Annotated[int, typer.Option(help="Of every prompt.")] = 32,
+    temperature: Annotated[
+        float | None, typer.Option(help="By default the most likely token is taken.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from so many tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from the tokens with this probability together.")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Draw from tokens with this share of the highest.")
+    ] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: repeat less.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    stop: Annotated[
+        list[int] | None,
+        typer.Option(help="Token that ends a text; by default the eos_token_id of the files."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Dtype of loading; by default as in the files.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
+    cluster: Cluster = None,
+) -> None:
+    """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
+    with failures():
+        from mimokit.experiment import ShardedModel
+        from mimokit.experiment.model_checks import check_request
+        from mimokit.experiment.text import decoded
+
+        prompts = [_ids(one) for one in tokens]
+        how: dict[str, Any] = {
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+        }  # fmt: skip
+        sizes: dict[str, Any] = {"pipeline_parallel": pp, "replicas": replicas, "dtype": dtype}
+        check_request(directory, tp, prompts, max_new_tokens, how, **sizes)
+        with (
+            engines_for(tp * replicas, cluster) as engines,
+            ShardedModel(engines, directory, tp, **sizes) as model,
+        ):
+            made = model.generate(prompts, max_new_tokens, seed=seed, stop_tokens=stop, **how)
+    text = decoded(Path(directory), made.tokens)
+    if as_json:
+        typer.echo(json.dumps({**made.to_json(), **({} if text is None else {"text": text})}))
+        return
+    for number, row in enumerate(made.tokens):
+        typer.echo(",".join(map(str, row)))
+        if text is not None:
+            typer.echo(text[number])
+    typer.echo(
+        f"{made.tokens_per_second:.1f} tokens/s, {made.bytes_per_token:,.0f} bytes exchanged per "
+        "token and rank",
+        err=True,
+    )
+
+
+def _ids(text: str) -> list[int]:
+    """Return the token ids of an option.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    from mimokit.planning.weights.headers import refused
+    from mimokit.units import shown
+
+    parts = [one.strip() for one in text.split(",")] if text.strip() else []
+    try:
+        return [int(one) for one in parts]
+    except ValueError:
+        what = f"{shown(text)} is no list of token ids; write ids such as 1,2,3"
+        raise refused("Option --tokens", "tokens", text, what) from None

@@ -1,0 +1,124 @@
+"""`mimokit check` and `generate`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from mimokit.cli import model_commands
+from mimokit.cli.main import app
+from mimokit.cluster import EngineCluster
+from tests.checkpoints import checkpoint
+from tests.experiment.test_sharded_model import broken
+from tests.planted import planted
+
+ROWS = ["--tokens", "1,2,3", "--tokens", "4,5"]
+
+
+def copied(name: str, target: Path, **changed: Any) -> Path:
+    """Copy a checkpoint, with changed fields of its config."""
+    for file in checkpoint(name).iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, **changed}))
+    return target
+
+
+@pytest.fixture
+def engines(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> EngineCluster:
+    """The commands get the cluster of the tests."""
+
+    @contextlib.contextmanager
+    def given(ranks: int, running: str | None) -> Iterator[EngineCluster]:
+        yield cluster
+
+    monkeypatch.setattr(model_commands, "engines_for", given)
+    return cluster
+
+
+def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: Path) -> None:
+    tower = str(checkpoint("siglip_tower"))
+    done = CliRunner().invoke(app, ["check", tower, "--tp", "2", "--json"])
+    stated = json.loads(done.stdout)
+    assert (done.exit_code, stated["passed"], stated["tolerance"]) == (0, True, 1e-5)
+    assert stated["oracle"] == "transformers"
+    assert stated["max_logit_difference"] < 1e-5
+    with planted(engines, "mimokit.engine.tensor_parallel.checking.load_shard", broken, 2):
+        done = CliRunner().invoke(app, ["check", tower, "--tp", "2"])
+    assert done.exit_code == 1
+    assert "decoder.layers.3 is the first part that differs" in " ".join(done.stdout.split())
+
+    from tokenizers import Tokenizer, models
+
+    directory = copied("llama", tmp_path, eos_token_id=None)
+    words = {f"w{number}": number for number in range(101)}
+    Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(tmp_path / "tokenizer.json"))
+    line = ["generate", str(directory), *ROWS, "--tp", "2", "--max-new-tokens", "5"]
+    done = CliRunner().invoke(app, [*line, "--json"])
+    assert done.exit_code == 0, done.output
+    stated = json.loads(done.stdout)
+    assert [len(row) for row in stated["tokens"]] == [5, 5]
+    assert stated["text"] == [" ".join(f"w{one}" for one in row) for row in stated["tokens"]]
+    assert stated["tokens_per_second"] > 0
+    assert stated["bytes_per_token"] > 0
+    again = CliRunner().invoke(app, line)
+    assert again.stdout.splitlines()[0] == ",".join(map(str, stated["tokens"][0]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--tokens", ""], "prompt 0 is empty"),
+        (["--tokens", "1,101"], "prompt 0 has the id 101; ids are 0 to 100"),
+        (["--tokens", "1,b"], "'1,b' is no list of token ids"),
+        (["--tokens", ",".join(["1"] * 25)], "has 25 tokens, but the model has 24 positions"),
+        ([*ROWS, "--temperature", "-1"], "temperature is -1.0; it must be a number of at least 0"),
+        ([*ROWS, "--top-p", "0"], "top_p is 0.0; it must be above 0 and at most 1"),
+        ([*ROWS, "--top-p", "1.5"], "top_p is 1.5"),
+        ([*ROWS, "--top-k", "0"], "top_k is 0"),
+        ([*ROWS, "--max-new-tokens", "0"], "max_new_tokens is 0"),
+        ([*ROWS, "--tp", "3"], "tensor_parallel 3 does not divide the attention heads"),
+        ([*ROWS, "--pp", "2"], "generation through a pipeline does not exist"),
+        ([*ROWS, "--replicas", "0"], "replicas is 0"),
+    ],
+)
+def test_what_cannot_be_generated_is_rejected_in_a_sentence(
+    arguments: list[str], sentence: str
+) -> None:
+    options = arguments if "--max-new-tokens" in arguments else [*arguments, "--max-new-tokens=8"]
+    done = CliRunner().invoke(app, ["generate", str(checkpoint("gpt2")), *options])
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["check"], ["generate", *ROWS]])
+@pytest.mark.parametrize(
+    ("name", "changed", "sentence"),
+    [
+        ("llama", {"hidden_act": "relu2"}, "its activation is 'relu2'"),
+        ("llama", {"rope_scaling": {"type": "yarn"}, "rope_parameters": None}, "'yarn'"),
+        ("mistral", {"sliding_window": 8}, "a sliding window of 8 tokens"),
+        ("llava", {}, "its model_type is 'llava'"),
+        ("llama", {"hidden_size": 64}, "config.json makes it"),
+    ],
+)
+def test_what_cannot_run_is_rejected_before_engines_start(
+    command: list[str], name: str, changed: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    directory = copied(name, tmp_path, **changed)
+    done = CliRunner().invoke(app, [command[0], str(directory), *command[1:]])
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+
+
+def test_a_tower_makes_no_tokens() -> None:
+    done = CliRunner().invoke(app, ["generate", str(checkpoint("clip_tower")), *ROWS])
+    assert done.exit_code == 2
+    assert "which makes no tokens" in done.stderr
