@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mimokit.cli.advice_commands import advise, memory
 from mimokit.cli.analyze_command import analyze
 from mimokit.cli.config_command import config
 from mimokit.cli.frames_command import frames
@@ -62,6 +63,8 @@ app.command()(weights)
 app.command()(convert)
 app.command()(check)
 app.command()(generate)
+app.command()(memory)
+app.command()(advise)
 
 
 def main() -> None:

@@ -1,0 +1,189 @@
+"""Which tensor parallel size a checkpoint's model should train with, and what to set before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mimokit.architecture.huggingface.functions import functions_of
+from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.config.errors import ConfigError
+from mimokit.planning.weights import WeightPlanner
+from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.running import check_language
+from mimokit.prediction.hardware import Hardware, load_hardware
+from mimokit.prediction.layout import Layout
+from mimokit.prediction.prediction import predict
+from mimokit.prediction.workload import Workload
+from mimokit.units import bytes_text
+
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
+"""GPUs whose streams do not share one connection."""
+
+LEFT_UNSET: Mapping[str, str] = {
+    "NCCL_ALGO": "NCCL chooses the algorithm by message size, and a forced Ring or Tree turns "
+    "NVLink SHARP off.",
+    "NCCL_P2P_LEVEL": "NVL forbids direct access between GPUs that are connected by PCIe alone.",
+}
+"""Variables that other guides set -> why not to."""
+
+SAMPLES_PER_GPU = 8
+"""Of a step that is predicted."""
+
+
+@dataclass(frozen=True)
+class AdvisedSize:
+    """A tensor parallel size that divides.
+
+    Attributes:
+        tensor_parallel: ranks that share every layer.
+        data_parallel: replicas on the rest of the GPUs.
+        seconds: predicted, of a training step.
+        communication_share: of them in tensor parallel collectives that nothing overlaps.
+        memory_bytes: predicted, of the fullest rank.
+        fits: on the GPU.
+    """
+
+    tensor_parallel: int
+    data_parallel: int
+    seconds: float
+    communication_share: float
+    memory_bytes: float
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to take, and why.
+
+    Attributes:
+        gpu: its name.
+        gpus: how many.
+        seq_length: of the predicted step.
+        sizes: that divide, ascending.
+        rejected: other sizes up to the number of GPUs -> why.
+        take: the tensor parallel size; None if none fits.
+        why: one sentence.
+        environment: variable -> value and reason.
+    """
+
+    gpu: str
+    gpus: int
+    seq_length: int
+    sizes: tuple[AdvisedSize, ...]
+    rejected: Mapping[int, str]
+    take: int | None
+    why: str
+    environment: Mapping[str, tuple[str, str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "gpu": self.gpu,
+            "gpus": self.gpus,
+            "seq_length": self.seq_length,
+            "sizes": [vars(one) for one in self.sizes],
+            "rejected": {str(size): why for size, why in self.rejected.items()},
+            "take": self.take,
+            "why": self.why,
+            "environment": {
+                name: {"value": value, "reason": reason}
+                for name, (value, reason) in self.environment.items()
+            },
+            "leave_unset": dict(LEFT_UNSET),
+        }
+
+
+def advise(
+    checkpoint: Checkpoint, gpu: str | Hardware, gpus: int, seq_length: int | None = None
+) -> Advice:
+    """Return which tensor parallel size to take for training on so many GPUs.
+
+    Args:
+        checkpoint: of a language model; config and headers.
+        gpu: its name, or a hardware file.
+        gpus: how many there are.
+        seq_length: of the predicted step; None: 4,096, or the model's positions if fewer.
+
+    Raises:
+        ConfigError: the GPU is unknown (with the nearest names), the checkpoint is wrong or of
+            something else, or a number is below 1.
+    """
+    hardware = load_hardware(gpu)
+    if gpus < 1:
+        raise refused("Options", "gpus", gpus, f"gpus is {gpus}; it must be at least 1")
+    check_language(checkpoint)
+    model = WeightPlanner(checkpoint).family.model
+    assert isinstance(model, LanguageModel)
+    seq = seq_length or min(4096, functions_of(checkpoint.config).positions or 4096)
+    sizes, rejected = [], {}
+    for size in range(1, gpus + 1):
+        if why := _obstacle(checkpoint, size, gpus):
+            rejected[size] = why
+        else:
+            sizes.append(_advised(model, hardware, size, gpus, seq))
+    take, why = _choice(sizes, hardware, gpus)
+    return Advice(
+        hardware.name, gpus, seq, tuple(sizes), rejected, take, why, _environment(gpu, take)
+    )
+
+
+def _obstacle(checkpoint: Checkpoint, size: int, gpus: int) -> str | None:
+    """Return why a size cannot be taken."""
+    if gpus % size:
+        return f"tensor_parallel {size} does not divide the {gpus} GPUs"
+    try:
+        WeightPlanner(checkpoint, size)
+    except ConfigError as error:
+        return str(error.problems[0].sentence).removeprefix("Layout: ").rstrip(".")
+    return None
+
+
+def _advised(
+    model: LanguageModel, hardware: Hardware, size: int, gpus: int, seq: int
+) -> AdvisedSize:
+    parallel = ParallelSizes(tensor=size, data=gpus // size, sequence_parallel=size > 1)
+    layout = Layout("homogeneous", {model.name: parallel})
+    workload = Workload(seq, SAMPLES_PER_GPU * gpus)
+    found = predict(model, layout, workload, hardware)
+    share = found.parts.get("tensor", 0.0) / found.seconds
+    return AdvisedSize(size, gpus // size, found.seconds, share, found.peak_memory, found.fits)
+
+
+def _choice(sizes: list[AdvisedSize], hardware: Hardware, gpus: int) -> tuple[int | None, str]:
+    """Return the fastest size that fits, and why."""
+    room = bytes_text(int(hardware.memory_bytes))
+    fitting = [one for one in sizes if one.fits]
+    if not fitting:
+        least = min(sizes, key=lambda one: one.memory_bytes)
+        return None, (
+            f"No size fits: TP {least.tensor_parallel} needs "
+            f"{bytes_text(int(least.memory_bytes))} of {room}; add pipeline stages, recompute or "
+            "GPUs (`mimokit search` finds such layouts)."
+        )
+    best = min(fitting, key=lambda one: one.seconds)
+    why = (
+        f"Take TP {best.tensor_parallel}: of the sizes that fit it has the shortest predicted "
+        f"step, {best.seconds:.3g} s, with {best.communication_share:.0%} of it in tensor parallel "
+        f"collectives, and {bytes_text(int(best.memory_bytes))} of {room}"
+    )
+    smaller = [one for one in sizes if one.tensor_parallel < best.tensor_parallel]
+    if smaller and not smaller[-1].fits:
+        why += f"; TP {smaller[-1].tensor_parallel} does not fit"
+    if best.tensor_parallel > hardware.domain_ranks:
+        why += f"; it leaves the {hardware.domain_ranks} GPUs that fast links connect"
+    return best.tensor_parallel, f"{why}."
+
+
+def _environment(gpu: str | Hardware, take: int | None) -> Mapping[str, tuple[str, str]]:
+    name = (gpu.name if isinstance(gpu, Hardware) else str(gpu)).lower()
+    if take is None or take == 1 or any(one in name for one in BLACKWELL):
+        return {}
+    reason = (
+        "CUDA reads it when it starts: with one connection, kernels begin in the order of their "
+        "launch, so that collectives of tensor parallelism overlap the products next to them"
+    )
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": ("1", reason)}
