@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mimokit.axes import Axis
 from mimokit.cli.weight_commands import Directory
 from mimokit.experiment.prepare import refusals
 
@@ -49,7 +50,7 @@ def memory(
         parts = [bytes_text(int(one.parts[name])) for name in PARTS]
         last = "" if saved is None else f"{saved:.0%}"
         rows.append([str(one.tensor_parallel), *parts, bytes_text(int(one.total)), last])
-    columns = ["TP", "weights", "gradients", "optimizer", "activations", "cache", "total", "saved"]
+    columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
     use = "inference" if inference else "training"
     heading = f"{found.model_type}, {use}, {batch} x {seq_length:,} tokens, bytes per rank"
     _console().print(rich_table(heading, columns, rows))
@@ -85,7 +86,8 @@ def advise(
         ]
         for one in found.sizes
     )  # fmt: skip
-    columns = ["TP", "DP", "step", "in TP collectives", "memory of a rank", "fits"]
+    tensor, data = Axis.TENSOR.label, Axis.DATA.label
+    columns = [tensor, data, "step", "in collectives", "memory of a rank", "fits"]
     heading = f"{gpus} x {found.gpu}, {found.seq_length:,} tokens a sample"
     console = _console()
     console.print(rich_table(heading, columns, rows))

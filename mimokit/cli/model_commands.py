@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mimokit.cli.engines import FAILED, Cluster, engines_for, failures
 from mimokit.cli.weight_commands import Directory, Pipeline, Tensor
+
+if TYPE_CHECKING:
+    from mimokit.cluster import EngineCluster
+    from mimokit.experiment.check_report import CheckReport
+    from mimokit.experiment.health_report import HealthReport
 
 
 def check(
@@ -23,6 +28,9 @@ def check(
     batch: Annotated[int, typer.Option(help="Rows of tokens, or images.")] = 2,
     length: Annotated[int, typer.Option(help="Tokens of the longest row.")] = 16,
     seed: Annotated[int, typer.Option(help="Of tokens or images.")] = 0,
+    health: Annotated[
+        bool, typer.Option("--health", help="Report the health of the ranks instead.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
     cluster: Cluster = None,
 ) -> None:
@@ -33,22 +41,37 @@ def check(
     from rich.console import Console
 
     from mimokit.experiment import check_weights
+    from mimokit.experiment.health_report import HealthReport
     from mimokit.experiment.weight_check import planned
     from mimokit.planning.weights.running import runnable_functions
 
     with failures():
         runnable_functions(planned(directory, tp, pp, dtype).checkpoint)  # before engines start
         with engines_for(tp * pp, cluster) as engines:
-            report = check_weights(
-                engines, directory, tensor_parallel=tp, pipeline_parallel=pp, dtype=dtype,
-                batch=batch, length=length, seed=seed,
-            )  # fmt: skip
+            report: CheckReport | HealthReport
+            if health:
+                report = _health(engines, directory, tp, pp, dtype)
+            else:
+                report = check_weights(
+                    engines, directory, tensor_parallel=tp, pipeline_parallel=pp, dtype=dtype,
+                    batch=batch, length=length, seed=seed,
+                )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:
         Console(soft_wrap=not sys.stdout.isatty()).print(report)
-    if not report.passed:
+    right = report.healthy if isinstance(report, HealthReport) else report.passed
+    if not right:
         raise typer.Exit(FAILED)
+
+
+def _health(
+    engines: EngineCluster, directory: str, tp: int, pp: int, dtype: str | None
+) -> HealthReport:
+    from mimokit.experiment import ShardedModel
+
+    with ShardedModel(engines, directory, tp, pipeline_parallel=pp, dtype=dtype) as model:
+        return model.health()
 
 
 def generate(

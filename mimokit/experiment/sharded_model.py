@@ -9,14 +9,17 @@ from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from mimokit.architecture.huggingface.checkpoint_tensors import Cut
 from mimokit.cluster import ClusterError, EngineCluster, RankError
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.experiment import weights_on_rank
 from mimokit.experiment.generated import Generation, RankTokens, joined
+from mimokit.experiment.health_report import HealthReport
 from mimokit.experiment.model_checks import check_count, checked_planner
 from mimokit.experiment.weights_on_rank import ModelOnRanks
 from mimokit.planning.weights.prompts import checked_prompts
 from mimokit.planning.weights.running import runnable_functions, stop_tokens
+from mimokit.prediction.hardware import load_hardware
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,6 +177,23 @@ class ShardedModel:
             if on_token is not None and run.done:
                 run.drain()
         return joined([one for one in made if one is not None])
+
+    def health(self, hardware: str | os.PathLike[str] | None = None) -> HealthReport:
+        """Return the health of all ranks: memory, digests, finite values, collectives, waiting.
+
+        Args:
+            hardware: a hardware file or name, such as what `calibrate` has written, that the time
+                of a small all-reduce is compared with.
+
+        Raises:
+            ConfigError: the hardware is unknown.
+            RankDied: as `logits`.
+        """
+        latency = None if hardware is None else load_hardware(hardware).domain.latency
+        parameters = self._plan.ranks[0].parameters
+        alike = tuple(name for name, one in parameters.items() if one.cut == Cut.NONE.value)
+        found = self._run(weights_on_rank.health_on_rank, self._model, alike)
+        return HealthReport(tuple(found), self._model.tensor_parallel, latency)
 
     def head_map(self) -> pd.DataFrame:
         """Return which heads, groups and rows of the vocabulary every rank has: [start, stop)."""

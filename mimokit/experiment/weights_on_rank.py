@@ -16,6 +16,7 @@ from mimokit.planning.weights.check_plan import CheckInput
 if TYPE_CHECKING:
     from mimokit.engine.tensor_parallel.checking import PartDifference, Parts
     from mimokit.engine.tensor_parallel.generation import Request
+    from mimokit.engine.tensor_parallel.health import RankHealth
     from mimokit.engine.tensor_parallel.language import LanguageShard
     from mimokit.planning.weights.prompts import Rows
 
@@ -181,3 +182,12 @@ def generate_on_rank(model: ModelOnRanks, requests: tuple[Request, ...]) -> Rank
         return None
     seconds = time.perf_counter() - began
     return RankTokens(request.rows, made.tokens, made.log_probs, seconds, traffic.bytes)
+
+
+def health_on_rank(model: ModelOnRanks, alike: tuple[str, ...]) -> RankHealth:
+    """Return the health of this rank."""
+    from mimokit.engine.tensor_parallel.health import rank_health
+    from mimokit.engine.training.memory import memory_meter
+
+    shard = loaded(model)
+    return rank_health(shard, alike, memory_meter().read().allocated)

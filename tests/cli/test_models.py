@@ -54,6 +54,10 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     assert done.exit_code == 1
     assert "decoder.layers.3 is the first part that differs" in " ".join(done.stdout.split())
 
+    done = CliRunner().invoke(app, ["check", str(checkpoint("gpt2")), "--tp", "2", "--health"])
+    assert done.exit_code == 0, done.output
+    assert "Nothing is wrong." in done.stdout
+
     from tokenizers import Tokenizer, models
 
     directory = copied("llama", tmp_path, eos_token_id=None)

@@ -163,3 +163,22 @@ def broken(original: Any) -> Any:
         return shard
 
     return load
+
+
+def test_health_on_engines(cluster: EngineCluster) -> None:
+    with ShardedModel(cluster, checkpoint("llama"), 2) as model:
+        assert model.health().healthy
+        cluster.run(one_norm, model._model.name, world_size=2)
+        found = model.health()
+    assert not found.healthy
+    assert "Ranks 0 and 1 have different bits of decoder.final_layernorm.weight" in found.wrong[0]
+
+
+def one_norm(name: str) -> None:
+    import torch.distributed as dist
+
+    from mimokit.engine.tensor_parallel import resident
+
+    if dist.get_rank() == 1:
+        shard = resident._residents[name].shard
+        shard.parameters["decoder.final_layernorm.weight"][0] += 1

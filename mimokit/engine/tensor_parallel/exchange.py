@@ -6,6 +6,7 @@ as one of threads, works as well.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,10 +27,12 @@ class Traffic:
     Attributes:
         calls: collectives.
         bytes: of the tensors that it gave to them; an algorithm may send them more than once.
+        seconds: until they were done; on a GPU, until they were launched.
     """
 
     calls: int = 0
     bytes: int = 0
+    seconds: float = 0.0
 
 
 _counting: ContextVar[tuple[Traffic, ...]] = ContextVar("_counting", default=())
@@ -46,10 +49,15 @@ def counted() -> Iterator[Traffic]:
         _counting.reset(token)
 
 
-def _count(mine: torch.Tensor) -> None:
+def _await(work: dist.Work, mine: torch.Tensor) -> None:
+    """Wait for a collective, and count it."""
+    began = time.perf_counter()
+    work.wait()
+    seconds = time.perf_counter() - began
     for traffic in _counting.get():
         traffic.calls += 1
         traffic.bytes += mine.numel() * mine.element_size()
+        traffic.seconds += seconds
 
 
 def rank_of(group: Group) -> int:
@@ -67,9 +75,8 @@ def gathered(mine: torch.Tensor, group: Group) -> torch.Tensor:
     if group is None or group.size() == 1:
         return mine[None]
     mine = mine.contiguous()
-    _count(mine)
     parts = [torch.empty_like(mine) for _ in range(group.size())]
-    group.allgather([parts], [mine]).wait()
+    _await(group.allgather([parts], [mine]), mine)
     return torch.stack(parts)
 
 
@@ -77,6 +84,5 @@ def summed(mine: torch.Tensor, group: Group) -> torch.Tensor:
     """Return the sum over all ranks, in place. Collective."""
     if group is None or group.size() == 1:
         return mine
-    _count(mine)
-    group.allreduce([mine]).wait()
+    _await(group.allreduce([mine]), mine)
     return mine
