@@ -125,6 +125,23 @@ def test_the_text_about_steps() -> None:
     assert "the second micro-batch has no audio, and every fourth sample of the first" in said
 
 
+def test_the_text_about_frames() -> None:
+    said = text("04_frame_parallel.ipynb")
+    digits = mimokit.load_experiment_config(ROOT / "configs/digits_videos.yaml")
+    frames = digits.data.modality_frames["images"]
+    plan = mimokit.plan(digits)
+    (batch,) = plan.frames
+    assert f"{max(frames)} frames while another encodes {NUMBERS[min(frames)]}" in said
+    assert (plan.world_size, batch.shared) == (2, True)
+    assert f"{NUMBERS[plan.world_size].capitalize()} engines, four of the samples on each" in said
+    assert {len(samples) for samples in batch.counts} == {4}
+    assert min(batch.counts[0]) > max(batch.counts[1])  # "one reads the long videos"
+    llava = mimokit.load_preset("llava_7b_colocated")
+    assert mimokit.plan(llava).batch.modules["images"].micro_batch_size == 1
+    assert llava.model.deployment_mode == "colocated"
+    assert mimokit.plan(llava).world_size == 8  # "The plan for eight ranks"
+
+
 def test_the_text_about_the_searched_model() -> None:
     said = text("06_predict_and_search.ipynb")
     code = "\n".join(cells("06_predict_and_search.ipynb", "code"))

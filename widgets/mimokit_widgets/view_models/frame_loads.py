@@ -146,7 +146,7 @@ def frame_loads_html(found: FrameAnswer) -> str:
         )
     )  # fmt: skip
     return (
-        '<div style="font-size:.9em;line-height:1.4;color:inherit;max-width:60em">'
+        '<div style="font-size:.9em;line-height:1.4;color:inherit;max-width:70em">'
         f'<div role="img" aria-label="{escape(picture["words"], quote=True)}">{key}{bars}</div>'
         f"{frames_to_html(found.batch)}</div>"
     )
