@@ -92,7 +92,8 @@ class TrainedArchitecture(ConfigModel):
     weights: Annotated[str, Field(min_length=1)] | None = None
     """Directory of a Hugging Face checkpoint from which the module starts. Fields that are left out
     are those of its config.json, the others must agree with it. The vocabulary is padded to the
-    next multiple of tensor_parallel. None: random weights."""
+    next multiple of tensor_parallel. Of a LLaVA's tower all layers run: its vision_feature_layer
+    is not read. None: random weights."""
 
     weights_prefix: Annotated[str, Field(min_length=1)] | None = None
     """Begins the names of the module's tensors in a larger checkpoint. None: found by known
