@@ -189,5 +189,6 @@ def health_on_rank(model: ModelOnRanks, alike: tuple[str, ...]) -> RankHealth:
     from mimokit.engine.tensor_parallel.health import rank_health
     from mimokit.engine.training.memory import memory_meter
 
-    shard = loaded(model)
-    return rank_health(shard, alike, memory_meter().read().allocated)
+    shard, meter = loaded(model), memory_meter()
+    meter.start()
+    return rank_health(shard, alike, meter.read().allocated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks import (
     cold_start,
+    decoding_speed,
     failure_reports,
     fit_speed,
     frame_balance,
@@ -15,6 +16,7 @@ from tests.benchmarks import (
     planner_speed,
     prediction_here,
     prediction_speed,
+    sampling_speed,
     schedule_speed,
     search_speed,
     sixteen_ranks,
@@ -34,6 +36,8 @@ def main() -> None:
     show("Planning", plan_speed.rows())
     show("Planning weights", weight_plan_speed.rows())
     show("Loading weights", weight_loading.rows())
+    show("Sampling from shards", sampling_speed.rows())
+    show("Generating and converting", decoding_speed.rows())
     show("The planner in Chromium", planner_speed.rows())
     show("Balancing frames", frame_balance.rows())
     show("Frame parallel", frame_parallel.rows())

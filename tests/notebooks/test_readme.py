@@ -62,17 +62,20 @@ def test_its_sweeps_have_experiments_that_can_run() -> None:
         assert [one.name for one in chosen if one.refusal is None]
 
 
+OF_CHECKPOINTS = ("weights", "convert", "check", "generate", "memory", "advise")
+
+
 def test_its_commands_answer() -> None:
     commands = re.findall(r"^mimokit (\w+) ([^-\s]\S+)", README, re.MULTILINE)
     shown = {name for name, _ in commands}
     layouts = {"plan", "run", "verify", "predict", "search", "export", "analyze", "config"}
-    assert shown == {*layouts, "weights", "convert", "strategy"}
+    assert shown == {*layouts, *OF_CHECKPOINTS, "strategy"}
     for name, source in commands:
         if name == "search":
             assert source in mimokit.architecture.model_names()
         elif name == "analyze":
             assert f"--results-dir {source}\n" in README, "what an example before it has made"
-        elif name in ("weights", "convert"):
+        elif name in OF_CHECKPOINTS:
             assert source == "DIR", "a checkpoint of the reader's"
         elif name == "strategy":
             assert source in get_args(StrategyName)
