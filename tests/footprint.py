@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,23 +98,6 @@ def footprints(cluster: EngineCluster) -> dict[str, Footprint]:
 def own_footprint() -> Footprint:
     """Return what this process holds."""
     return _settled({"client": os.getpid()})["client"]
-
-
-def least(looks: Sequence[Mapping[str, Footprint]]) -> dict[str, Footprint]:
-    """Return the least that each process held at some looks.
-
-    The thread that sends the samples of a run has a pipe to ipykernel's IOPub thread (an eventfd),
-    which ipykernel closes once in 10 s: single looks find one more file for every run that ended
-    since.
-    """
-    return {
-        process: Footprint(
-            min(look[process].files for look in looks),
-            min(look[process].threads for look in looks),
-            min(look[process].memory for look in looks),
-        )
-        for process in looks[0]
-    }
 
 
 def _settled(pids: Mapping[str, int | None]) -> dict[str, Footprint]:

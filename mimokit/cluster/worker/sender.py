@@ -16,20 +16,13 @@ DATA_KEY = "mimokit.samples"
 
 
 class SampleSender:
-    """Collects samples; a background thread sends them.
-
-    A message costs a busy rank about a millisecond of CPU time, most of it for threads that wake
-    up. The thread therefore wakes once per message.
-    """
+    """Collects the samples of a run; the sending thread of the engine sends them."""
 
     def __init__(self, kernel: Any, parent_header: dict[str, Any]) -> None:
         self._kernel = kernel
         self._parent_header = parent_header
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
-        self._wake = threading.Event()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
         self.emitted = 0
 
     def add(self, sample: Mapping[str, Any]) -> None:
@@ -40,32 +33,16 @@ class SampleSender:
             self.emitted += 1
             if len(self._waiting) >= BATCH_SIZE:
                 self._send()
-        if self._thread is None:
-            self._start()
-        self._wake.set()
+        _SENDING.wake(self)
 
     def close(self) -> None:
         """Send the rest; nothing may be added afterwards."""
-        self._closed.set()
-        self._wake.set()
+        self.send()
+
+    def send(self) -> None:
+        """Send what waits."""
         with self._lock:
             self._send()
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._tick, name="mimokit-sender", daemon=True)
-        self._thread.start()
-
-    def _tick(self) -> None:
-        earliest = 0.0
-        while not self._closed.is_set():
-            self._wake.wait()
-            early = earliest - time.monotonic()
-            if early > 0:
-                self._closed.wait(early)
-            with self._lock:
-                self._wake.clear()
-                self._send()
-            earliest = time.monotonic() + BATCH_SECONDS
 
     def _send(self) -> None:
         from ipyparallel.serialize import serialize_object
@@ -87,3 +64,37 @@ class SampleSender:
             ident=b"datapub",
         )
         self._waiting = []
+
+
+class _SendingThread:
+    """The thread of this process that sends waiting samples, of one run after another.
+
+    A message costs a busy rank about a millisecond of CPU time, most of it for threads that wake
+    up. The thread therefore wakes once per message. One thread serves all runs, because ipykernel
+    opens a pipe for each thread that sends, and closes it up to 10 s after the thread has ended.
+    """
+
+    def __init__(self) -> None:
+        self._sender: SampleSender | None = None
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def wake(self, sender: SampleSender) -> None:
+        """Send what waits at the sender, at once or `BATCH_SECONDS` after the last message."""
+        self._sender = sender
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._tick, name="mimokit-sender", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def _tick(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            sender, self._sender = self._sender, None
+            if sender is not None:
+                sender.send()
+                time.sleep(BATCH_SECONDS)
+
+
+_SENDING = _SendingThread()
