@@ -11,16 +11,22 @@ from mimokit_widgets import FrameBalance
 view = FrameBalance("64 60 48 32 8 4 2 1 16 1 1 1 4 4 2 2", ranks=8)
 view
 """
+PLANNER_CELL = """
+from mimokit_widgets import LayoutPlanner
+planner = LayoutPlanner("preset:llava_7b_colocated")
+planner.show("frames")
+planner
+"""
 VIEW = ".mimokit:has(> div > .frame-balance):not(.mimokit-saved *)"
 
 
 def test_frames_are_typed_dragged_and_shared(open_notebook: OpenNotebook) -> None:
-    notebook = open_notebook(CELL)
+    notebook = open_notebook(CELL, PLANNER_CELL)
     notebook.run_all()
     page, view = notebook.page, notebook.page.locator(VIEW)
     sliders = view.get_by_role("slider")
     expect(sliders).to_have_count(16)
-    expect(page.locator(".mimokit-saved")).to_be_hidden()
+    expect(page.locator(".mimokit-saved").first).to_be_hidden()
     expect(view.locator(".sentence")).to_contain_text("Frame parallel saves")
     notebook.screenshot("frame balance light", view)
     # The last sample is dragged to the top: more frames than any has.
@@ -51,3 +57,13 @@ def test_frames_are_typed_dragged_and_shared(open_notebook: OpenNotebook) -> Non
     notebook.screenshot("frame balance problem", view)
     assert notebook.value("len(view.plan.assignment)") == 326
     notebook.choose_theme(LIGHT)
+    # The tab of the planner is the same view.
+    planner = page.locator(".mimokit-planner")
+    bars = planner.get_by_role("slider")
+    expect(bars).to_have_count(8)
+    expect(planner.locator(".sentence")).to_contain_text("not worth it")
+    bars.first.focus()
+    page.keyboard.press("PageUp")
+    expect(planner.locator("textarea")).to_have_value("9 / 1 / 1 / 1 / 1 / 1 / 1 / 1")
+    expect(bars.first).to_be_focused()
+    notebook.screenshot("frame balance in the planner", planner)

@@ -39,6 +39,17 @@ class Notebook:
                 return printed, error
         raise TimeoutError(cell)
 
+    def wait_for(self, text: str, cell: str, timeout: float = 300.0) -> None:
+        """Wait until something prints a text while a cell runs; what came before is dropped."""
+        printed = ""
+        while text not in printed:
+            message = self.client.get_iopub_msg(timeout=timeout)
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                printed += content["text"]
+            ended = content.get("execution_state") == "idle"
+            assert not (ended and message["parent_header"].get("msg_id") == cell), "the cell ended"
+
     def run(self, code: str) -> tuple[str, str]:
         return self.finish(self.begin(code))
 
@@ -49,7 +60,12 @@ def notebook() -> Iterator[Notebook]:
     book = Notebook(manager, client)
     try:
         _, error = book.run(
+            "import torch, torch.distributed as dist\n"
             "from mimokit.cluster import EngineCluster, emit\n"
+            "def total(start):\n"
+            "    t = torch.tensor([start + dist.get_rank()])\n"
+            "    dist.all_reduce(t)\n"
+            "    return int(t)\n"
             "cluster = EngineCluster(n=2, preload=['torch'], progress=False)"
         )
         assert not error
@@ -62,14 +78,13 @@ def notebook() -> Iterator[Notebook]:
 
 def test_a_function_of_a_cell(notebook: Notebook) -> None:
     printed, error = notebook.run(
-        "import torch, torch.distributed as dist\n"
-        "def total(start):\n"
+        "def product(start):\n"
         "    t = torch.tensor([start + dist.get_rank()])\n"
-        "    dist.all_reduce(t)\n"
+        "    dist.all_reduce(t, op=dist.ReduceOp.PRODUCT)\n"
         "    return int(t)\n"
-        "print(cluster.run(total, 10))"
+        "print(cluster.run(product, 10))"
     )
-    assert (printed.strip(), error) == ("[21, 21]", "")
+    assert (printed.strip(), error) == ("[110, 110]", "")
 
 
 def test_a_traceback_shows_the_line_of_the_cell(notebook: Notebook) -> None:
@@ -90,9 +105,15 @@ def test_the_stop_button(notebook: Notebook) -> None:
         "    while True:\n"
         "        dist.all_reduce(torch.ones(1))\n"
         "        emit({'step': 1})\n"
+        "def tell_that_it_runs():\n"
+        "    while not (cluster.current_run and cluster.current_run.samples):\n"
+        "        time.sleep(0.05)\n"
+        "    print('it runs', flush=True)\n"
+        "import threading, time\n"
+        "threading.Thread(target=tell_that_it_runs).start()\n"
         "cluster.run(endless)"
     )
-    time.sleep(1.5)
+    notebook.wait_for("it runs", cell)
     notebook.manager.interrupt_kernel()
     _, error = notebook.finish(cell)
     assert "KeyboardInterrupt" in error
@@ -104,13 +125,17 @@ def test_samples_arrive_while_cells_come_and_go(notebook: Notebook) -> None:
     notebook.run(
         "import time\n"
         "def slow():\n"
-        "    for step in range(20):\n"
-        "        emit({'step': step})\n"
+        "    from mimokit.cluster import should_stop\n"
+        "    steps = 0\n"
+        "    while not should_stop():\n"
+        "        emit({'step': steps})\n"
+        "        steps += 1\n"
         "        time.sleep(0.05)\n"
+        "    return steps\n"
         "run = cluster.submit(slow)"
     )
-    notebook.run("import time; time.sleep(0.5)")
-    printed, error = notebook.run("print(0 < len(run.samples) < 40, run.done)")
+    notebook.run("while not run.samples: time.sleep(0.05)")
+    printed, error = notebook.run("print(len(run.samples) > 0, run.done)")
     assert (printed.strip(), error) == ("True False", "")
-    printed, error = notebook.run("run.result(); print(len(run.samples))")
-    assert (printed.strip(), error) == ("40", "")
+    printed, error = notebook.run("run.stop(); print(sum(run.result()) == len(run.samples) > 0)")
+    assert (printed.strip(), error) == ("True", "")

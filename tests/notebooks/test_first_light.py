@@ -16,7 +16,7 @@ from mimokit_widgets.notebooks.terminal import Terminal
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 FIRST_LIGHT = NOTEBOOKS / "01_first_light.ipynb"
-ITERATIONS = 25
+ITERATIONS = 12
 
 
 @pytest.mark.parametrize("file", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda file: file.name)

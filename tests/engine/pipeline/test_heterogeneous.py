@@ -102,7 +102,9 @@ def test_training_streams_and_evaluates(cluster, tmp_path):
     assert result.evaluations["samples"].tolist() == [40]
     one = result.steps.iloc[0]
     parts = ["forward", "backward", "optimizer", "communication", "data"]
-    assert sum(one[f"{part}_time"] for part in parts) > 0.8 * one["total_time"]
+    known = result.steps[[f"{part}_time" for part in parts]].sum(axis="columns")
+    # Of most steps: a busy machine may take a rank from the processor anywhere.
+    assert (known / result.steps["total_time"]).median() > 0.8
     assert one["language_module_tokens_per_sec"] > one["images_tokens_per_sec"] > 0
 
 

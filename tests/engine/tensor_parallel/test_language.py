@@ -100,5 +100,5 @@ def test_collectives_of_a_forward_pass_are_two_a_layer_and_one_for_the_embedding
 
 
 def test_a_tower_makes_no_logits() -> None:
-    with pytest.raises(ConfigError, match="its model_type is clip_vision_model; logits and tokens"):
+    with pytest.raises(ConfigError, match="'clip_vision_model', which makes no tokens"):
         load_language(checkpoint("clip_tower"), None)

@@ -170,9 +170,9 @@ def test_a_naive_slice_of_gate_and_up_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
     right = pieces._rows
 
-    def naive(parameter: Any, tensor_parallel: int, rank: int) -> Any:
+    def naive(parameter: Any, tensor_parallel: int, rank: int, vocab_multiple: int) -> Any:
         if parameter.parts == 1:
-            yield from right(parameter, tensor_parallel, rank)
+            yield from right(parameter, tensor_parallel, rank, vocab_multiple)
             return
         share = parameter.shape[0] // tensor_parallel
         yield rank * share, (rank + 1) * share

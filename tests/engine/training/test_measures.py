@@ -98,10 +98,11 @@ def test_ranks_wait_for_a_slow_one_at_the_bridge_and_at_the_reduction(cluster, t
     rows = steps[steps["iteration"] == 1].set_index("rank")
     waited, transferred = rows["waiting_time"], rows["collective_time"] - rows["waiting_time"]
     assert (waited[1:] > SLEEP / 2).all(), "rank 1 at the bridge, ranks 2 and 3 at the reduction"
-    assert (transferred[1:] < SLEEP / 2).all()
-    assert waited[0] < SLEEP / 2
+    least = waited[1:].min()
+    assert (transferred[1:] < least).all()
+    assert waited[0] < least
     assert rows["images_waiting_time"][1] > SLEEP / 2
-    assert rows["images_waiting_time"][2] < SLEEP / 2
+    assert rows["images_waiting_time"][2] < least
 
 
 def _slow_stage(original):
