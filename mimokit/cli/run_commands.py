@@ -151,7 +151,7 @@ def _cluster_for(
 
     config = prepared(file)
     check_runnable(config)
-    options: dict[str, Any] = {"n": config.model.total_world_size}
+    options: dict[str, Any] = {"n": config.total_world_size}
     if running is not None:
         options = connection(running)
     with EngineCluster(**options) as engines:

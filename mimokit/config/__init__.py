@@ -14,7 +14,7 @@ from mimokit.config.presets import preset_names
 from mimokit.config.rules import check_experiment, check_model
 from mimokit.config.rules.runnable import check_runnable
 from mimokit.config.runtime import DeploymentMode, PipelineSchedule, RuntimeConfig
-from mimokit.config.strategy import OptimizerConfig, StrategyConfig
+from mimokit.config.strategy import NetworkConfig, OptimizerConfig, StrategyConfig
 
 __all__ = [
     "ConfigError",
@@ -27,6 +27,7 @@ __all__ = [
     "ModalityPresence",
     "ModuleArchitecture",
     "ModuleParallelismConfig",
+    "NetworkConfig",
     "OptimizerConfig",
     "PipelineSchedule",
     "PredictedInput",

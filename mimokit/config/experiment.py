@@ -17,6 +17,7 @@ from mimokit.config.layout import Sizes, with_layout
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.prediction import PredictionConfig
 from mimokit.config.runtime import DeploymentMode, RuntimeConfig
+from mimokit.config.strategy import StrategyConfig
 
 UNCHECKED = {
     "data": {"num_workers", "prefetch_factor"},
@@ -55,6 +56,9 @@ class ExperimentConfig(ConfigModel):
     prediction: PredictionConfig | None = None
     """What a prediction assumes. None: the defaults."""
 
+    strategy: StrategyConfig | None = None
+    """Replicas of the layout and what they exchange. None: one replica."""
+
     _passed: PassedChecks = PrivateAttr(default_factory=PassedChecks)
 
     def finalize(self, world_size: int | None = None) -> Self:
@@ -63,7 +67,7 @@ class ExperimentConfig(ConfigModel):
         It reads the schedule, which decides whether a module on shared ranks may have a pipeline.
 
         Args:
-            world_size: ranks of the world, or None for as many as the modules need.
+            world_size: ranks of the world, or None for as many as all replicas of the layout need.
 
         Returns:
             The same object, every data_parallel filled in.
@@ -75,10 +79,29 @@ class ExperimentConfig(ConfigModel):
         from mimokit.config.world_size import resolve
 
         check_experiment(self, world_size)
-        world = resolve(self.model, world_size)
+        world = resolve(self.model, self.ranks_of_replica(world_size))
         self.model.module_parallelisms = dict(world.sizes)
-        self.mark_passed(world_check(size) for size in (None, world_size, world.world_size))
+        needed = None if world.world_size is None else world.world_size * self.replicas
+        self.mark_passed(world_check(size) for size in (None, world_size, needed))
         return self
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the layout, between which a strategy exchanges."""
+        return 1 if self.strategy is None else self.strategy.replicas
+
+    @property
+    def total_world_size(self) -> int:
+        """Ranks of the world that all replicas of the layout need.
+
+        Raises:
+            ConfigError: a missing data_parallel leaves it open.
+        """
+        return self.model.total_world_size * self.replicas
+
+    def ranks_of_replica(self, world_size: int | None) -> int | None:
+        """Return the ranks of one replica of the layout in a world; None: as many as it needs."""
+        return world_size if world_size is None else world_size // self.replicas
 
     def has_passed(self, check: str) -> bool:
         """Return whether a check was passed and nothing that checks read has changed since."""
@@ -116,7 +139,7 @@ class ExperimentConfig(ConfigModel):
     def to_mapping(self) -> dict[str, Any]:
         """Return plain dicts, as a YAML file holds them; fields that are None are left out."""
         sections = self.model_dump(mode="json", exclude_none=True)
-        keys = ("name", "model", "data", "runtime", "prediction")
+        keys = ("name", "model", "data", "runtime", "prediction", "strategy")
         return {key: sections[key] for key in keys if key in sections}
 
     def to_yaml(self) -> str:

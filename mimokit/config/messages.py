@@ -103,7 +103,7 @@ def _problem(detail: Any, model: type[BaseModel]) -> Problem:
     field, named = _field_of(path) if path else (model.__name__, model.__name__)
     value = detail["input"]
     if detail["type"] == "missing":
-        sentence = f"{begin}: {field} is missing; {_right(detail, path, model)}."
+        sentence = f"{begin}: {named} is missing; {_right(detail, path, model)}."
         return Problem(module, field, None, sentence)
     if detail["type"] == "extra_forbidden":
         return _unknown_key(path, value, model)
@@ -117,6 +117,9 @@ def _field_of(path: tuple[str, ...]) -> tuple[str, str]:
     A value per module is in the field that has one for each; its key is the name of the module.
     """
     *before, last = path
+    if before and before[0] == "strategy" and not last.isdigit():
+        # Optimizers of a strategy have the same fields.
+        return last, ".".join(path)
     if before and last.isdigit():
         field, named = _field_of(tuple(before))
         return field, f"entry {last} of {named}"
@@ -134,12 +137,13 @@ def _key_problem(path: tuple[str, ...], kind: str, model: type[BaseModel]) -> Pr
 def _unknown_key(path: tuple[str, ...], value: object, model: type[BaseModel]) -> Problem:
     module, begin = owner_of(path, model)
     owner = model_at(path[:-1], model)
+    _, named = _field_of(path)
     known = [] if owner is None else list(owner.model_fields)
     nearest = difflib.get_close_matches(_shorten(path[-1]), known, n=1, cutoff=0.6)
     right = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}."
     given = f" (its value is {describe(value)})"
     return Problem(
-        module, path[-1], value, f"{begin}: unknown key {_shorten(path[-1])}{given}; {right}"
+        module, path[-1], value, f"{begin}: unknown key {_shorten(named)}{given}; {right}"
     )
 
 

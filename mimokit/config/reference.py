@@ -20,7 +20,7 @@ from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.runtime import RuntimeConfig, ValidationConfig
-from mimokit.config.strategy import OptimizerConfig, StrategyConfig
+from mimokit.config.strategy import NetworkConfig, OptimizerConfig, StrategyConfig
 
 SECTIONS: Mapping[str, type[ConfigModel]] = {
     "The file": ExperimentConfig,
@@ -35,8 +35,9 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`runtime.validation`": ValidationConfig,
     "`prediction`": PredictionConfig,
     "`prediction.inputs.MODULE`": PredictedInput,
-    "`StrategyConfig` (in Python; a file has no key for it yet)": StrategyConfig,
-    "`OptimizerConfig` (of a strategy)": OptimizerConfig,
+    "`strategy`": StrategyConfig,
+    "`strategy.inner_optimizer`, `strategy.outer_optimizer`": OptimizerConfig,
+    "`strategy.network`": NetworkConfig,
 }
 
 _IN_GENERAL = (LARGEST_NUMBER, LARGEST_SIZE)

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from mimokit.config.base import ConfigModel, NotNegative, Positive
-from mimokit.config.errors import Fix, Problem, refuse_if_any, unknown_name
-from mimokit.config.messages import written
+from mimokit.config.errors import ConfigError, Fix, Problem, refuse_if_any, unknown_name
+from mimokit.config.messages import describe, written
+from mimokit.units import bits_per_second, seconds_of
 
 StrategyName = Literal[
     "simple_reduce",
@@ -32,6 +33,9 @@ NotNegativeFloat = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 
+ALWAYS = ("name", "replicas", "network")
+"""What every strategy takes."""
+
 _INNER = ("inner_optimizer",)
 _OUTER = ("outer_optimizer",)
 _SPARTA = ("p_sparta", "sparta_interval", "index_selector")
@@ -47,7 +51,7 @@ TAKES: Mapping[str, tuple[str, ...]] = {
     "noloco": ("H", "group_size", "momentum", "outer_lr", "gossip", *_INNER),
     "sparse_loco": ("H", "density", "chunk", "bits", "decay", "outer_lr", *_INNER),
 }
-"""Strategy -> the arguments that it takes, next to `name` and `replicas`."""
+"""Strategy -> the arguments that it takes, next to `ALWAYS`."""
 
 OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"H": 1},
@@ -81,6 +85,32 @@ class OptimizerConfig(ConfigModel, frozen=True):
     """Of all but sgd and muon."""
 
 
+class NetworkConfig(ConfigModel, frozen=True):
+    """The links between replicas: equal ones, for predictions."""
+
+    bandwidth: str
+    """Of a link in one direction, with its unit: 1 Gbit/s, 25 MB/s."""
+
+    latency: str = "0 ms"
+    """Time until the first bit arrives, with its unit: 30 ms."""
+
+    jitter: str = "0 ms"
+    """By how much a message may be later than that, with its unit."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        readers = {"bandwidth": bits_per_second, "latency": seconds_of, "jitter": seconds_of}
+        problems = []
+        for field, reader in readers.items():
+            try:
+                reader(getattr(self, field))
+            except ValueError as error:
+                sentence = f"strategy.network.{field} is {error}."
+                problems.append(Problem("strategy", field, getattr(self, field), sentence))
+        refuse_if_any(problems)
+        return self
+
+
 class StrategyConfig(ConfigModel, frozen=True):
     """What replicas exchange. A strategy takes some of the fields; others are rejected."""
 
@@ -88,7 +118,7 @@ class StrategyConfig(ConfigModel, frozen=True):
     """The rule between replicas."""
 
     replicas: Positive = 1
-    """Replicas of the layout."""
+    """Replicas of the layout, each on as many ranks as the modules need."""
 
     H: Positive = 100
     """Steps between two exchanges. fedavg: 1 if left out."""
@@ -174,14 +204,23 @@ class StrategyConfig(ConfigModel, frozen=True):
     outer_optimizer: OptimizerConfig | None = None
     """Of DiLoCo. None: sgd with lr 0.7, momentum 0.9, nesterov."""
 
+    network: NetworkConfig | None = None
+    """The links between replicas. None: the time of exchanges is not predicted."""
+
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, values: Any) -> Any:
+        if isinstance(values, list):
+            sentence = (
+                f"Section 'strategy': strategy is {describe(values)}; a file has one strategy, so "
+                "write one mapping with its name."
+            )
+            raise ConfigError([Problem("strategy", "strategy", None, sentence)])
         name = values.get("name") if isinstance(values, dict) else None
         if not isinstance(name, str):
             return values
         if name not in TAKES:
-            raise unknown_name("Strategy", name, TAKES)
+            raise unknown_name("strategy.name", name, TAKES)
         refuse_if_any(_not_taken(name, values))
         return {**OTHER_DEFAULTS.get(name, {}), **values}
 
@@ -192,7 +231,7 @@ class StrategyConfig(ConfigModel, frozen=True):
 
     @model_serializer(mode="wrap")
     def _own_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        own = ("name", "replicas", *TAKES[self.name])
+        own = (*ALWAYS, *TAKES[self.name])
         return {key: value for key, value in handler(self).items() if key in own}
 
     def _wrong_together(self) -> Iterator[Problem]:
@@ -242,8 +281,8 @@ class StrategyConfig(ConfigModel, frozen=True):
 
 def _not_taken(name: str, values: Mapping[str, Any]) -> Iterator[Problem]:
     taken = TAKES[name]
-    for field in (key for key in values if key not in ("name", "replicas", *taken)):
-        nearest = difflib.get_close_matches(str(field), taken, n=1, cutoff=0.5)
+    for field in (key for key in values if key not in (*ALWAYS, *taken)):
+        nearest = difflib.get_close_matches(str(field), (*ALWAYS, *taken), n=1, cutoff=0.5)
         right = f"did you mean {nearest[0]}?" if nearest else f"it takes {', '.join(taken)}."
         sentence = f"strategy.{str(field)[:60]} is not an argument of {name}; {right}"
         yield Problem("strategy", str(field), values[field], sentence)

@@ -56,7 +56,7 @@ def check_trainable(config: ExperimentConfig) -> None:
     check_runnable(config)
     check_saving(config)
     make_loggers(config.runtime)
-    peak_of_hardware(config.runtime, config.model.total_world_size)
+    peak_of_hardware(config.runtime, config.total_world_size)
 
 
 @contextmanager

@@ -26,7 +26,8 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
         ConfigError: a data_parallel is missing, or a module comes after the language module, which
             predictions do not support.
     """
-    model, world = config.model, resolve(config.model, world_size)
+    model = config.model
+    world = resolve(model, config.ranks_of_replica(world_size))
     refuse_if_any(_behind(name) for name in model.decoder_module_names)
     sizes = {name: _sizes(config, world, name) for name in model.encoder_module_names}
     language = _sizes(config, world, model.llm_module_name)
@@ -56,7 +57,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
             comes after the language module.
     """
     data, model = config.data, config.model
-    world = resolve(model, world_size)
+    world = resolve(model, config.ranks_of_replica(world_size))
     refuse_if_any(_behind(name) for name in model.decoder_module_names)
     inputs = {
         name: _input(config, name, _micro_batch_samples(config, world))

@@ -7,14 +7,13 @@ from typing import Any, get_args
 import pytest
 
 from mimokit.config import ConfigError, StrategyConfig
-from mimokit.config.strategy import TAKES, StrategyName
+from mimokit.config.strategy import ALWAYS, TAKES, StrategyName
 
 
 def test_every_strategy_has_arguments_that_are_fields() -> None:
     assert set(TAKES) == set(get_args(StrategyName))
-    assert {field for taken in TAKES.values() for field in taken} | {"name", "replicas"} == set(
-        StrategyConfig.model_fields
-    )
+    taken = {field for taken in TAKES.values() for field in taken}
+    assert taken | set(ALWAYS) == set(StrategyConfig.model_fields)
 
 
 @pytest.mark.parametrize("name", TAKES)
@@ -22,9 +21,7 @@ def test_a_strategy_writes_what_it_takes_and_reads_it_again(name: Any) -> None:
     config = StrategyConfig(name=name, replicas=4)
     written = config.model_dump()
     assert tuple(written) == tuple(
-        field
-        for field in StrategyConfig.model_fields
-        if field in (*TAKES[name], "name", "replicas")
+        field for field in StrategyConfig.model_fields if field in (*TAKES[name], *ALWAYS)
     )
     assert StrategyConfig(**written) == config
 
@@ -37,7 +34,7 @@ def test_defaults_differ_where_strategies_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"name": "dilocco"}, "Strategy 'dilocco': it does not exist; did you mean diloco"),
+        ({"name": "dilocco"}, "strategy.name 'dilocco': it does not exist; did you mean diloco"),
         ({"name": "diloco", "sync_ofset": 2}, "did you mean sync_offset?"),
         (
             {"name": "sparta", "H": 3},

@@ -122,6 +122,7 @@ def _context(
         config.data,
         config.runtime,
         config.prediction,
+        config.strategy,
         world_size=world_size,
         invalid_paths=frozenset(invalid_paths),
         world_may_be_open=world_may_be_open,

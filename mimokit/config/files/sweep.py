@@ -11,9 +11,9 @@
           data.base_batch_size: 64
 
 Every value of one entry meets every value of the others: here 2 x 2 experiments. A key is a path
-with dots into the sections model, data, runtime and prediction. What a value says is merged over
-the rest of the file, as a file is over its parent. An entry with a list varies the key that it is
-named after; the entry `layout` has a name of your choice.
+with dots into the sections model, data, runtime, prediction and strategy. What a value says is
+merged over the rest of the file, as a file is over its parent. An entry with a list varies the key
+that it is named after; the entry `layout` has a name of your choice.
 
 An experiment is named after its file and what differs: `FILE-num_microbatches_2-tp4`. Parallel
 sizes have their labels (`tp2`), and a module stands in front where two entries vary the same field.

@@ -13,7 +13,7 @@ from mimokit.config.messages import describe
 MOST_EXPERIMENTS = 1000
 """Of one sweep; each is checked before the first one runs."""
 
-_SECTIONS = ("model", "data", "runtime", "prediction")
+_SECTIONS = ("model", "data", "runtime", "prediction", "strategy")
 _LONGEST_PATH = 8
 
 

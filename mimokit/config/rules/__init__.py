@@ -15,6 +15,7 @@ from mimokit.config.rules.networks import network_problems
 from mimokit.config.rules.ranks import mode_problems
 from mimokit.config.rules.runtime import prediction_problems, runtime_problems
 from mimokit.config.rules.sharding import sharding_problems
+from mimokit.config.rules.strategies import strategy_problems
 from mimokit.config.rules.tokens import token_problems
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def all_problems(context: ValidationContext) -> Iterator[Problem]:
     yield from token_problems(context)
     yield from runtime_problems(context)
     yield from prediction_problems(context)
+    yield from strategy_problems(context)
 
 
 def check_model(model: MimoParallelismConfig, world_size: int | None = None) -> None:
@@ -56,7 +58,12 @@ def check_experiment(config: ExperimentConfig, world_size: int | None = None) ->
     if config.has_passed(check):
         return
     context = ValidationContext(
-        config.model, config.data, config.runtime, config.prediction, world_size=world_size
+        config.model,
+        config.data,
+        config.runtime,
+        config.prediction,
+        config.strategy,
+        world_size=world_size,
     )
     refuse_if_any(all_problems(context))
     config.mark_passed([check])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mimokit.config.model import MimoParallelismConfig
     from mimokit.config.prediction import PredictionConfig
     from mimokit.config.runtime import RuntimeConfig
+    from mimokit.config.strategy import StrategyConfig
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class ValidationContext:
         data: the data section, or None for a check of the model alone.
         runtime: the runtime section, or None.
         prediction: the prediction section, or None.
-        world_size: ranks of the world, or None for as many as the modules need.
+        strategy: the strategy section, or None.
+        world_size: ranks of the world, or None for as many as all replicas of the layout need.
         invalid_paths: paths of values that were rejected before. A default stands in their place,
             so a check that depends on one of them must be silent.
         world_may_be_open: a data_parallel that follows from the world size may be missing.
@@ -37,6 +39,7 @@ class ValidationContext:
     data: DataConfig | None = None
     runtime: RuntimeConfig | None = None
     prediction: PredictionConfig | None = None
+    strategy: StrategyConfig | None = None
     world_size: int | None = None
     invalid_paths: frozenset[str] = field(default_factory=frozenset)
     world_may_be_open: bool = False
@@ -44,7 +47,23 @@ class ValidationContext:
     @cached_property
     def world(self) -> ResolvedWorld:
         """The model with its replicas counted."""
-        return resolve(self.model, self.world_size)
+        return resolve(self.model, self.ranks_of_replica)
+
+    @property
+    def ranks_of_replica(self) -> int | None:
+        """Ranks of the world that one replica of the layout has; None if that is not known."""
+        if not self.is_valid("strategy"):
+            return None
+        size, replicas = self.world_size, self.replicas
+        # What is not a number is rejected as a world size, what they cannot share by the strategy.
+        if replicas == 1 or not isinstance(size, int):
+            return size
+        return None if size % replicas else size // replicas
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the layout, between which a strategy exchanges."""
+        return 1 if self.strategy is None else self.strategy.replicas
 
     @property
     def sizes(self) -> Mapping[str, ModuleParallelismConfig]:

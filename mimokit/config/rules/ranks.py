@@ -91,11 +91,17 @@ def _count_problem(context: ValidationContext, name: str) -> Iterator[Problem]:
     if module.total_ranks == world:
         return
     why = (
-        f"the world has {world}"
+        _room_text(context, world)
         if context.world_size is not None
         else f"'{context.model.llm_module_name}' takes {world} and all modules share their ranks"
     )
     yield shared_ranks_problem(name, context.cuts[name], world, why)
+
+
+def _room_text(context: ValidationContext, ranks: int) -> str:
+    if context.replicas == 1:
+        return f"the world has {ranks}"
+    return f"each of the {context.replicas} replicas of strategy.replicas has {ranks}"
 
 
 def _replica_problems(context: ValidationContext) -> Iterator[Problem]:
@@ -188,11 +194,15 @@ def _end(context: ValidationContext, last: str, end: int) -> Iterator[Problem]:
         return
     replicas, left = divmod(world - module.rank_offset, module.ranks_per_replica)
     fits = not left and replicas > 0
-    right = f"set data_parallel to {replicas}" if fits else f"use a world of {end} ranks"
+    right = (
+        f"set data_parallel to {replicas}"
+        if fits
+        else f"use a world of {end * context.replicas} ranks"
+    )
     yield Problem(
         last,
         "data_parallel",
         module.data_parallel,
-        f"{idle}{end}, but the world has {world}; {right}.",
+        f"{idle}{end}, but {_room_text(context, world)}; {right}.",
         {"path": size_path(last, "data_parallel"), "value": replicas} if fits else None,
     )

@@ -41,7 +41,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
             of three phases, a precision other than fp32, frame parallel in an encoder with a
             pipeline, or more micro-batches or edges than a
-            message tag holds.
+            message tag holds; or a strategy between replicas of a layout.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
@@ -55,6 +55,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
         problems += _schedule(config)
         problems += _precision(config.runtime)
         problems += _frame_parallel(config)
+        problems += _strategy(config)
     refuse_if_any(problems)
     if isinstance(config, ExperimentConfig):
         config.mark_passed([RUNNABLE])
@@ -112,6 +113,19 @@ def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
             f"Section 'runtime': precision is {value}, which can be predicted but not run yet; "
             "leave it out to run in fp32.",
             {"path": "runtime.precision", "value": None},
+        )
+
+
+def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
+    if config.strategy is not None:
+        name = config.strategy.name
+        yield Problem(
+            "strategy",
+            "name",
+            name,
+            f"Section 'strategy': strategy.name is {name}; replicas of a layout can be planned but "
+            "not run yet, so leave the section out to run one replica.",
+            {"path": "strategy", "value": None},
         )
 
 

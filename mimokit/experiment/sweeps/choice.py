@@ -49,7 +49,8 @@ class Experiment:
         """The ranks of its world; None if that is not known."""
         if self.config is None:
             return None
-        return needed_world_size(self.config.model)
+        needed = needed_world_size(self.config.model)
+        return None if needed is None else needed * self.config.replicas
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -223,9 +224,10 @@ def _chosen(one: Experiment, engines: int) -> Experiment:
     ready = replace(one, config=config)
     if (ranks := ready.ranks or 0) <= engines:
         return ready
+    smaller = "a smaller layout" if config.replicas == 1 else "a smaller strategy.replicas"
     sentence = (
         f"Experiment {one.name!r}: its world has {ranks} ranks and the cluster has {engines} "
-        f"engines; start a cluster of {ranks} engines, or choose a smaller layout."
+        f"engines; start a cluster of {ranks} engines, or choose {smaller}."
     )
     refusal = ConfigError([Problem("world", "world_size", ranks, sentence)])
     return replace(ready, refusal=refusal)

@@ -1,0 +1,100 @@
+"""The section `strategy` of a file: read, written, counted, and rejected by its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mimokit.config import config_from_mapping
+from tests.config.sections import load, only, problems, put, sections
+
+
+def of(strategy: Any) -> dict[str, Any]:
+    return put(sections(), "strategy", strategy)
+
+
+NETWORK = {"bandwidth": "1 Gbit/s", "latency": "30 ms"}
+
+
+def test_the_section_is_read_and_written() -> None:
+    outer = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+    written = {
+        "name": "diloco", "replicas": 2, "H": 20, "sync_offset": 0, "outer_optimizer": outer,
+        "network": NETWORK,
+    }  # fmt: skip
+    config = load(of(written))
+    assert config.strategy is not None
+    assert config.strategy.outer_optimizer is not None
+    again = config_from_mapping(config.to_mapping())
+    assert again == config
+    assert (config.replicas, config.total_world_size) == (2, 8)
+
+
+def test_the_world_is_that_of_all_replicas() -> None:
+    content = sections({"tensor_parallel": 1}, {"tensor_parallel": 2})
+    assert load(content, 4).finalize(4).model.get_parallelism("images").data_parallel == 4
+    config = load(put(content, "strategy", {"name": "fedavg", "replicas": 2}), 4).finalize(4)
+    assert config.model.get_parallelism("images").data_parallel == 2
+    assert config.total_world_size == 4
+
+
+@pytest.mark.parametrize(
+    ("strategy", "world", "sentence"),
+    [
+        ({"name": "diloco", "H": 0}, None, "strategy.H is 0; it must be at least 1."),
+        ({"name": "diloco", "replicas": 0}, None, "strategy.replicas is 0; it must be at least 1"),
+        ({"replicas": 2}, None, "strategy.name is missing"),
+        ({"name": "dilocco"}, None, "strategy.name 'dilocco': it does not exist; did you mean dil"),
+        (
+            {"name": "diloco", "fragments": 4},
+            None,
+            "strategy.fragments is not an argument of diloco",
+        ),
+        ({"name": "diloco", "replica": 4}, None, "did you mean replicas?"),
+        ([{"name": "diloco"}, {"name": "fedavg"}], None, "a file has one strategy"),
+        (
+            {"name": "fedavg", "replicas": 2, "island_size": 3},
+            None,
+            "strategy.island_size is 3, but the number of nodes is 2",
+        ),
+        (
+            {"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": -1.0}},
+            None,
+            "strategy.outer_optimizer.lr is -1.0",
+        ),
+        (
+            {"name": "diloco", "outer_optimizer": {"name": "sgd", "rate": 1.0}},
+            None,
+            "unknown key strategy.outer_optimizer.rate",
+        ),
+        (
+            {"name": "diloco", "network": {"bandwidth": "200"}},
+            None,
+            "strategy.network.bandwidth is '200': it has no unit",
+        ),
+        (
+            {"name": "diloco", "network": {"bandwidth": "0 bit/s"}},
+            None,
+            "strategy.network.bandwidth is '0 bit/s': it must be above 0",
+        ),
+        (
+            {"name": "diloco", "network": {"bandwidth": "1 Gbit/s", "latency": "-1 ms"}},
+            None,
+            "strategy.network.latency is '-1 ms'",
+        ),
+        (
+            {"name": "diloco", "replicas": 3},
+            8,
+            "strategy.replicas is 3, which does not divide the 8 ranks of the world; choose 2",
+        ),
+    ],
+)
+def test_one_sentence_that_names_the_key(strategy: Any, world: int | None, sentence: str) -> None:
+    assert sentence in only(problems(of(strategy), world)).sentence
+
+
+def test_a_world_without_room_for_the_replicas_is_rejected() -> None:
+    found = problems(of({"name": "diloco", "replicas": 2}), 4)
+    assert found
+    assert all("each of the 2 replicas of strategy.replicas has 2" in one.sentence for one in found)
