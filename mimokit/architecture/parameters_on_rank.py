@@ -73,12 +73,19 @@ def _ends(module: Module, sizes: ParallelSizes, stage: Numbers) -> RankParameter
     last = np.equal(stage, sizes.pipeline - 1)
     if isinstance(module, LanguageModel):
         return _language_ends(module, sizes, first, last)
-    projector, encoder = module.projector, module.encoder
+    encoder = module.encoder
     after = encoder.parameters_after_layers
-    sharded = projector.sharded * (1 + projector.copies)
-    whole = after + projector.parameters - sharded
     in_front = encoder.parameters_outside_layers - after
-    return RankParameters(first * in_front + last * (whole + sharded / sizes.tensor))
+    projector = projector_parameters(module, sizes, stage)
+    return RankParameters(first * in_front + last * after + projector)
+
+
+def projector_parameters(branch: EncoderBranch, sizes: ParallelSizes, stage: Numbers) -> Numbers:
+    """Return the parameters of a projector on one rank of a stage; it lies behind the last."""
+    projector = branch.projector
+    sharded = projector.sharded * (1 + projector.copies)
+    whole = projector.parameters - sharded
+    return np.equal(stage, sizes.pipeline - 1) * (whole + sharded / sizes.tensor)
 
 
 def _language_ends(

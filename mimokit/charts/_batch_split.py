@@ -85,7 +85,7 @@ def _samples_axis(samples: int) -> alt.X:
 
 def _whole_batch(plan: LayoutPlan) -> dict[str, Any]:
     size = plan.batch.samples_per_microbatch
-    return _bar(WHOLE, WHOLE, (0, size), range(plan.world_size), "")
+    return _bar(WHOLE, WHOLE, (0, size), range(plan.of_replica(0).world_size), "")
 
 
 def _replicas(module: str, batch: ModuleBatch) -> list[dict[str, Any]]:

@@ -24,8 +24,9 @@ def rank_map(plan: LayoutPlan) -> alt.VConcatChart:
 
     Two ranks of a module with the same shade have the same replica (data-parallel index);
     neighbouring replicas have different shades. Cells show their coordinates up to 64 ranks, tool
-    tips always.
+    tips always. Of several replicas of a layout the first one is drawn.
     """
+    plan = plan.of_replica(0)
     colors = _palette.module_colors(plan.modules)
     panels = [
         _module_panel(layout, plan.world_size, colors[name])

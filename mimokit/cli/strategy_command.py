@@ -86,7 +86,8 @@ def _predict(
     **options: Any,
 ) -> StrategyPrediction:
     from mimokit.config import StrategyConfig
-    from mimokit.prediction.network import Network, plan_of_size, predict_strategy
+    from mimokit.planning.strategies import plan_of_size
+    from mimokit.prediction.network import Network, predict_strategy
 
     config = StrategyConfig(name=name.replace("-", "_"), **given)  # type: ignore[arg-type]
     plan = plan_of_size(config, *size)

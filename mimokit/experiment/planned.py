@@ -1,4 +1,4 @@
-"""Plans a config for a reader: the layout, and what its frames cost every rank."""
+"""Plans a config for a reader: the layout, what its frames cost, how long replicas exchange."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
     """Return all decisions about a layout that can be made before it runs.
 
     Where the config says how many frames samples have, or wants them to be shared, the plan also
-    has an estimate of what sharing them saves.
+    has an estimate of what sharing them saves. Where it describes the links between replicas, the
+    plan also has the time of their exchanges.
 
     Args:
         config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`.
@@ -28,6 +29,11 @@ def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
     """
     checked = checked_config(config, world_size)
     found = plan_checked(checked, world_size)
+    if found.replicas is not None and found.replicas.config.network is not None:
+        from mimokit.prediction.network import exchange_seconds_of_replicas
+
+        seconds = exchange_seconds_of_replicas(found.replicas)
+        found = replace(found, replicas=replace(found.replicas, exchange_seconds=seconds))
     if not says_frames(checked):
         return found
     from mimokit.prediction.frames import timed_frames

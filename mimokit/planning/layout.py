@@ -26,6 +26,7 @@ from mimokit.planning.bridges.disjoint import (
 from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_pipeline
 from mimokit.planning.ranks import RankMap
+from mimokit.planning.strategies.replicas import plan_replicas
 from mimokit.planning.types import Bridge, LayoutPlan
 
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
@@ -69,13 +70,13 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
         ConfigError: as `plan`, apart from what `checked_config` raises.
     """
     refuse_if_any((*tag_problems(config.model, config.data), *frame_problems(config)))
-    world = resolve(config.model, world_size)
+    world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
     return _plan(config, world, world.world_size)
 
 
-def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> LayoutPlan:
+def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> LayoutPlan:
     model, data = config.model, config.data
     modules = {name: RankMap.of(name, sizes) for name, sizes in world.sizes.items()}
     topology = model.module_topology
@@ -88,7 +89,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
         topology,
     )
     return LayoutPlan(
-        world_size=world_size,
+        world_size=layout_ranks * config.replicas,
         deployment_mode=model.deployment_mode,
         llm_module_name=model.llm_module_name,
         topology=topology,
@@ -115,6 +116,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, world_size: int) -> La
                 if network.any_image_size or network.mrope_section is not None
             ],
         ),
+        replicas=plan_replicas(config, modules, layout_ranks),
     )
 
 

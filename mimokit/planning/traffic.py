@@ -104,12 +104,13 @@ def traffic(config: ConfigSource, world_size: int | None = None) -> Traffic:
 
 
 def traffic_of_plan(config: ExperimentConfig, plan: LayoutPlan) -> Traffic:
-    """Return what the ranks of a plan send each other in one step.
+    """Return what the ranks of a plan, or of one replica of it, send each other in one step.
 
     Args:
         config: the config of the plan.
         plan: its plan.
     """
+    plan = plan.of_replica(0)
     found: dict[str, list[Flow]] = {kind: [] for kind in KINDS}
     for flow in (*_bridges(plan), *_modules(config, plan)):
         if flow.sent.any():

@@ -6,12 +6,13 @@ Every sample range is half open, `[start, stop)`. Every rank is numbered in the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import RankMap, SampleRange
+from mimokit.planning.strategies.replicas import ReplicaPlan
 
 __all__ = [
     "BatchPlan",
@@ -60,15 +61,20 @@ class BatchPlan:
         samples_per_microbatch: samples of one micro-batch over all replicas,
             `base_batch_size * data_parallel of the language module`.
         num_microbatches: micro-batches per optimizer step.
+        replica: of the layout, under a strategy between replicas: it reads global batch
+            `step * replicas + replica` of the data.
+        replicas: how many there are.
     """
 
     samples_per_microbatch: int
     num_microbatches: int
     modules: Mapping[str, ModuleBatch]
+    replica: int = 0
+    replicas: int = 1
 
     @property
     def global_batch_size(self) -> int:
-        """Samples of one optimizer step: `samples_per_microbatch * num_microbatches`."""
+        """Samples of a replica in a step: `samples_per_microbatch * num_microbatches`."""
         return self.samples_per_microbatch * self.num_microbatches
 
 
@@ -144,11 +150,11 @@ class LayoutPlan:
     A notebook shows it as tables with a rank map; `rich.print` and `print` show it as text.
 
     Attributes:
-        world_size: ranks of the world.
+        world_size: ranks of the world, of all replicas together.
         deployment_mode: homogeneous, colocated or heterogeneous.
         llm_module_name: the language module.
         topology: module -> the modules that it feeds.
-        modules: module -> its ranks, in the order of the config.
+        modules: module -> its ranks, in the order of the config; those of the first replica.
         batch: the samples that each rank reads and computes.
         bridges: how outputs cross between modules, one per edge of the topology: colocated if
             modules share their ranks, disjoint if they have separate ranks or the language model
@@ -156,6 +162,8 @@ class LayoutPlan:
         pipeline: the order in which stages work; None if no module is cut into stages.
         frames: what sharing the frames of a micro-batch saves, for each vision encoder of which
             the config says something about frames. Filled by `mimokit.plan`; no run reads it.
+        replicas: the replicas of the layout and what they exchange; None if the config has no
+            strategy. Everything else of the plan is that of the first replica.
     """
 
     world_size: int
@@ -167,6 +175,7 @@ class LayoutPlan:
     bridges: tuple[Bridge, ...]
     pipeline: PipelinePlan | None = None
     frames: tuple[BatchFrames, ...] = field(default=(), compare=False)
+    replicas: ReplicaPlan | None = None
 
     @property
     def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:
@@ -177,6 +186,14 @@ class LayoutPlan:
     def disjoint_bridges(self) -> tuple[DisjointBridge, ...]:
         """The bridges between modules on separate ranks, and to the first stage of a pipeline."""
         return tuple(bridge for bridge in self.bridges if isinstance(bridge, DisjointBridge))
+
+    def of_replica(self, replica: int) -> LayoutPlan:
+        """Return the plan of one replica, whose ranks count from 0 and form a world."""
+        if self.replicas is None:
+            return self
+        batch = replace(self.batch, replica=replica, replicas=self.replicas.replicas)
+        ranks = self.replicas.layout_ranks
+        return replace(self, world_size=ranks, batch=batch, replicas=None)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain lists and dicts that `json.dumps` takes."""

@@ -32,12 +32,19 @@ from mimokit.planning.report.rows import (
     stage_names,
     title,
 )
+from mimokit.planning.report.strategy import (
+    STRATEGY_HEADINGS,
+    strategy_rows,
+    strategy_sentences,
+    strategy_title,
+)
 from mimokit.tables import html_heading, html_table
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.pipeline import PipelinePlan
+    from mimokit.planning.strategies.replicas import ReplicaPlan
     from mimokit.planning.types import LayoutPlan
 
 RANKS_SHOWN = 64
@@ -62,10 +69,20 @@ def plan_to_html(plan: LayoutPlan) -> str:
         parts += _pipeline(plan, plan.pipeline)
     for batch in plan.frames:
         parts.append(frames_to_html(batch))
+    if plan.replicas is not None:
+        parts.append(replicas_to_html(plan.replicas))
     parts.append(html_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
+
+
+def replicas_to_html(replicas: ReplicaPlan) -> str:
+    """Return the replicas as a table, and below it what they exchange when."""
+    rows, heading = strategy_rows(replicas), strategy_title(replicas)
+    table = html_table(STRATEGY_HEADINGS, rows, heading=heading)
+    sentences = "".join(f"<div>{escape(one)}</div>" for one in strategy_sentences(replicas))
+    return f'{table}<div style="margin-top:.4em">{sentences}</div>'
 
 
 def frames_to_html(batch: BatchFrames) -> str:

@@ -51,10 +51,13 @@ def title(plan: LayoutPlan) -> str:
     ranks = "rank" if plan.world_size == 1 else "ranks"
     batch = plan.batch
     plural = "" if batch.num_microbatches == 1 else "es"
+    count = 1 if plan.replicas is None else plan.replicas.replicas
+    copies = "" if count == 1 else f" in {count:,} replicas"
     return (
-        f"{plan.deployment_mode} on {plan.world_size:,} {ranks} · "
+        f"{plan.deployment_mode} on {plan.world_size:,} {ranks}{copies} · "
         f"{batch.samples_per_microbatch:,} samples per micro-batch × {batch.num_microbatches:,} "
         f"micro-batch{plural} = global batch of {batch.global_batch_size:,}"
+        f"{' each' if copies else ''}"
     )
 
 

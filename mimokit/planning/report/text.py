@@ -32,6 +32,12 @@ from mimokit.planning.report.rows import (
     stage_names,
     title,
 )
+from mimokit.planning.report.strategy import (
+    STRATEGY_HEADINGS,
+    strategy_rows,
+    strategy_sentences,
+    strategy_title,
+)
 from mimokit.tables import rich_table
 from mimokit.units import samples_text
 
@@ -55,8 +61,13 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
     for batch in plan.frames:
         parts.append(rich_table(frame_title(batch), frame_headings(batch), frame_rows(batch)))
         parts += [Text(sentence) for sentence in frame_sentences(batch)]
-    parts.append(_ranks(plan))
-    hidden = plan.world_size - RANKS_SHOWN
+    if plan.replicas is not None:
+        rows = strategy_rows(plan.replicas)
+        parts.append(rich_table(strategy_title(plan.replicas), STRATEGY_HEADINGS, rows))
+        parts += [Text(sentence) for sentence in strategy_sentences(plan.replicas)]
+    first = plan.of_replica(0)
+    parts.append(_ranks(first))
+    hidden = first.world_size - RANKS_SHOWN
     if hidden > 0:
         parts.append(Text(f"… and {hidden:,} more ranks in the same pattern", style="dim"))
     return Group(*parts)

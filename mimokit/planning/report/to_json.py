@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mimokit.planning.ranks import DIMENSIONS, RankMap, SampleRange
 from mimokit.planning.report.frames import frames_to_json
+from mimokit.planning.report.strategy import strategy_to_json
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
         found["pipeline"] = _pipeline(plan.pipeline)
     if plan.frames:
         found["frames"] = {batch.encoder: frames_to_json(batch) for batch in plan.frames}
+    if plan.replicas is not None:
+        found["strategy"] = strategy_to_json(plan.replicas)
     return found
 
 

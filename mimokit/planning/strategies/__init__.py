@@ -2,7 +2,12 @@
 
 from mimokit.planning.strategies.draws import Grouping, Masks
 from mimokit.planning.strategies.fragments import fragments_of
-from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_strategy
+from mimokit.planning.strategies.plan import (
+    Exchange,
+    StrategyPlan,
+    plan_of_size,
+    plan_strategy,
+)
 from mimokit.planning.strategies.rules import Rule
 from mimokit.planning.strategies.sizes import sent_bytes
 
@@ -13,6 +18,7 @@ __all__ = [
     "Rule",
     "StrategyPlan",
     "fragments_of",
+    "plan_of_size",
     "plan_strategy",
     "sent_bytes",
 ]

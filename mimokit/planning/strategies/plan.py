@@ -182,3 +182,23 @@ def plan_strategy(
         raise ConfigError([Problem("strategy", "seed", seed, sentence)])
     pairs = tuple((name, tuple(shape)) for name, shape in shapes.items())
     return StrategyPlan(config, pairs, nodes, seed, element_bytes)
+
+
+def plan_of_size(
+    config: StrategyConfig, parameters: int, nodes: int, seed: int = 42
+) -> StrategyPlan:
+    """Plan for a number of parameters, where the shapes of the tensors are not known.
+
+    They are taken as one matrix whose sides DeMo cuts into whole blocks, and a rest.
+
+    Raises:
+        ConfigError: the number of nodes does not suit the strategy.
+    """
+    side = config.compression_chunk
+    rows = parameters // side**2 * side
+    shapes = {"matrix": (rows, side), "rest": (parameters - rows * side,)}
+    if config.name == "streaming_diloco":
+        # Fragments of a model of many layers are of nearly equal size.
+        part, rest = divmod(parameters, config.fragments)
+        shapes = {f"layers.{one}": (part + (one < rest),) for one in range(config.fragments)}
+    return plan_strategy(config, {k: v for k, v in shapes.items() if all(v)}, nodes, seed)

@@ -83,7 +83,7 @@ def predict_shared(
         ConfigError: the layout is wrong, or has parts that calibration does not measure.
         ValueError: there are no cores.
     """
-    plan = make_plan(config)
+    plan = make_plan(config).of_replica(0)
     at_work = costs.at(plan.world_size)
     step = step_costs(config, plan, at_work, items_per_sample)
     separate = plan.deployment_mode == "heterogeneous"

@@ -4,7 +4,7 @@ from mimokit.prediction.network.links import Link
 from mimokit.prediction.network.network import Network
 from mimokit.prediction.network.strategy import (
     StrategyPrediction,
-    plan_of_size,
+    exchange_seconds_of_replicas,
     predict_strategy,
 )
 from mimokit.prediction.network.timeline import NodeBlock, StrategyTimeline, strategy_timeline
@@ -15,7 +15,7 @@ __all__ = [
     "NodeBlock",
     "StrategyPrediction",
     "StrategyTimeline",
-    "plan_of_size",
+    "exchange_seconds_of_replicas",
     "predict_strategy",
     "strategy_timeline",
 ]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.config.strategy import TAKES, StrategyConfig
-from mimokit.planning.strategies import Exchange, Rule, StrategyPlan, plan_strategy
+from mimokit.planning.strategies import Exchange, Rule, StrategyPlan
+from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.prediction.network.network import Network
 
 SAMPLED = 32
@@ -114,6 +115,26 @@ def predict_strategy(
     )
 
 
+def exchange_seconds_of_replicas(plan: ReplicaPlan) -> dict[str, float] | None:
+    """Return purpose -> time of an exchange of all ranks of the replicas.
+
+    The ranks of a replica share its line, and exchange at the same time.
+
+    Returns:
+        The seconds; None if the config does not describe the links between replicas.
+    """
+    line = plan.config.network
+    if line is None:
+        return None
+    network = Network(line.bandwidth, line.latency, line.jitter)
+    return {
+        one.rule.purpose: max(
+            network.collective_seconds(one.rule.operation, size, group) for group in one.groups
+        )
+        for one, size in plan.replica_payloads()
+    }
+
+
 def round_steps(config: StrategyConfig) -> int:
     """Return the steps of a round."""
     field = _length_field(config)
@@ -168,21 +189,3 @@ def _smallest_h(plan: StrategyPlan, network: Network, slowest: float, target: fl
         else:
             low = middle + 1
     return low * unit
-
-
-def plan_of_size(config: StrategyConfig, parameters: int, nodes: int) -> StrategyPlan:
-    """Plan for a number of parameters, where the shapes of the tensors are not known.
-
-    They are taken as one matrix whose sides DeMo cuts into whole blocks, and a rest.
-
-    Raises:
-        ConfigError: the number of nodes does not suit the strategy.
-    """
-    side = config.compression_chunk
-    rows = parameters // side**2 * side
-    shapes = {"matrix": (rows, side), "rest": (parameters - rows * side,)}
-    if config.name == "streaming_diloco":
-        # Fragments of a model of many layers are of nearly equal size.
-        part, rest = divmod(parameters, config.fragments)
-        shapes = {f"layers.{one}": (part + (one < rest),) for one in range(config.fragments)}
-    return plan_strategy(config, {k: v for k, v in shapes.items() if all(v)}, nodes)

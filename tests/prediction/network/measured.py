@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mimokit.config import StrategyConfig
-from mimokit.prediction.network import Network, StrategyPrediction, plan_of_size, predict_strategy
+from mimokit.planning.strategies import plan_of_size
+from mimokit.prediction.network import Network, StrategyPrediction, predict_strategy
 
 PARAMETERS = 30_846_720
 NODES = 4

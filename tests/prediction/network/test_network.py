@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from mimokit.config import ConfigError, StrategyConfig
-from mimokit.planning.strategies import StrategyPlan, plan_strategy
+from mimokit.planning.strategies import StrategyPlan, plan_of_size, plan_strategy
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.network import (
     Link,
     Network,
-    plan_of_size,
     predict_strategy,
     strategy_timeline,
 )

@@ -55,7 +55,9 @@ def _world(plan: LayoutPlan) -> Figure:
         )
     else:
         formula = f"all modules share the ranks 0 to {max(ends.values()) - 1:,}"
-    if plan.world_size != max(ends.values()):
+    if plan.replicas is not None:
+        formula += f", in each of {plan.replicas.replicas:,} replicas of strategy.replicas"
+    elif plan.world_size != max(ends.values()):
         formula += f"; the world was given as {plan.world_size:,}"
     return Figure("world", "ranks in the world", f"{plan.world_size:,}", formula)
 

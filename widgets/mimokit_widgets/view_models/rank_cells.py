@@ -17,12 +17,13 @@ MOST_CELLS = 16_384
 
 
 def rank_cells(plan: LayoutPlan, ranks_per_node: int) -> tuple[dict[str, Any], bytes]:
-    """Return the cells of a plan.
+    """Return the cells of a plan; of several replicas of a layout those of the first.
 
     Returns:
         What stands in the cells, and their coordinates as 16-bit numbers: module after module, in
         each dimension after dimension, in each rank after rank.
     """
+    plan = plan.of_replica(0)
     colors = module_colors(plan.modules)
     shown = min(plan.world_size, MOST_CELLS)
     modules, buffers = [], []
@@ -51,6 +52,7 @@ def rank_cells(plan: LayoutPlan, ranks_per_node: int) -> tuple[dict[str, Any], b
 
 def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
     """Return the whole map as text, for those who do not see it and for those who test it."""
+    plan = plan.of_replica(0)
     nodes = -(-plan.world_size // ranks_per_node)
     parts = [
         f"Rank map: {_counted(plan.world_size, 'rank')} on {_counted(nodes, 'node')} of up to "

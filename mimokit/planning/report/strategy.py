@@ -1,0 +1,137 @@
+"""The replicas of a plan as rows, sentences and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from mimokit.units import bytes_text, seconds_text, span_text
+
+if TYPE_CHECKING:
+    from mimokit.planning.strategies.replicas import ReplicaPlan
+    from mimokit.planning.strategies.rules import Rule
+
+STRATEGY_HEADINGS = (
+    "ranks of a replica",
+    "exchange with",
+    "train each",
+    "give to an exchange",
+    "send as a ring",
+    "strategy keeps",
+)
+PEERS_SHOWN = 4
+
+
+def strategy_title(plan: ReplicaPlan) -> str:
+    """Return one line about the replicas."""
+    ranks = "rank" if plan.layout_ranks == 1 else "ranks"
+    return (
+        f"Strategy: {plan.config.name} between {_replicas(plan)} of {plan.layout_ranks:,} {ranks}"
+    )
+
+
+def strategy_rows(plan: ReplicaPlan) -> list[tuple[str, ...]]:
+    """Return a row per run of ranks with as many parameters, under `STRATEGY_HEADINGS`."""
+    rows: list[tuple[str, ...]] = []
+    for entries, same in groupby(range(plan.layout_ranks), plan.entries.__getitem__):
+        ranks = list(same)
+        rows.append(
+            (
+                span_text(ranks),
+                _peers_text(plan, ranks),
+                f"{entries:,}",
+                _sizes_text(plan.payload_bytes(ranks[0])),
+                _sizes_text(plan.sent_bytes(ranks[0])),
+                bytes_text(plan.outer_state_bytes(ranks[0])),
+            )
+        )
+    return rows
+
+
+def strategy_sentences(plan: ReplicaPlan) -> list[str]:
+    """Return what falls due when, and how long it takes."""
+    rules = plan.plan_of(0).rules
+    sentences = [_due_text(rule, plan.steps) for rule in rules[:8]]
+    if len(rules) > 8:
+        sentences.append(f"… and {len(rules) - 8:,} further exchanges.")
+    if plan.exchange_seconds is not None and plan.config.network is not None:
+        line = plan.config.network
+        each = ", ".join(
+            f"{purpose} {seconds_text(seconds)}" for purpose, seconds in _longest(plan)
+        )
+        sentences.append(
+            f"Predicted time of an exchange of all ranks of a replica over its line of "
+            f"{line.bandwidth} with {line.latency}: {each}."
+        )
+    return sentences
+
+
+def strategy_to_json(plan: ReplicaPlan) -> dict[str, Any]:
+    """Return the replicas as lists and dicts; ranks as keys are text."""
+    layout = range(plan.layout_ranks)
+    rules = plan.plan_of(0).rules
+    return {
+        **plan.config.model_dump(mode="json", exclude_none=True),
+        "ranks_per_replica": plan.layout_ranks,
+        "ranks": {str(one): list(plan.ranks_of(one)) for one in range(plan.replicas)},
+        "peers": {str(rank): list(plan.peers(rank)) for rank in range(plan.world_size)},
+        "due": plan.due(),
+        "exchanges": [
+            {
+                "purpose": rule.purpose,
+                "operation": rule.operation,
+                "every": rule.interval,
+                "first": rule.step(0),
+                "overlap_steps": rule.late,
+                "replicas_together": rule.grouping.largest(),
+                "in_run": len(rule.numbers(plan.steps)),
+            }
+            for rule in rules
+        ],
+        "parameters": {str(rank): plan.entries[rank] for rank in layout},
+        "bytes_per_exchange": {
+            str(rank): sum(plan.payload_bytes(rank).values()) for rank in layout
+        },
+        "sent_bytes_per_exchange": {
+            str(rank): sum(plan.sent_bytes(rank).values()) for rank in layout
+        },
+        "bytes_by_purpose": {str(rank): plan.payload_bytes(rank) for rank in layout},
+        "outer_state_bytes": {str(rank): plan.outer_state_bytes(rank) for rank in layout},
+        "exchange_seconds": None if plan.exchange_seconds is None else dict(plan.exchange_seconds),
+    }
+
+
+def _replicas(plan: ReplicaPlan) -> str:
+    return f"{plan.replicas:,} replica{'' if plan.replicas == 1 else 's'}"
+
+
+def _peers_text(plan: ReplicaPlan, ranks: Sequence[int]) -> str:
+    if plan.replicas == 1:
+        return "none"
+    peers = plan.peers(ranks[0])
+    shown = [span_text([peer + rank - ranks[0] for rank in ranks]) for peer in peers[:PEERS_SHOWN]]
+    return " · ".join(shown) + (" · …" if len(peers) > PEERS_SHOWN else "")
+
+
+def _sizes_text(sizes: dict[str, float]) -> str:
+    """Return the size of each purpose, of equal ones once."""
+    each = list(dict.fromkeys(bytes_text(round(size)) for size in sizes.values()))
+    return " + ".join(each[:PEERS_SHOWN]) + (" + …" if len(each) > PEERS_SHOWN else "")
+
+
+def _due_text(rule: Rule, steps: int) -> str:
+    count = len(rule.numbers(steps)) if steps // rule.interval < 10**6 else steps // rule.interval
+    every = "after every step" if rule.interval == 1 else f"after every {rule.interval:,} steps"
+    first = f", first after {rule.step(0):,}" if rule.step(0) > 1 else ""
+    late = f", written {rule.late:,} steps later" if rule.late else ""
+    operation = rule.operation.replace("_", "-")
+    return (
+        f"{rule.purpose}: {operation} {every}{first}{late}; {count:,} in the {steps:,} steps of "
+        "the run."
+    )
+
+
+def _longest(plan: ReplicaPlan) -> list[tuple[str, float]]:
+    found = sorted((plan.exchange_seconds or {}).items(), key=lambda one: -one[1])
+    return found[:PEERS_SHOWN]

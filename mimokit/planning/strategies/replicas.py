@@ -1,0 +1,221 @@
+"""`ReplicaPlan`: replicas of a layout, and what each rank exchanges with its peers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.modules import EncoderBranch
+from mimokit.architecture.parallel_sizes import Numbers, sizes_of
+from mimokit.architecture.parameters_on_rank import (
+    Module,
+    projector_parameters,
+    rank_parameters,
+)
+from mimokit.config import ExperimentConfig, OptimizerConfig, StrategyConfig
+from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.planning.ranks import RankMap
+from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_of_size
+from mimokit.planning.strategies.sizes import sent_bytes
+
+MOST_DUE = 1000
+"""Steps with an exchange that a report lists."""
+
+STATE_BYTES = 4
+"""Of an outer weight, an outer momentum or a residual, which are fp32."""
+
+_STATES = {"sgd": 0, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1, "muon": 1}
+"""Optimizer -> numbers that it keeps per parameter, without momentum."""
+
+
+@dataclass(frozen=True)
+class ReplicaPlan:
+    """Replicas of a layout, and what their ranks exchange.
+
+    Rank r of the layout in replica k is rank `k * layout_ranks + r` of the world. Ranks with the
+    same r hold the same shard and exchange it.
+
+    Attributes:
+        config: the strategy.
+        layout_ranks: ranks of one replica.
+        entries: numbers that each rank of the layout trains.
+        steps: optimizer steps of the run.
+        seed: of groups, masks and faults.
+        exchange_seconds: purpose -> predicted time of an exchange of a whole replica; None: the
+            links between replicas are not known. Filled by `mimokit.plan`; no run reads it.
+    """
+
+    config: StrategyConfig
+    layout_ranks: int
+    entries: tuple[int, ...]
+    steps: int
+    seed: int
+    exchange_seconds: Mapping[str, float] | None = field(default=None, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Rules hold functions, which pickle cannot take; they are made again.
+        return {name: value for name, value in vars(self).items() if name != "_plans"}
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+        return self.config.replicas
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of all replicas."""
+        return self.replicas * self.layout_ranks
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """Return (replica, rank in the layout) of a rank of the world."""
+        return divmod(rank, self.layout_ranks)
+
+    def ranks_of(self, replica: int) -> range:
+        """Return the ranks of a replica."""
+        return range(replica * self.layout_ranks, (replica + 1) * self.layout_ranks)
+
+    def peers(self, rank: int) -> tuple[int, ...]:
+        """Return the ranks of the other replicas with the same shard, ascending."""
+        first = rank % self.layout_ranks
+        every = range(first, self.world_size, self.layout_ranks)
+        return tuple(other for other in every if other != rank)
+
+    def plan_of(self, rank: int) -> StrategyPlan:
+        """Return what a rank of the layout exchanges; nodes of the plan are replicas."""
+        return self._plans[self.entries[rank]]
+
+    @cached_property
+    def _plans(self) -> Mapping[int, StrategyPlan]:
+        return {
+            entries: plan_of_size(self.config, entries, self.replicas, self.seed)
+            for entries in set(self.entries)
+        }
+
+    def exchanges(self, rank: int) -> tuple[Exchange, ...]:
+        """Return the first exchange of each rule of a rank of the layout."""
+        rules = self.plan_of(rank).rules
+        return tuple(Exchange(rule, 0, rule.step(0), rule.step(0) + rule.late) for rule in rules)
+
+    def due(self) -> list[int]:
+        """Return after how many completed steps of the run exchanges begin: the first 1,000."""
+        return list(itertools.islice(self._due(), MOST_DUE))
+
+    def _due(self) -> Iterator[int]:
+        rules = self.plan_of(0).rules
+        horizon = min(self.steps, MOST_DUE * max(rule.interval for rule in rules) + rules[0].offset)
+        steps = (exchange.step for exchange in self.plan_of(0).exchanges(horizon))
+        return (step for step, _ in itertools.groupby(steps))
+
+    def payload_bytes(self, rank: int) -> dict[str, float]:
+        """Return purpose -> bytes that a rank of the layout gives to an exchange."""
+        return {
+            one.rule.purpose: one.payload_bytes(one.rule.grouping.largest())
+            for one in self.exchanges(rank)
+        }
+
+    def sent_bytes(self, rank: int) -> dict[str, float]:
+        """Return purpose -> bytes that a rank of the layout sends in an exchange, as a ring."""
+        return {
+            one.rule.purpose: one.sent_bytes(one.rule.grouping.largest())
+            for one in self.exchanges(rank)
+        }
+
+    def replica_payloads(self) -> Iterator[tuple[Exchange, float]]:
+        """Return the first exchange of each rule with the bytes of all ranks of a replica."""
+        ranks = [self.exchanges(rank) for rank in range(self.layout_ranks)]
+        for own in zip(*ranks, strict=True):
+            largest = own[0].rule.grouping.largest()
+            yield own[0], sum(one.payload_bytes(largest) for one in own)
+
+    def replica_sends(self) -> float:
+        """Return what a replica sends in one exchange of each rule, as a ring does it."""
+        found = self.replica_payloads()
+        sizes = ((one.rule.operation, size, one.rule.grouping.largest()) for one, size in found)
+        return sum(sent_bytes(*one) for one in sizes)
+
+    def outer_state_bytes(self, rank: int) -> int:
+        """Return what the strategy keeps in the memory of a rank of the layout, without buffers.
+
+        Outer weights, the state of the outer optimizer, residuals.
+        """
+        return STATE_BYTES * numbers_kept(self.config) * self.entries[rank]
+
+
+def numbers_kept(config: StrategyConfig) -> int:
+    """Return the numbers that a strategy keeps per parameter between steps."""
+    match config.name:
+        case "diloco" | "sparta_diloco" | "streaming_diloco":
+            return 1 + _optimizer_numbers(config.outer_optimizer) + (config.codec is not None)
+        case "noloco" | "sparse_loco":
+            return 2
+        case "demo":
+            return 1
+        case _:
+            return 0
+
+
+def _optimizer_numbers(optimizer: OptimizerConfig | None) -> int:
+    if optimizer is None:
+        return 1  # the momentum of the default
+    momentum = bool(optimizer.momentum) and optimizer.name in ("sgd", "rmsprop")
+    return _STATES[optimizer.name] + momentum
+
+
+def plan_replicas(
+    config: ExperimentConfig, modules: Mapping[str, RankMap], layout_ranks: int
+) -> ReplicaPlan | None:
+    """Plan the replicas of a layout; None: the config has no strategy.
+
+    Args:
+        config: of the layout.
+        modules: the ranks of each module in one replica.
+        layout_ranks: ranks of one replica.
+
+    Raises:
+        ConfigError: a module comes behind the language module, or groups do not suit the replicas.
+    """
+    strategy = config.strategy
+    if strategy is None:
+        return None
+    refuse_if_any(_behind(config.model.decoder_module_names))
+    entries = [0] * layout_ranks
+    described = model_of_config(config.model, config.name)
+    network = config.model.get_architecture(config.model.llm_module_name)
+    # The engine pads a vocabulary only where the config says so.
+    language = replace(described.language, vocab_multiple=network.vocabulary_multiple or 1)
+    parts: list[Module] = [*described.branches, language]
+    for module in parts:
+        ranks = modules[module.name]
+        for stage in range(ranks.pipeline_parallel):
+            trained = _trained(config, module, ranks, stage)
+            for rank in ranks.stage(stage):
+                entries[rank] += trained
+    found = (strategy, layout_ranks, tuple(entries), config.runtime.num_iterations)
+    return ReplicaPlan(*found, seed=config.runtime.seed)
+
+
+def _trained(config: ExperimentConfig, module: Module, ranks: RankMap, stage: int) -> int:
+    """Return the numbers of a module that train on a rank of a stage."""
+    parallelism = config.model.get_parallelism(module.name)
+    sizes = sizes_of(parallelism, ranks.data_parallel, 1)
+    frozen = config.model.get_architecture(module.name).frozen_parts
+    whole: Numbers = rank_parameters(module, sizes, stage).total
+    if not isinstance(module, EncoderBranch):
+        return 0 if len(frozen) == 2 else round(float(whole))
+    projector = projector_parameters(module, sizes, stage)
+    of_encoder = 0 if "encoder" in frozen else whole - projector
+    of_projector = 0 if "projector" in frozen else projector
+    return round(float(of_encoder + of_projector))
+
+
+def _behind(names: Iterable[str]) -> Iterator[Problem]:
+    for name in names:
+        sentence = (
+            f"Module '{name}': it comes behind the language module, and replicas of such a model "
+            "cannot be planned yet; leave out the module or the section strategy."
+        )
+        yield Problem(name, "topology", None, sentence)

@@ -1,0 +1,127 @@
+"""Replicas of a layout: ranks, peers, bytes and what a strategy keeps, by brute force."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+import mimokit
+from mimokit.architecture.from_config import model_of_config
+from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.planning.types import LayoutPlan
+from tests.planning.layouts import layout, sizes
+
+MiB = 2**20
+
+
+def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
+    changed = config.model_copy(deep=True)
+    changed.strategy = StrategyConfig(**strategy)
+    return changed
+
+
+def small(**strategy: Any) -> ExperimentConfig:
+    config = layout("colocated", sizes(tp=2), 4, vision=sizes(dp=2))
+    for network in config.model.module_architectures.values():
+        network.num_layers = 2
+    return with_strategy(config, **strategy)
+
+
+def planned(config: ExperimentConfig) -> tuple[LayoutPlan, dict[str, Any]]:
+    plan = mimokit.plan(config)
+    return plan, json.loads(json.dumps(plan.to_json()))["strategy"]
+
+
+def test_ranks_with_the_same_place_exchange() -> None:
+    plan, found = planned(small(name="diloco", replicas=3, H=20))
+    assert plan.world_size == 6
+    assert found["peers"] == {
+        "0": [2, 4], "1": [3, 5], "2": [0, 4], "3": [1, 5], "4": [0, 2], "5": [1, 3],
+    }  # fmt: skip
+    assert found["ranks"] == {"0": [0, 1], "1": [2, 3], "2": [4, 5]}
+    first = plan.of_replica(2)
+    assert (first.world_size, first.batch.replica, first.batch.replicas) == (2, 2, 3)
+    assert first.replicas is None
+
+
+def test_each_rank_exchanges_what_it_trains() -> None:
+    config = small(name="diloco", replicas=2, H=20)
+    _, found = planned(config)
+    model = model_of_config(config.model)
+    (branch,) = model.branches
+    # The projector's and language model's matrices are halved, but not the encoder (TP 1).
+    for rank in ("0", "1"):
+        assert found["bytes_per_exchange"][rank] == 4 * found["parameters"][rank]
+        assert found["sent_bytes_per_exchange"][rank] == found["bytes_per_exchange"][rank]
+        assert found["outer_state_bytes"][rank] == 8 * found["parameters"][rank]
+        least = branch.parameters + model.language.parameters / 2
+        assert least <= found["parameters"][rank] < least * 1.01
+
+
+def test_a_frozen_module_is_not_exchanged() -> None:
+    config = small(name="fedavg", replicas=2)
+    whole = planned(config)[1]["parameters"]["0"]
+    encoder = config.model.module_architectures["vision"]
+    (branch,) = model_of_config(config.model).branches
+    config.model.module_architectures["vision"] = encoder.model_copy(update={"frozen": True})
+    assert whole - planned(config)[1]["parameters"]["0"] == branch.parameters
+    parts = encoder.model_copy(update={"frozen": ["encoder"]})
+    config.model.module_architectures["vision"] = parts
+    assert whole - planned(config)[1]["parameters"]["0"] == branch.encoder.parameters
+
+
+def test_stages_exchange_their_own_layers() -> None:
+    config = layout("heterogeneous", sizes(pp=2, offset=1), 4, vision=sizes())
+    _, found = planned(with_strategy(config, name="noloco", replicas=4, H=5))
+    model = model_of_config(config.model)
+    assert found["parameters"]["0"] == model.branches[0].parameters
+    assert found["parameters"]["1"] + found["parameters"]["2"] == model.language.parameters
+    assert found["bytes_per_exchange"]["1"] == 8 * found["parameters"]["1"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "due"),
+    [
+        ({"name": "diloco", "H": 4}, [4, 8]),
+        ({"name": "diloco", "H": 4, "sync_offset": 1}, [5, 9]),
+        ({"name": "simple_reduce"}, list(range(1, 11))),
+        ({"name": "streaming_diloco", "H": 4, "fragments": 2}, [4, 6, 8, 10]),
+    ],
+)
+def test_exchanges_are_due_in_the_run(strategy: dict[str, Any], due: list[int]) -> None:
+    config = small(replicas=2, **strategy)
+    config.runtime.num_iterations = 10
+    assert planned(config)[1]["due"] == due
+
+
+def test_a_replica_shares_one_line() -> None:
+    network = {"bandwidth": "8 Mbit/s", "latency": "10 ms"}
+    _, found = planned(small(name="diloco", replicas=2, H=20, network=network))
+    (seconds,) = found["exchange_seconds"].values()
+    both = sum(found["bytes_per_exchange"].values())
+    # A ring of two sends half in each of two rounds, over a line that gives 92.4 % to payload.
+    assert seconds == pytest.approx(2 * (0.01 + both / 2 / 1e6 / 0.924))
+
+
+def test_a_plan_says_it_in_words_and_can_be_pickled() -> None:
+    config = small(
+        name="diloco", replicas=2, H=20, network={"bandwidth": "1 Gbit/s", "latency": "30 ms"}
+    )
+    config.runtime.num_iterations = 100
+    plan, _ = planned(config)
+    text = " ".join(str(plan).split())
+    assert "4 ranks in 2 replicas" in text
+    assert "outer step: all-reduce after every 20 steps, first after 20; 5 in the 100" in text
+    assert "over its line of 1 Gbit/s with 30 ms" in text
+    assert "diloco between 2 replicas of 2 ranks" in plan._repr_html_()
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def test_a_module_behind_the_language_module_is_rejected() -> None:
+    config = layout("heterogeneous", sizes(), 4, words=sizes(offset=1))
+    config.model.topology = {"language": ["words"]}
+    with pytest.raises(ConfigError, match="behind the language module, and replicas"):
+        mimokit.plan(with_strategy(config, name="fedavg", replicas=2))
