@@ -99,9 +99,33 @@ def resume_ledger(kept: Ledger) -> None:
     ledger = kept
 
 
+_group: Any = None
+
+
+@contextmanager
+def among(group: Any) -> Iterator[None]:
+    """Take the ranks of a process group as the nodes, in place of the ranks of the world.
+
+    Args:
+        group: may be one that does not belong to the world, such as a `ProcessGroupGloo`.
+    """
+    global _group
+    before, _group = _group, group
+    try:
+        yield
+    finally:
+        _group = before
+
+
 def count_nodes() -> int:
-    """Return the nodes of the world; without a world there is one."""
+    """Return the nodes of the group, or of the world; without a world there is one."""
+    if _group is not None:
+        return int(_group.size())
     return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _this_node() -> int:
+    return int(_group.rank()) if _group is not None else dist.get_rank()
 
 
 def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
@@ -109,7 +133,7 @@ def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> Tensor:
     with _counted("all_reduce", tensor, _all_nodes()):
         if count_nodes() > 1:
             with _on_a_device_that_communicates(tensor) as there:
-                dist.all_reduce(there, op=op)
+                dist.all_reduce(there, op=op, group=_group)
     return tensor
 
 
@@ -144,9 +168,9 @@ def begin_all_reduce(tensor: Tensor) -> UnderWay:
     until = _emulated_end("all_reduce", _bytes(tensor), _all_nodes())
     if tensor.device.type == "mps":
         with _on_a_device_that_communicates(tensor) as there:
-            dist.all_reduce(there)
+            dist.all_reduce(there, group=_group)
         return UnderWay(until=until)
-    return UnderWay([dist.all_reduce(tensor, async_op=True)], until)
+    return UnderWay([dist.all_reduce(tensor, group=_group, async_op=True)], until)
 
 
 def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
@@ -154,7 +178,7 @@ def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
     with _counted("broadcast", tensor, _all_nodes()):
         if count_nodes() > 1:
             with _on_a_device_that_communicates(tensor) as there:
-                dist.broadcast(there, src=src)
+                dist.broadcast(there, group=_group, group_src=src)
     return tensor
 
 
@@ -165,11 +189,11 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> list[Tensor]:
             tensor_list[0].copy_(tensor)
         elif tensor.device.type == "mps":
             found = [torch.empty_like(one, device="cpu") for one in tensor_list]
-            dist.all_gather(found, tensor.cpu())
+            dist.all_gather(found, tensor.cpu(), group=_group)
             for one, there in zip(tensor_list, found, strict=True):
                 one.copy_(there)
         else:
-            dist.all_gather(tensor_list, tensor)
+            dist.all_gather(tensor_list, tensor, group=_group)
     return tensor_list
 
 
@@ -191,7 +215,7 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
 
 def _sum_in_parts(tensor: Tensor, group: Sequence[int]) -> None:
     parts = list(tensor.tensor_split(len(group)))
-    mine = parts[group.index(dist.get_rank())]
+    mine = parts[group.index(_this_node())]
     if len(group) == 2:
         _add_in_order(tensor, _swap([tensor, tensor], group))
         return
@@ -267,7 +291,7 @@ def _swap(
     outgoing: Sequence[Tensor], group: Sequence[int], like: Sequence[Tensor] | None = None
 ) -> list[Tensor]:
     """Send one tensor to each member and return what each sent to this node, in their order."""
-    me = dist.get_rank()
+    me = _this_node()
     own = outgoing[group.index(me)]
     incoming = [torch.empty_like(one) for one in (like or [own] * len(group))]
     works = []
@@ -275,10 +299,16 @@ def _swap(
         if member == me:
             into.copy_(out)
             continue
-        works.append(dist.isend(out.contiguous(), member))
-        works.append(dist.irecv(into, member))
+        works += _send_and_receive(out.contiguous(), into, member)
     _wait(works)
     return incoming
+
+
+def _send_and_receive(out: Tensor, into: Tensor, member: int) -> list[Any]:
+    if _group is None:
+        return [dist.isend(out, member), dist.irecv(into, member)]
+    # A group that does not belong to the world has no global ranks, which torch's functions take.
+    return [_group.send([out], member, 0), _group.recv([into], member, 0)]
 
 
 def _wait(works: Sequence[Any]) -> None:
