@@ -86,6 +86,17 @@ class ExperimentConfig(ConfigModel):
         return self
 
     @property
+    def inner_runtime(self) -> RuntimeConfig:
+        """The runtime section, with the inner optimizer of a strategy in place of its own."""
+        inner = None if self.strategy is None else self.strategy.inner_optimizer
+        if inner is None:
+            return self.runtime
+        names = {"learning_rate": inner.lr, "weight_decay": inner.weight_decay}
+        names["adam_epsilon"] = inner.eps
+        given = {name: value for name, value in names.items() if value is not None}
+        return self.runtime.model_copy(update=given)
+
+    @property
     def replicas(self) -> int:
         """Replicas of the layout, between which a strategy exchanges."""
         return 1 if self.strategy is None else self.strategy.replicas

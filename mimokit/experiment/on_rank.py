@@ -5,8 +5,9 @@ The engine is imported on the rank, so that the notebook's process does not impo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mimokit import cluster
@@ -15,7 +16,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
 from mimokit.prediction.peak import peak_of_device
-from mimokit.samples import Sample, to_wire
+from mimokit.samples import CalibrationSample, Sample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 def _send(sample: Sample) -> None:
     cluster.emit(to_wire(sample))
+
+
+def _send_from(first_rank: int, sample: Sample) -> None:
+    """Send a sample of a replica, whose ranks count from 0, with its rank in the whole world."""
+    if first_rank and not isinstance(sample, CalibrationSample):
+        sample = replace(sample, rank=sample.rank + first_rank)
+    _send(sample)
 
 
 def train_rank(
@@ -39,22 +47,25 @@ def train_rank(
     """Train on this rank; the caller receives its samples."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.device import rank_facts
+    from mimokit.engine.replicas.world import replica_world
     from mimokit.engine.training.loop import train_on_rank
 
     facts = rank_facts()
     if peak_flops is None:
         peak_flops = peak_of_device(facts.hardware.accelerator, config.runtime.precision)
     _send(replace(facts, peak_flops_per_sec=peak_flops))
-    train_on_rank(
-        plan,
-        config,
-        _send,
-        cluster.should_stop,
-        source or default_data,
-        evaluations,
-        trace,
-        peak_flops,
-    )
+    with replica_world(plan) as (of_replica, peers):
+        train_on_rank(
+            of_replica,
+            config,
+            partial(_send_from, 0 if peers is None else peers.first_rank),
+            cluster.should_stop,
+            source or default_data,
+            evaluations,
+            trace,
+            peak_flops,
+            peers,
+        )
 
 
 def oracle_rank(
@@ -63,8 +74,8 @@ def oracle_rank(
     source: DataSource | None,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
-) -> tuple[str, list[OracleStep]]:
-    """Run the oracle; return the name of the data and the steps."""
+) -> tuple[str, list[list[OracleStep]]]:
+    """Run the oracle; return the name of the data and the steps of each replica."""
     from mimokit.engine.data.sources import data_of, default_data
     from mimokit.engine.verify.oracle import run_oracle
 
@@ -76,13 +87,16 @@ def compare_rank(
     plan: LayoutPlan,
     config: ExperimentConfig,
     source: DataSource | None,
-    oracle: list[OracleStep],
+    oracle: Sequence[Sequence[OracleStep]],
 ) -> list[StepDifference]:
-    """Run the layout and compare it with the oracle, step by step."""
+    """Run the layout and compare it with the oracle of its replica, step by step."""
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.replicas.world import replica_world
     from mimokit.engine.verify.compare import compare_on_rank
 
-    return compare_on_rank(plan, config, source or default_data, oracle)
+    with replica_world(plan) as (of_replica, peers):
+        expected = oracle[0 if peers is None else peers.replica]
+        return compare_on_rank(of_replica, config, source or default_data, expected, peers)
 
 
 def calibrate_rank() -> RankMeasurements:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from mimokit.config import (
     ConfigError,
     ExperimentConfig,
+    Problem,
     check_runnable,
     load_experiment_config,
 )
@@ -57,6 +58,25 @@ def check_trainable(config: ExperimentConfig) -> None:
     check_saving(config)
     make_loggers(config.runtime)
     peak_of_hardware(config.runtime, config.total_world_size)
+
+
+def check_room(config: ExperimentConfig, engines: int) -> None:
+    """Reject more replicas of a layout than a cluster has room for.
+
+    Raises:
+        ConfigError: a strategy's replicas need more ranks than there are engines.
+    """
+    needed = config.total_world_size
+    if config.strategy is None or needed <= engines:
+        return
+    room = engines // config.model.total_world_size
+    right = f"choose at most {room}" if room else "choose a smaller layout"
+    sentence = (
+        f"Section 'strategy': strategy.replicas is {config.replicas}, which makes {needed} ranks "
+        f"with {config.model.total_world_size} each, but the cluster has {engines} engines; "
+        f"{right}, or start {needed} engines."
+    )
+    raise ConfigError([Problem("strategy", "replicas", config.replicas, sentence)])
 
 
 @contextmanager

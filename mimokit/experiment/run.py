@@ -16,7 +16,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.logger_backends import make_loggers
-from mimokit.experiment.prepare import Config, check_trainable, prepared
+from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import Setting
 from mimokit.experiment.results.writer import RunWriter
@@ -135,6 +135,7 @@ def train(
     """
     ready = prepared(config)
     check_trainable(ready)
+    check_room(ready, len(cluster))
     plan = make_plan(ready)
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mimokit.cluster import ClusterError, EngineCluster
-from mimokit.config import check_runnable
+from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.snapshot import StepSnapshot, state_table
@@ -81,6 +81,7 @@ class Stepper:
             raise ValueError(f"keep is {keep}; at least one tick must be kept")
         self.config = prepared(config)
         check_runnable(self.config)
+        _reject_replicas(self.config)
         self.plan = make_plan(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster
@@ -372,3 +373,12 @@ def _matches(
         and microbatch in (None, step.microbatch)
         and module in (None, step.module)
     )
+
+
+def _reject_replicas(config: ExperimentConfig) -> None:
+    if config.strategy is not None:
+        sentence = (
+            "Section 'strategy': strategy.replicas of a layout cannot be stepped through yet; "
+            "leave the section out to step through one replica."
+        )
+        raise ConfigError([Problem("strategy", "replicas", config.replicas, sentence)])

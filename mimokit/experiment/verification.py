@@ -20,8 +20,9 @@ from mimokit.config import (
 )
 from mimokit.config.runtime import AS_DRAWN
 from mimokit.experiment import on_rank
-from mimokit.experiment.prepare import Config, prepared
+from mimokit.experiment.prepare import Config, check_room, prepared
 from mimokit.planning import plan as make_plan
+from mimokit.planning.types import LayoutPlan
 from mimokit.tables import html_table, rich_table
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ class VerificationReport:
         data: what was trained on.
         layout: module -> its parallel sizes as text.
         tolerance: largest difference that passes.
-        losses: of the layout, per step, mean over the unmasked tokens.
+        losses: of the layout, per step, mean over the unmasked tokens; of several replicas that
+            whose loss differs most.
         oracle_losses: of the oracle.
         gradient_differences: per step: module -> largest difference of a gradient entry over all
             ranks, relative to the largest entry of its tensor.
         weight_differences: the same for the weights after the step.
+        strategy: what exchanges between how many replicas; empty: the layout has one.
     """
 
     name: str
@@ -61,6 +64,7 @@ class VerificationReport:
     oracle_losses: tuple[float, ...]
     gradient_differences: tuple[dict[str, float], ...]
     weight_differences: tuple[dict[str, float], ...]
+    strategy: str = ""
 
     @property
     def loss_differences(self) -> tuple[float, ...]:
@@ -98,10 +102,14 @@ class VerificationReport:
         """One sentence."""
         layout = ", ".join(f"{name} {sizes}" for name, sizes in self.layout.items())
         outcome = "computes what one process computes" if self.passed else "does NOT compute that"
+        of_replicas = f" in {self.strategy}" if self.strategy else ""
+        differences = (
+            f"loss {self.max_loss_difference:.1e}, gradients {self.max_gradient_difference:.1e}, "
+            f"weights {self.max_weight_difference:.1e}"
+        )
         return (
-            f"{layout}: after {len(self.losses)} steps on {self.data} the layout {outcome} "
-            f"(loss {self.max_loss_difference:.1e}, gradients {self.max_gradient_difference:.1e}, "
-            f"weights {self.max_weight_difference:.1e}; tolerance {self.tolerance:.0e}, fp32, "
+            f"{layout}{of_replicas}: after {len(self.losses)} steps on {self.data} the layout "
+            f"{outcome} ({differences}; tolerance {self.tolerance:.0e}, fp32, "
             f"Adam epsilon {ADAM_EPSILON:.0e})."
         )
 
@@ -111,6 +119,7 @@ class VerificationReport:
             "name": self.name,
             "data": self.data,
             "layout": self.layout,
+            "strategy": self.strategy,
             "passed": self.passed,
             "tolerance": self.tolerance,
             "losses": list(self.losses),
@@ -154,18 +163,23 @@ class Oracle:
         decoders: networks of the modules behind the language model, by name.
         source: makes the data; None for the default.
         data: the name of the data.
-        steps: loss, gradients and weights of every optimizer step.
+        replicas: loss, gradients and weights of every optimizer step, of each replica.
     """
 
     config: ExperimentConfig
     decoders: dict[str, ModuleArchitecture]
     source: DataSource | None
     data: str
-    steps: tuple[OracleStep, ...]
+    replicas: tuple[tuple[OracleStep, ...], ...]
+
+    @property
+    def steps(self) -> tuple[OracleStep, ...]:
+        """The steps of the first replica."""
+        return self.replicas[0]
 
     @property
     def losses(self) -> tuple[float, ...]:
-        """The loss of every step."""
+        """The loss of every step of the first replica."""
         return tuple(step.loss for step in self.steps)
 
     def is_for(self, config: Config, data: DataSource | None = None) -> bool:
@@ -203,7 +217,7 @@ def compute_oracle(
     name, taken = cluster.run(
         on_rank.oracle_rank, plan, alone, data, steps, decoders, world_size=1
     )[0]
-    return Oracle(alone, decoders, data, name, tuple(taken))
+    return Oracle(alone, decoders, data, name, tuple(map(tuple, taken)))
 
 
 def verify(
@@ -233,6 +247,7 @@ def verify(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
+    check_room(layout, len(cluster))
     if oracle is None:
         oracle = compute_oracle(cluster, config, data, steps=steps)
     if not oracle._is_for(layout, data):
@@ -242,25 +257,48 @@ def verify(
         )
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
-    expected = list(oracle.steps[:steps])
+    expected = [list(one[:steps]) for one in oracle.replicas]
     plan = make_plan(layout)
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, data, expected, world_size=plan.world_size
     )
+    pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
     return VerificationReport(
         name=layout.name,
         data=oracle.data,
         layout={module: _sizes(layout.model.get_parallelism(module)) for module in plan.modules},
         tolerance=tolerance,
-        losses=tuple(step.loss for step in by_rank[0]),
-        oracle_losses=oracle.losses[:steps],
+        losses=tuple(mine for mine, _ in pairs),
+        oracle_losses=tuple(theirs for _, theirs in pairs),
         gradient_differences=tuple(
             _worst([mine[step].gradients for mine in by_rank]) for step in range(steps)
         ),
         weight_differences=tuple(
             _worst([mine[step].weights for mine in by_rank]) for step in range(steps)
         ),
+        strategy=_strategy_text(layout),
     )
+
+
+def _worst_losses(
+    plan: LayoutPlan,
+    by_rank: list[list[StepDifference]],
+    expected: list[list[OracleStep]],
+    step: int,
+) -> tuple[float, float]:
+    """Return the loss of a replica and that of its oracle where they differ most."""
+    ranks = [0] if plan.replicas is None else range(0, plan.world_size, plan.replicas.layout_ranks)
+    pairs = [
+        (by_rank[rank][step].loss, theirs[step].loss)
+        for rank, theirs in zip(ranks, expected, strict=True)
+    ]
+    return max(pairs, key=lambda pair: _largest([_relative(*pair)]))
+
+
+def _strategy_text(config: ExperimentConfig) -> str:
+    if config.strategy is None:
+        return ""
+    return f"{config.replicas} replicas with {config.strategy.name}"
 
 
 def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
@@ -273,7 +311,12 @@ def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
         }
     )
     data = config.data.model_copy(update={"num_workers": 0})
-    return config.model_copy(update={"runtime": runtime, "data": data})
+    changed = config.model_copy(update={"runtime": runtime, "data": data})
+    inner = None if config.strategy is None else config.strategy.inner_optimizer
+    if config.strategy is not None and inner is not None:
+        plain = inner.model_copy(update={"eps": None})
+        changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
+    return changed
 
 
 def single_rank(config: ExperimentConfig) -> ExperimentConfig:
@@ -304,7 +347,9 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     )
     whole = {"pipeline_schedule": "homogeneous", "patch_type": [], "sample_order": AS_DRAWN}
     runtime = config.runtime.model_copy(update=whole)
-    return ExperimentConfig(model=model, data=data, runtime=runtime, name="one process")
+    return ExperimentConfig(
+        model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy
+    )
 
 
 def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:

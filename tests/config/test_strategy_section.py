@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import config_from_mapping
+from mimokit.config import ConfigError, check_runnable, config_from_mapping
 from tests.config.sections import load, only, problems, put, sections
 
 
@@ -98,3 +98,29 @@ def test_a_world_without_room_for_the_replicas_is_rejected() -> None:
     found = problems(of({"name": "diloco", "replicas": 2}), 4)
     assert found
     assert all("each of the 2 replicas of strategy.replicas has 2" in one.sentence for one in found)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sentence"),
+    [
+        ({"name": "sparta"}, "strategy.name is sparta, which can be planned"),
+        ({"name": "diloco", "codec": "int8"}, "strategy.codec is int8, which can be planned"),
+        (
+            {"name": "diloco", "inner_optimizer": {"name": "sgd"}},
+            "strategy.inner_optimizer is sgd, which can be planned",
+        ),
+    ],
+)
+def test_what_does_not_run_yet_is_planned_only(strategy: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_runnable(load(of({"replicas": 2, **strategy})))
+    assert sentence in only(refused.value.problems).sentence
+
+
+def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
+    inner = {"name": "adamw", "lr": 0.5, "weight_decay": 0.25}
+    config = load(of({"name": "diloco", "inner_optimizer": inner}))
+    check_runnable(config)
+    assert config.inner_runtime.learning_rate == 0.5
+    assert config.inner_runtime.weight_decay == 0.25
+    assert config.inner_runtime.adam_epsilon == config.runtime.adam_epsilon

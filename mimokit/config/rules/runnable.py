@@ -16,6 +16,7 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.runtime import FRAME_PARALLEL, THREE_PHASE, RuntimeConfig
+from mimokit.config.strategy import OptimizerConfig
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
 _UNSET: Mapping[str, object] = {
@@ -30,6 +31,9 @@ _UNSET: Mapping[str, object] = {
 }
 """Field of a module's sizes that is only planned -> the value with which it runs."""
 
+RUNNING = ("simple_reduce", "fedavg", "diloco", "noloco")
+"""The strategies that run between replicas of a layout."""
+
 
 def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     """Reject what can be planned but cannot be run yet.
@@ -41,7 +45,8 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
             of three phases, a precision other than fp32, frame parallel in an encoder with a
             pipeline, or more micro-batches or edges than a
-            message tag holds; or a strategy between replicas of a layout.
+            message tag holds; or between replicas of a layout another
+            strategy than those that run, a codec, or another inner optimizer than AdamW.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
@@ -117,16 +122,34 @@ def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
 
 
 def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
-    if config.strategy is not None:
-        name = config.strategy.name
-        yield Problem(
-            "strategy",
-            "name",
-            name,
-            f"Section 'strategy': strategy.name is {name}; replicas of a layout can be planned but "
-            "not run yet, so leave the section out to run one replica.",
-            {"path": "strategy", "value": None},
+    """Yield what of a strategy between replicas of a layout can be planned but not run yet."""
+    strategy = config.strategy
+    if strategy is None:
+        return
+    inner = strategy.inner_optimizer
+    found = {
+        "name": (strategy.name, strategy.name in RUNNING, f"choose {', '.join(RUNNING)}"),
+        "codec": (strategy.codec, strategy.codec is None, "leave it out"),
+        "inner_optimizer": (inner and inner.name, inner is None or _adamw(inner), "choose adamw"),
+    }
+    for field, (value, runs, right) in found.items():
+        if not runs:
+            sentence = (
+                f"Section 'strategy': strategy.{field} is {value}, which can be planned between "
+                f"replicas of a layout but not run yet; {right} until then."
+            )
+            yield Problem("strategy", field, value, sentence)
+    if config.runtime.save_hf is not None:
+        sentence = (
+            "Section 'runtime': save_hf cannot be combined with a section strategy yet; leave one "
+            "of them out."
         )
+        yield Problem("runtime", "save_hf", config.runtime.save_hf, sentence)
+
+
+def _adamw(optimizer: OptimizerConfig) -> bool:
+    """Return whether an optimizer is the AdamW of a run, with other rates at most."""
+    return optimizer.name == "adamw" and optimizer.betas is None
 
 
 def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:

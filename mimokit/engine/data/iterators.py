@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
@@ -60,6 +61,7 @@ class PlannedBatches(Sampler[list[int]]):
         first: number of global micro-batches to skip, for a run that is continued.
         num_microbatches: micro-batches of an optimizer step, for the places of the samples.
         order: of the samples of every global micro-batch, see `order_of`.
+        turn: (replica, replicas): step s takes the micro-batches of step s * replicas + replica.
 
     Raises:
         ValueError: if the data set is smaller than one micro-batch.
@@ -74,6 +76,7 @@ class PlannedBatches(Sampler[list[int]]):
         first: int = 0,
         num_microbatches: int = 1,
         order: Order | None = None,
+        turn: tuple[int, int] = (0, 1),
     ) -> None:
         if dataset_size < samples_per_microbatch:
             raise ValueError(
@@ -88,19 +91,19 @@ class PlannedBatches(Sampler[list[int]]):
         self._first = first
         self._num_microbatches = num_microbatches
         self._order = order
+        self._replica, self._replicas = turn
 
     def __iter__(self) -> Iterator[list[int]]:
         per_epoch = self._size // self._samples_per_microbatch
-        number = self._first
-        while True:
-            order = self._permutation(number // per_epoch)
-            for within in range(number % per_epoch, per_epoch):
-                base, microbatch = (
-                    within * self._samples_per_microbatch,
-                    number % self._num_microbatches,
-                )
-                yield self._share(order[base : base + self._samples_per_microbatch], microbatch)
-                number += 1
+        epoch, order = -1, list[int]()
+        for taken in itertools.count(self._first):
+            step, microbatch = divmod(taken, self._num_microbatches)
+            step = step * self._replicas + self._replica
+            number, within = divmod(step * self._num_microbatches + microbatch, per_epoch)
+            if number != epoch:
+                epoch, order = number, self._permutation(number)
+            base = within * self._samples_per_microbatch
+            yield self._share(order[base : base + self._samples_per_microbatch], microbatch)
 
     def _share(self, drawn: list[int], microbatch: int) -> list[int]:
         """Return what this rank reads of a global micro-batch."""
@@ -188,6 +191,7 @@ def _iterate(
             seed,
             num_microbatches=plan.batch.num_microbatches,
             order=order,
+            turn=(plan.batch.replica, plan.batch.replicas),
         ),
         collate_fn=collate_fn,
         num_workers=workers,

@@ -6,6 +6,19 @@ import torch
 
 from mimokit.engine.megatron import TransformerBlock
 
+EMBEDDING = "embedding.word_embeddings.weight"
+
+
+def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters of a module by their names in the whole module.
+
+    The copy of a tied embedding on the last stage has the name of the embedding.
+    """
+    return {
+        EMBEDDING if getattr(value, "shared", False) else name: value
+        for name, value in parameters_of_whole(module).items()
+    }
+
 
 def parameters_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters of a module by their names in the whole module.

@@ -20,6 +20,7 @@ from mimokit.engine.data.order import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
+from mimokit.engine.models.parameter_names import named_parameters
 from mimokit.engine.parallel.gradients import (
     ModuleToGridTuple,
     clip_gradients,
@@ -28,6 +29,8 @@ from mimokit.engine.parallel.gradients import (
     zero_grad_buffer_for_multimodule,
 )
 from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler
+from mimokit.engine.replicas.exchange import ReplicaExchange
+from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
 from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
@@ -50,7 +53,10 @@ class DivergedError(ArithmeticError):
 
 @dataclass
 class TrainingState:
-    """The state of training on one rank; without `arrivals` they are not exchanged."""
+    """The state of training on one rank; without `arrivals` they are not exchanged.
+
+    `exchange` is that with other replicas of the layout, if there are any.
+    """
 
     model: RankModel
     modules: ModuleToGridTuple
@@ -61,6 +67,7 @@ class TrainingState:
     config: ExperimentConfig
     arrivals: Arrivals | None = None
     iteration: int = 0
+    exchange: ReplicaExchange | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,9 @@ def build_model(plan: LayoutPlan, config: ExperimentConfig) -> RankModel:
     return model
 
 
-def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> TrainingState:
+def prepare(
+    plan: LayoutPlan, config: ExperimentConfig, source: DataSource, peers: Peers | None = None
+) -> TrainingState:
     """Build model, optimizer and data of this rank. Collective."""
     # More threads would compete for cores with the other ranks of this machine.
     if rank_device().type == "cpu":
@@ -99,7 +108,7 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
     modules = tuple(
         (module, model.module_to_grid_map[name]) for name, module in model.modules().items()
     )
-    runtime = config.runtime
+    runtime = config.inner_runtime
     optimizer = MainGradAdamW.of_modules(
         modules,
         lr=runtime.learning_rate,
@@ -117,12 +126,20 @@ def prepare(plan: LayoutPlan, config: ExperimentConfig, source: DataSource) -> T
         runtime.seed,
         order_of(config, plan, data.train),
     )
-    return TrainingState(model, modules, optimizer, scheduler, data, iterator, config)
+    state = TrainingState(model, modules, optimizer, scheduler, data, iterator, config)
+    if peers is not None:
+        named = {
+            f"{name}.{path}": parameter
+            for name, module in model.modules().items()
+            for path, parameter in named_parameters(module.module).items()
+        }
+        state.exchange = ReplicaExchange(peers, named, optimizer)
+    return state
 
 
 @contextlib.contextmanager
 def prepared(
-    plan: LayoutPlan, config: ExperimentConfig, source: DataSource
+    plan: LayoutPlan, config: ExperimentConfig, source: DataSource, peers: Peers | None = None
 ) -> Iterator[TrainingState]:
     """Prepare a training state, and release its model at the end. Collective.
 
@@ -130,7 +147,7 @@ def prepared(
     world anyway.
     """
     before = open_groups()
-    state = prepare(plan, config, source)
+    state = prepare(plan, config, source, peers)
     try:
         yield state
     finally:
@@ -150,11 +167,15 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     losses = yield from run(model, state.iterator)
     yield Step(StepKind.GRAD_SYNC)
     finalize_model_grads(state.modules)
+    if state.exchange is not None:
+        state.exchange.reduce_gradients()
     norm = global_gradient_norm(state.modules)
     _check_finite(norm, state)
     yield Step(StepKind.OPTIMIZER)
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
     state.optimizer.step()
+    if state.exchange is not None:
+        state.exchange.after_step()
     state.scheduler.step()
     state.iteration += 1
     yield Step(StepKind.REPORT)
@@ -220,6 +241,7 @@ def train_on_rank(
     evaluations: Evaluations | None = None,
     trace: bool = False,
     peak_flops: float | None = None,
+    peers: Peers | None = None,
 ) -> list[StepSample]:
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
@@ -232,11 +254,12 @@ def train_on_rank(
         evaluations: when to test; by default once at the end.
         trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
         peak_flops: FLOP/s of this rank at most, for the utilisation; None if it is not known.
+        peers: of this rank in other replicas of the layout; None: the layout has one replica.
 
     Raises:
         ValueError: the config asks for a validation that the test data does not allow.
     """
-    with prepared(plan, config, source) as state:
+    with prepared(plan, config, source, peers) as state:
         tracer = Tracer.aligned(emit) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         monitor = _monitor(state, config, peak_flops)
@@ -313,6 +336,8 @@ def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: boo
         monitor.start_step()
     watching = [watcher.observe for watcher in (monitor, tracer) if watcher is not None]
     result = exhaust(training_step(state, stop), observed_by(watching))
+    if state.exchange is not None:
+        result = replace(result, stop=state.exchange.stops(result.stop))
     if tracer is not None:
         tracer.end_iteration(iteration)
     return result

@@ -34,6 +34,7 @@ class Watched:
         flops: of a step; None if they are not known.
         peak_flops: FLOP/s of all ranks together at most; None if it is not known.
         warmup_iterations: that are marked in the samples.
+        replicas: of the layout, which do as much each: rates are those of all together.
     """
 
     modules: Mapping[str, PartTimes] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Watched:
     flops: StepFlops | None = None
     peak_flops: float | None = None
     warmup_iterations: int = 0
+    replicas: int = 1
 
 
 class PerformanceMonitor:
@@ -151,14 +153,15 @@ class PerformanceMonitor:
         moment = now()
         total = moment - self._started
         phases = self._phases(moment)
-        self._add_rates(phases.modules, tokens or {}, samples, total)
+        rates = total / self._watched.replicas  # seconds for the work of one replica
+        self._add_rates(phases.modules, tokens or {}, samples, rates)
         use = self._memory.read()
         achieved, share = self._achieved(tokens or {}, total)
         sample = StepSample(
             iteration=iteration,
             total_time=total,
-            tokens_per_sec=language_tokens / total,
-            samples_per_sec=samples / total,
+            tokens_per_sec=language_tokens / rates,
+            samples_per_sec=samples / rates,
             tokens_per_sec_per_rank=language_tokens / total / self._world_size,
             samples_per_sec_per_rank=samples / total / self._world_size,
             memory_allocated=use.allocated,

@@ -38,6 +38,7 @@ def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) 
         flops=StepFlops(config, model.plan, rank),
         peak_flops=_over_ranks(peak_flops),
         warmup_iterations=config.runtime.warmup_iterations,
+        replicas=model.plan.batch.replicas,
     )
 
 

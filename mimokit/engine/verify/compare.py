@@ -11,9 +11,10 @@ import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
 from mimokit.engine.data.sources import DataSource
-from mimokit.engine.models.parameter_names import parameters_of_whole
+from mimokit.engine.models.parameter_names import named_parameters
 from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
 from mimokit.engine.verify.oracle import OracleStep, Tensors
@@ -23,8 +24,6 @@ from mimokit.planning.types import LayoutPlan
 # against that share. Relative to itself, rounding noise (the gradient of a key bias is only noise)
 # would be an error of 100 %.
 FLOOR = 1e-3
-
-EMBEDDING = "embedding.word_embeddings.weight"
 
 
 @dataclass(frozen=True)
@@ -48,20 +47,21 @@ def compare_on_rank(
     config: ExperimentConfig,
     source: DataSource,
     oracle: Sequence[OracleStep],
+    peers: Peers | None = None,
 ) -> list[StepDifference]:
     """Train the layout for as many steps as the oracle and compare after each. Collective.
 
     Raises:
         ValueError: if the ranks together do not have the parameters of the oracle.
     """
-    with prepared(plan, config, source) as state:
+    with prepared(plan, config, source, peers) as state:
         _check_parameters(state, oracle[0])
         return [_compare_step(state, expected) for expected in oracle]
 
 
 def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
     """Reject a layout whose ranks do not have all parameters of the oracle."""
-    mine = {name: list(named_parameters(m)) for name, m in state.model.modules().items()}
+    mine = {name: list(named_parameters(m.module)) for name, m in state.model.modules().items()}
     by_rank: list[dict[str, list[str]]] = gather_json(mine)
     for module, whole in expected.weights.items():
         together = {name for rank in by_rank for name in rank.get(module, [])}
@@ -86,29 +86,18 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     return StepDifference(result.loss, gradients, weights)
 
 
-def named_parameters(module: ModuleDataParallel) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters of a module by their names in the whole module.
-
-    The copy of a tied embedding on the last stage has the name of the embedding.
-    """
-    return {
-        EMBEDDING if getattr(value, "shared", False) else name: value
-        for name, value in parameters_of_whole(module.module).items()
-    }
-
-
 def local_gradients(module: ModuleDataParallel) -> Tensors:
     """Return this rank's reduced gradients by parameter name; a frozen module has none."""
     return {
         name: p.main_grad.cpu().numpy()
-        for name, p in named_parameters(module).items()
+        for name, p in named_parameters(module.module).items()
         if hasattr(p, "main_grad")
     }
 
 
 def local_weights(module: ModuleDataParallel) -> Tensors:
     """Return this rank's weights by parameter name."""
-    return {name: p.detach().cpu().numpy() for name, p in named_parameters(module).items()}
+    return {name: p.detach().cpu().numpy() for name, p in named_parameters(module.module).items()}
 
 
 def largest_difference(
@@ -128,7 +117,7 @@ def largest_difference(
     Returns:
         The difference, infinite where only one side has a tensor or an entry is not finite.
     """
-    parameters = named_parameters(module)
+    parameters = named_parameters(module.module)
     if set(mine) != set(whole) & set(parameters):
         return float("inf")
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)

@@ -1,5 +1,7 @@
 """The same model on the same global batches in ONE process, whose results every layout must match.
 
+Replicas of a layout are as many models, trained one after the other.
+
 It uses as little of mimokit as possible: Megatron's `MimoModel.forward` on the whole micro-batch,
 torch's own cross entropy, gradients in `.grad`, torch's AdamW. No data parallel wrapper, no
 bridge, no batch slicing, no schedule, no gradient buffers.
@@ -7,7 +9,7 @@ bridge, no batch slicing, no schedule, no gradient buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +18,6 @@ import torch
 from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
-    RuntimeConfig,
 )
 from mimokit.engine.data.batch import ITEMS, Batch, targets_of, to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
@@ -29,7 +30,9 @@ from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler
+from mimokit.engine.verify.replicas import ReplicaArithmetic
 from mimokit.planning.ranks import RankMap
+from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -74,6 +77,15 @@ class _Whole:
     def trained(self) -> list[torch.nn.Parameter]:
         return [p for _, module in self.modules() for p in module.parameters() if p.requires_grad]
 
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return what trains, by module and name."""
+        return {
+            f"{name}.{path}": p
+            for name, module in self.modules()
+            for path, p in module.named_parameters()
+            if p.requires_grad
+        }
+
 
 def run_oracle(
     plan: LayoutPlan,
@@ -81,33 +93,42 @@ def run_oracle(
     source: DataSource,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
-) -> list[OracleStep]:
-    """Train in a world of one rank.
+) -> list[list[OracleStep]]:
+    """Train in a world of one rank; return the steps of each replica.
 
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
-        config: config of the same: encoders and language model.
+        config: config of the same: encoders, language model and strategy.
         source: returns the data.
         steps: number of optimizer steps.
         decoders: the modules behind the language model.
     """
-    model = _build(plan, config, decoders or {})
-    data = data_of(source, config)
-    iterator = iterate_shared_batches(
-        plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
-    )
-    optimizer = torch.optim.AdamW(
-        model.trained(),
-        lr=config.runtime.learning_rate,
-        weight_decay=config.runtime.weight_decay,
-        eps=config.runtime.adam_epsilon,
-    )
-    scheduler = learning_rate_scheduler(optimizer, config.runtime)
-    taken = []
+    models = [
+        _Replica(plan.of_replica(number), config, source, decoders or {})
+        for number in range(config.replicas)
+    ]
+    arithmetic = _arithmetic(config, models)
+    taken: list[list[OracleStep]] = [[] for _ in models]
     for _ in range(steps):
-        taken.append(_step(model, optimizer, iterator, plan, config.runtime))
-        scheduler.step()
+        losses = [one.accumulate() for one in models]
+        if arithmetic is not None:
+            arithmetic.average_gradients()
+        for one in models:
+            one.update()
+        if arithmetic is not None:
+            arithmetic.after_step()
+        for one, loss, own in zip(models, losses, taken, strict=True):
+            own.append(one.record(loss))
     return taken
+
+
+def _arithmetic(config: ExperimentConfig, models: Sequence[_Replica]) -> ReplicaArithmetic | None:
+    if config.strategy is None:
+        return None
+    named = [one.model.named() for one in models]
+    shapes = {name: tuple(p.shape) for name, p in named[0].items()}
+    plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
+    return ReplicaArithmetic(plan, named)
 
 
 def _build(
@@ -140,34 +161,66 @@ def _decoder(
     return decoder
 
 
-def _step(
-    model: _Whole,
-    optimizer: torch.optim.AdamW,
-    iterator: Iterator[Batch],
-    plan: LayoutPlan,
-    runtime: RuntimeConfig,
-) -> OracleStep:
-    optimizer.zero_grad()
-    loss_sum, tokens = 0.0, 0.0
-    for _ in range(plan.batch.num_microbatches):
-        batch = to_device(next(iterator), rank_device())
-        loss, counted = _loss_sum(model, batch)
-        if loss.requires_grad:  # False where all modules of this micro-batch are frozen
-            loss.backward()  # type: ignore[no-untyped-call]
-        loss_sum += float(loss.detach())
-        tokens += counted
-    for parameter in model.trained():
-        if parameter.grad is None:  # an encoder without inputs in any sample: its weights decay
-            parameter.grad = torch.zeros_like(parameter)
-        parameter.grad /= max(tokens, 1.0)
-    if runtime.clip_grad > 0:
-        torch.nn.utils.clip_grad_norm_(model.trained(), runtime.clip_grad)
-    optimizer.step()
-    return OracleStep(
-        loss=loss_sum / max(tokens, 1.0),
-        gradients={name: _gradients(module) for name, module in model.modules()},
-        weights={name: _weights(module) for name, module in model.modules()},
-    )
+class _Replica:
+    """One replica: a model, its optimizer and its place in the data.
+
+    Attributes:
+        model: the whole of it.
+    """
+
+    def __init__(
+        self,
+        plan: LayoutPlan,
+        config: ExperimentConfig,
+        source: DataSource,
+        decoders: Mapping[str, ModuleArchitecture],
+    ) -> None:
+        self.model = _build(plan, config, decoders)
+        self._plan, self._runtime = plan, config.inner_runtime
+        data = data_of(source, config)
+        self._iterator = iterate_shared_batches(
+            plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
+        )
+        self._optimizer = torch.optim.AdamW(
+            self.model.trained(),
+            lr=self._runtime.learning_rate,
+            weight_decay=self._runtime.weight_decay,
+            eps=self._runtime.adam_epsilon,
+        )
+        self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
+
+    def accumulate(self) -> float:
+        """Compute the gradient of the mean loss of a global batch; return that loss."""
+        self._optimizer.zero_grad()
+        loss_sum, tokens = 0.0, 0.0
+        for _ in range(self._plan.batch.num_microbatches):
+            batch = to_device(next(self._iterator), rank_device())
+            loss, counted = _loss_sum(self.model, batch)
+            if loss.requires_grad:  # False where all modules of this micro-batch are frozen
+                loss.backward()  # type: ignore[no-untyped-call]
+            loss_sum += float(loss.detach())
+            tokens += counted
+        for parameter in self.model.trained():
+            if parameter.grad is None:  # an encoder without inputs in any sample: weights decay
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad /= max(tokens, 1.0)
+        return loss_sum / max(tokens, 1.0)
+
+    def update(self) -> None:
+        """Clip the gradients and step."""
+        if self._runtime.clip_grad > 0:
+            torch.nn.utils.clip_grad_norm_(self.model.trained(), self._runtime.clip_grad)
+        self._optimizer.step()
+        self._scheduler.step()
+
+    def record(self, loss: float) -> OracleStep:
+        """Return what the step left."""
+        modules = dict(self.model.modules())
+        return OracleStep(
+            loss=loss,
+            gradients={name: _gradients(module) for name, module in modules.items()},
+            weights={name: _weights(module) for name, module in modules.items()},
+        )
 
 
 def _loss_sum(model: _Whole, batch: Batch) -> tuple[torch.Tensor, float]:

@@ -75,7 +75,7 @@ def run_info(setting: Setting, progress: Progress, facts: Sequence[RankFacts]) -
     """
     config, plan = setting.config, setting.plan
     finished = progress.finished
-    samples = plan.batch.global_batch_size
+    samples = plan.batch.global_batch_size * config.replicas
     return {
         "name": config.name,
         "status": str(progress.status),

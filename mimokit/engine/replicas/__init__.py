@@ -1,0 +1,1 @@
+"""Replicas of a layout: the world of each, and what their ranks exchange."""

@@ -1,0 +1,134 @@
+"""What a rank of a replica exchanges with its peers, after the optimizer step of its replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from mimokit.config import StrategyConfig
+from mimokit.config.strategy import TAKES
+from mimokit.engine.device import rank_device
+from mimokit.engine.replicas.world import Peers
+from mimokit.engine.strategies import (
+    STRATEGIES,
+    CommunicateOptimizeStrategy,
+    OptimSpec,
+    SimpleReduceStrategy,
+    communicate,
+)
+from mimokit.engine.strategies.buckets import Bucket
+from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
+
+
+class Shard(nn.Module):
+    """The tensors that train on a rank, by their names in the whole model."""
+
+    def __init__(self, named: Mapping[str, nn.Parameter]) -> None:
+        super().__init__()
+        self._named = {name: one for name, one in named.items() if one.requires_grad}
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Return name and tensor of each."""
+        yield from self._named.items()
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Return the tensors."""
+        yield from self._named.values()
+
+
+class _Existing(OptimSpec):
+    """The optimizer that a run has already."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(type(optimizer))
+        self._optimizer = optimizer
+
+    def build(self, model: nn.Module | Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return it."""
+        return self._optimizer
+
+
+class ReplicaExchange:
+    """Executes a strategy among the peers of this rank.
+
+    Attributes:
+        strategy: the node that this rank is.
+    """
+
+    def __init__(
+        self, peers: Peers, named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Take what this rank trains, and begin.
+
+        Args:
+            peers: of this rank.
+            named: the tensors of this rank by their names in the whole model.
+            optimizer: of this rank; it steps by `main_grad`.
+        """
+        self._peers, self._stop = peers, False
+        self._shard = Shard(named)
+        self._parameters = list(self._shard.parameters())
+        self.strategy = strategy_of(peers.plan.config)
+        self.strategy.seed = peers.plan.seed
+        assert isinstance(self.strategy, SimpleReduceStrategy | CommunicateOptimizeStrategy)
+        self.strategy.optim_spec = _Existing(optimizer)
+        with communicate.among(peers.group):
+            self.strategy._init_node(self._shard, peers.replica, peers.plan.replicas)
+        self._bucket = Bucket(self._parameters)
+
+    def reduce_gradients(self) -> None:
+        """Average the gradients over the replicas, if the strategy does that. Collective."""
+        if not isinstance(self.strategy, SimpleReduceStrategy) or self._peers.plan.replicas < 2:
+            return
+        for parameter in self._parameters:
+            parameter.grad = parameter.main_grad  # type: ignore[attr-defined]
+        if self._parameters:
+            with communicate.among(self._peers.group):
+                mean_of_gradients(self._parameters, self._bucket, self._peers.plan.replicas)
+        # Left in place, `.grad` would make DDP's hook add the next gradient twice.
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def after_step(self) -> None:
+        """Exchange what is due after the optimizer step. Collective among the peers."""
+        strategy, peers = self.strategy, self._peers
+        with communicate.among(peers.group):
+            if isinstance(strategy, CommunicateOptimizeStrategy) and self._parameters:
+                for module in strategy.communication_modules:
+                    module.communicate(
+                        self._shard, peers.replica, peers.plan.replicas, strategy.local_step
+                    )
+        strategy.local_step += 1
+        strategy.ledger.step = strategy.local_step + 1
+
+    def stops(self, stop: bool) -> bool:
+        """Return whether all replicas stop after this step. Collective where an exchange was due.
+
+        A replica that stopped between two exchanges would leave the others waiting for it: a
+        request takes effect after the next one.
+
+        Args:
+            stop: this replica was asked to stop.
+        """
+        self._stop |= stop
+        assert self.strategy.plan is not None
+        if not self.strategy.plan.begins(self.strategy.local_step):
+            return False
+        flag = torch.tensor([float(self._stop)], device=rank_device())
+        self._peers.group.allreduce([flag]).wait()
+        return bool(flag.item())
+
+
+def strategy_of(config: StrategyConfig) -> Strategy:
+    """Return the strategy that a config file describes."""
+    arguments: dict[str, Any] = {
+        field: getattr(config, field)
+        for field in TAKES[config.name]
+        if field not in ("inner_optimizer", "outer_optimizer")
+    }
+    if config.outer_optimizer is not None:
+        arguments["outer_optim_spec"] = OptimSpec.from_config(config.outer_optimizer)
+    return STRATEGIES[config.name](**arguments)

@@ -1,0 +1,114 @@
+"""Replicas of a layout compute what as many models in one process compute."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.experiment import train, verify
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+from tests.planted import planted
+
+STEPS = 5
+"""With H 2 the first, third and last are steps without an exchange."""
+
+OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+
+
+def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
+    config.strategy = StrategyConfig(**strategy)
+    return config
+
+
+def tensor_parallel() -> ExperimentConfig:
+    return digits_config((2, 1), (2, 1), num_microbatches=2)
+
+
+def fan_in() -> ExperimentConfig:
+    return digits_config((1, 2), (2, 1))
+
+
+def stages() -> ExperimentConfig:
+    """Return one rank of images before two stages."""
+    return apart_config((1, 1, 1), (1, 2, 1), num_microbatches=2)
+
+
+def tied_on_four_ranks() -> ExperimentConfig:
+    config = apart_config((2, 1, 1), (1, 2, 1), num_microbatches=2)
+    networks = dict(config.model.module_architectures)
+    tied = networks["language_module"].model_copy(update={"tied_embeddings": True})
+    config.model.module_architectures = {**networks, "language_module": tied}
+    return config
+
+
+LAYOUTS = [
+    (tensor_parallel, {"name": "diloco", "replicas": 2, "H": 2, "outer_optimizer": OUTER}),
+    (tensor_parallel, {"name": "simple_reduce", "replicas": 2}),
+    (fan_in, {"name": "fedavg", "replicas": 3, "H": 2, "island_size": 2}),
+    (fan_in, {"name": "noloco", "replicas": 3, "H": 2}),
+    (stages, {"name": "diloco", "replicas": 2, "H": 2, "sync_offset": 1}),
+    (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2}),
+]
+
+
+@pytest.mark.parametrize(("layout", "strategy"), LAYOUTS)
+def test_replicas_compute_what_models_in_one_process_compute(cluster, layout, strategy):
+    report = verify(cluster, with_strategy(layout(), **strategy), steps=STEPS)
+    assert report.passed, report.verdict
+    assert f"{strategy['replicas']} replicas with {strategy['name']}" in report.verdict
+
+
+def _shared(original):
+    """Plant: the weights that train are the outer weights, not a copy of them."""
+
+    def write(self, mix=0.0):
+        for outer, inner in zip(self.outer, self.inner, strict=True):
+            inner.data = outer.data
+
+    return write
+
+
+def _late(original):
+    """Plant: every exchange is due one step later."""
+    return lambda self, step: original(self, step - 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "fault"),
+    [
+        ("mimokit.engine.strategies.diloco.OuterWeights.write", _shared),
+        ("mimokit.planning.strategies.rules.Rule.number", _late),
+    ],
+)
+def test_the_check_catches(cluster, target, fault):
+    config = digits_config((1, 1), (1, 1))
+    config = with_strategy(config, name="diloco", replicas=2, H=2, outer_optimizer=OUTER)
+    with planted(cluster, target, fault, 2):
+        report = verify(cluster, config, steps=STEPS)
+    assert not report.passed
+    assert report.max_weight_difference > 1e-4
+
+
+def test_a_run_has_the_samples_of_all_replicas(cluster, tmp_path):
+    config = digits_config((1, 2), (1, 2), num_iterations=3)
+    config = with_strategy(config, name="fedavg", replicas=2, H=2)
+    result = train(cluster, config, directory=tmp_path).result()
+    steps = result.steps
+    assert sorted(steps["rank"].unique()) == [0, 1, 2, 3]
+    by_rank = steps.pivot(index="iteration", columns="rank", values="loss")
+    assert (by_rank[0] == by_rank[1]).all()
+    assert (by_rank[2] == by_rank[3]).all()
+    assert (by_rank[0] != by_rank[2]).all()
+    info = json.loads((tmp_path / "experiment_info.json").read_text())
+    assert (info["world_size"], info["samples_per_step"]) == (4, 16)
+
+
+def test_more_replicas_than_engines_are_rejected(cluster, tmp_path):
+    config = with_strategy(digits_config((1, 2), (1, 2)), name="fedavg", replicas=5)
+    with pytest.raises(ConfigError, match=r"strategy\.replicas is 5, which makes 10") as caught:
+        train(cluster, config, directory=tmp_path)
+    assert "choose at most 4, or start 10 engines" in str(caught.value)
