@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.experiment import train, verify
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
 
-STEPS = 5
-"""With H 2 the first, third and last are steps without an exchange."""
+STEPS = 4
+"""With H 2 every other step is one without an exchange."""
 
 OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 
@@ -25,7 +26,7 @@ def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig
 
 
 def tensor_parallel() -> ExperimentConfig:
-    return digits_config((2, 1), (2, 1), num_microbatches=2)
+    return digits_config((2, 1), (2, 1))
 
 
 def fan_in() -> ExperimentConfig:
@@ -38,7 +39,7 @@ def stages() -> ExperimentConfig:
 
 
 def tied_on_four_ranks() -> ExperimentConfig:
-    config = apart_config((2, 1, 1), (1, 2, 1), num_microbatches=2)
+    config = apart_config((2, 1, 1), (1, 2, 1))
     networks = dict(config.model.module_architectures)
     tied = networks["language_module"].model_copy(update={"tied_embeddings": True})
     config.model.module_architectures = {**networks, "language_module": tied}
@@ -112,3 +113,24 @@ def test_more_replicas_than_engines_are_rejected(cluster, tmp_path):
     with pytest.raises(ConfigError, match=r"strategy\.replicas is 5, which makes 10") as caught:
         train(cluster, config, directory=tmp_path)
     assert "choose at most 4, or start 10 engines" in str(caught.value)
+
+
+def _sent(plan, config):
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
+        exhaust(training_step(state))
+        return [one.payload_bytes for one in state.exchange.strategy.ledger.messages]
+
+
+def test_each_rank_sends_the_bytes_that_are_planned(cluster):
+    """The stages of a pipeline have shards of different sizes, and a tied embedding twice."""
+    config = with_strategy(tied_on_four_ranks(), name="fedavg", replicas=2)
+    planned = mimokit.plan(config)
+    sent = cluster.run(_sent, planned, config, world_size=8)
+    expected = [list(planned.replicas.payload_bytes(rank).values()) for rank in range(4)]
+    assert sent == expected * 2
+    assert len({one for (one,) in expected}) == 3
