@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
 from mimokit.prediction.peak import peak_of_device
@@ -35,6 +36,7 @@ def train_rank(
     evaluations: Evaluations | None,
     trace: bool = False,
     peak_flops: float | None = None,
+    code: UserCode = NO_CODE,
 ) -> None:
     """Train on this rank; the caller receives its samples."""
     from mimokit.engine.data.sources import default_data
@@ -54,6 +56,7 @@ def train_rank(
         evaluations,
         trace,
         peak_flops,
+        code,
     )
 
 
@@ -63,13 +66,14 @@ def oracle_rank(
     source: DataSource | None,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
 ) -> tuple[str, list[OracleStep]]:
     """Run the oracle; return the name of the data and the steps."""
     from mimokit.engine.data.sources import data_of, default_data
     from mimokit.engine.verify.oracle import run_oracle
 
     data = source or default_data
-    return data_of(data, config).name, run_oracle(plan, config, data, steps, decoders)
+    return data_of(data, config).name, run_oracle(plan, config, data, steps, decoders, code)
 
 
 def compare_rank(
@@ -77,12 +81,13 @@ def compare_rank(
     config: ExperimentConfig,
     source: DataSource | None,
     oracle: list[OracleStep],
+    code: UserCode,
 ) -> list[StepDifference]:
     """Run the layout and compare it with the oracle, step by step."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.verify.compare import compare_on_rank
 
-    return compare_on_rank(plan, config, source or default_data, oracle)
+    return compare_on_rank(plan, config, source or default_data, oracle, code)
 
 
 def calibrate_rank() -> RankMeasurements:
@@ -98,12 +103,13 @@ def open_stepper(
     config: ExperimentConfig,
     source: DataSource | None,
     keep: int,
+    code: UserCode,
 ) -> None:
     """Build the model of this rank and stop before its first step."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, source or default_data, keep)
+    open_session(name, plan, config, source or default_data, keep, code)
 
 
 def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:

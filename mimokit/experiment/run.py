@@ -13,6 +13,7 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.logger_backends import make_loggers
@@ -63,6 +64,7 @@ class TrainingCluster(Protocol):
         evaluations: Evaluations | None,
         trace: bool,
         peak_flops: float | None,
+        code: UserCode,
         /,
         *,
         world_size: int,
@@ -115,6 +117,7 @@ def train(
     evaluations: Evaluations | None = None,
     directory: str | Path | None = None,
     trace: bool = False,
+    modules: Mapping[str, OwnModule] | None = None,
 ) -> TrainingRun:
     """Start training a layout and return at once.
 
@@ -128,6 +131,8 @@ def train(
             under `runs/`. The files of an earlier run in it are moved into its `earlier/`.
         trace: time every step of the schedule on all ranks, into `trace.json`; opens in Perfetto,
             and `mimokit.analysis.read_trace` reads it.
+        modules: module -> what builds it in place of mimokit, see docs/own_modules.md: a function
+            of (architecture, process groups) that returns a module, or a Megatron `ModuleSpec`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet, or the folder cannot be written.
@@ -135,6 +140,7 @@ def train(
     """
     ready = prepared(config)
     check_trainable(ready)
+    code = checked_code(ready, modules)
     plan = make_plan(ready)
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)
@@ -155,6 +161,7 @@ def train(
             evaluations,
             trace,
             peak,
+            code,
             world_size=plan.world_size,
         )
     except BaseException:

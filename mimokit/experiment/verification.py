@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.runtime import AS_DRAWN
+from mimokit.config.user_code import OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.planning import plan as make_plan
@@ -51,6 +52,7 @@ class VerificationReport:
         gradient_differences: per step: module -> largest difference of a gradient entry over all
             ranks, relative to the largest entry of its tensor.
         weight_differences: the same for the weights after the step.
+        worst_parameters: module -> the parameter that differs most, of all steps and ranks.
     """
 
     name: str
@@ -61,6 +63,7 @@ class VerificationReport:
     oracle_losses: tuple[float, ...]
     gradient_differences: tuple[dict[str, float], ...]
     weight_differences: tuple[dict[str, float], ...]
+    worst_parameters: dict[str, str]
 
     @property
     def loss_differences(self) -> tuple[float, ...]:
@@ -102,8 +105,19 @@ class VerificationReport:
             f"{layout}: after {len(self.losses)} steps on {self.data} the layout {outcome} "
             f"(loss {self.max_loss_difference:.1e}, gradients {self.max_gradient_difference:.1e}, "
             f"weights {self.max_weight_difference:.1e}; tolerance {self.tolerance:.0e}, fp32, "
-            f"Adam epsilon {ADAM_EPSILON:.0e})."
+            f"Adam epsilon {ADAM_EPSILON:.0e}).{self._where()}"
         )
+
+    def _where(self) -> str:
+        """Return a sentence about the parameter that differs most, of a layout that failed."""
+        if self.passed or not self.worst_parameters:
+            return ""
+        module = max(self.worst_parameters, key=self._difference_of)
+        return f" Most differs {self.worst_parameters[module]} of module {module!r}."
+
+    def _difference_of(self, module: str) -> float:
+        steps = (*self.gradient_differences, *self.weight_differences)
+        return _largest(step[module] for step in steps)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -120,6 +134,7 @@ class VerificationReport:
             "max_weight_difference": self.max_weight_difference,
             "gradient_differences": list(self.gradient_differences),
             "weight_differences": list(self.weight_differences),
+            "worst_parameters": self.worst_parameters,
         }
 
     def _header(self) -> tuple[str, ...]:
@@ -154,6 +169,7 @@ class Oracle:
         decoders: networks of the modules behind the language model, by name.
         source: makes the data; None for the default.
         data: the name of the data.
+        code: of the user.
         steps: loss, gradients and weights of every optimizer step.
     """
 
@@ -161,6 +177,7 @@ class Oracle:
     decoders: dict[str, ModuleArchitecture]
     source: DataSource | None
     data: str
+    code: UserCode
     steps: tuple[OracleStep, ...]
 
     @property
@@ -168,20 +185,32 @@ class Oracle:
         """The loss of every step."""
         return tuple(step.loss for step in self.steps)
 
-    def is_for(self, config: Config, data: DataSource | None = None) -> bool:
+    def is_for(
+        self,
+        config: Config,
+        data: DataSource | None = None,
+        modules: Mapping[str, OwnModule] | None = None,
+    ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
-        return self._is_for(_for_verification(prepared(config)), data)
+        layout = _for_verification(prepared(config))
+        return self._is_for(layout, data, checked_code(layout, modules))
 
-    def _is_for(self, layout: ExperimentConfig, data: DataSource | None) -> bool:
+    def _is_for(self, layout: ExperimentConfig, data: DataSource | None, code: UserCode) -> bool:
         return (
             self.source is data
+            and self.code == code
             and self.config == single_rank(layout)
             and self.decoders == _decoders(layout)
         )
 
 
 def compute_oracle(
-    cluster: EngineCluster, config: Config, data: DataSource | None = None, *, steps: int = STEPS
+    cluster: EngineCluster,
+    config: Config,
+    data: DataSource | None = None,
+    *,
+    steps: int = STEPS,
+    modules: Mapping[str, OwnModule] | None = None,
 ) -> Oracle:
     """Train the model of a layout in one process; `verify` takes the result for any layout of it.
 
@@ -191,6 +220,7 @@ def compute_oracle(
             global batch does.
         data: makes the samples, as for `verify`.
         steps: optimizer steps.
+        modules: module -> what builds it in place of mimokit, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -198,12 +228,13 @@ def compute_oracle(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
+    code = checked_code(layout, modules)
     alone, decoders = single_rank(layout), _decoders(layout)
     plan = make_plan(_unfrozen(alone))
     name, taken = cluster.run(
-        on_rank.oracle_rank, plan, alone, data, steps, decoders, world_size=1
+        on_rank.oracle_rank, plan, alone, data, steps, decoders, code, world_size=1
     )[0]
-    return Oracle(alone, decoders, data, name, tuple(taken))
+    return Oracle(alone, decoders, data, name, code, tuple(taken))
 
 
 def verify(
@@ -214,6 +245,7 @@ def verify(
     steps: int = STEPS,
     tolerance: float = TOLERANCE,
     oracle: Oracle | None = None,
+    modules: Mapping[str, OwnModule] | None = None,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -225,6 +257,7 @@ def verify(
         tolerance: largest relative difference that passes.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
+        modules: module -> what builds it in place of mimokit, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -233,19 +266,20 @@ def verify(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
+    code = checked_code(layout, modules)
     if oracle is None:
-        oracle = compute_oracle(cluster, config, data, steps=steps)
-    if not oracle._is_for(layout, data):
+        oracle = compute_oracle(cluster, config, data, steps=steps, modules=modules)
+    if not oracle._is_for(layout, data, code):
         raise ValueError(
             f"The oracle differs from {layout.name!r} in its model, global batches, runtime "
-            f"settings or data; compute one with compute_oracle."
+            f"settings, data or code; compute one with compute_oracle."
         )
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
     expected = list(oracle.steps[:steps])
     plan = make_plan(layout)
     by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, data, expected, world_size=plan.world_size
+        on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
     )
     return VerificationReport(
         name=layout.name,
@@ -260,6 +294,7 @@ def verify(
         weight_differences=tuple(
             _worst([mine[step].weights for mine in by_rank]) for step in range(steps)
         ),
+        worst_parameters=_worst_parameters(by_rank),
     )
 
 
@@ -341,6 +376,16 @@ def _relative(mine: float, theirs: float) -> float:
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
     modules = {module for one in differences for module in one}
     return {m: _largest(one[m] for one in differences if m in one) for m in modules}
+
+
+def _worst_parameters(by_rank: list[list[StepDifference]]) -> dict[str, str]:
+    """Return the parameter of every module that differs most, where any does."""
+    found: dict[str, tuple[float, str]] = {}
+    for step in (step for steps in by_rank for step in steps):
+        for module, parameter in step.parameters.items():
+            difference = max(step.gradients[module], step.weights[module])
+            found[module] = max(found.get(module, (0.0, "")), (difference, parameter))
+    return {module: parameter for module, (_, parameter) in found.items() if parameter}
 
 
 def _largest(values: Iterable[float]) -> float:

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
 from mimokit.engine.models.specs import multimodal_provider
@@ -62,7 +63,10 @@ class ColocatedModel:
 
 
 def build_colocated_model(
-    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
+    model_config: MimoParallelismConfig,
+    plan: LayoutPlan,
+    seed: int = 1234,
+    code: UserCode = NO_CODE,
 ) -> ColocatedModel:
     """Build a model whose modules share all ranks. Collective.
 
@@ -71,7 +75,7 @@ def build_colocated_model(
     """
     if plan.deployment_mode == "heterogeneous":
         raise ValueError("The plan is heterogeneous, not homogeneous or colocated.")
-    provided = multimodal_provider(model_config, plan, seed).provide(plan)
+    provided = multimodal_provider(model_config, plan, seed, code).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     return ColocatedModel(

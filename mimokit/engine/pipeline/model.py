@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
@@ -77,7 +78,10 @@ class HeterogeneousModel:
 
 
 def build_heterogeneous_model(
-    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
+    model_config: MimoParallelismConfig,
+    plan: LayoutPlan,
+    seed: int = 1234,
+    code: UserCode = NO_CODE,
 ) -> HeterogeneousModel:
     """Build the stage of this rank of a model whose modules have separate ranks. Collective.
 
@@ -87,7 +91,7 @@ def build_heterogeneous_model(
     """
     if plan.deployment_mode != "heterogeneous" or plan.pipeline is None:
         raise ValueError(f"The plan is {plan.deployment_mode}, not heterogeneous.")
-    provided = multimodal_provider(model_config, plan, seed).provide(plan)
+    provided = multimodal_provider(model_config, plan, seed, code).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     grids, groups = provided.module_to_grid_map, provided.pg_collections

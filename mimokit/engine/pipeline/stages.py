@@ -60,7 +60,9 @@ class EncoderStage(ModuleStage):
         return int(self.wrapped.module.input_projections[0].encoder.linear_fc2.output_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
-        if self._encoder.shares_items:
+        if self._encoder.runs_whole:
+            rows, items, sizes = self._run_whole(given)
+        elif self._encoder.shares_items:
             rows, items, sizes = self._share(given)
         else:
             hidden, items, sizes = self._take(given)
@@ -72,6 +74,17 @@ class EncoderStage(ModuleStage):
         if sizes is None or self._kind.sizes != GRID:
             return StageOutput(rows, [counts])
         return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
+
+    def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
+        """Encode with an encoder that has no parts; the result is that of `_share`."""
+        assert given.batch is not None
+        inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
+        if inputs is None or not int(inputs[ITEMS].sum()):
+            rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
+            return rows, [0] * len(given.batch["input_ids"]), self._no_sizes()
+        tensors = inputs[self._kind.name]
+        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
+        return self._project(self._encoder(**tensors)), inputs[ITEMS].tolist(), sizes
 
     def _share(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
         """Encode on a rank that has the whole encoder and shares items with other replicas.

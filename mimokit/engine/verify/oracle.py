@@ -18,6 +18,7 @@ from mimokit.config import (
     ModuleArchitecture,
     RuntimeConfig,
 )
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, targets_of, to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
@@ -81,6 +82,7 @@ def run_oracle(
     source: DataSource,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
+    code: UserCode = NO_CODE,
 ) -> list[OracleStep]:
     """Train in a world of one rank.
 
@@ -90,8 +92,9 @@ def run_oracle(
         source: returns the data.
         steps: number of optimizer steps.
         decoders: the modules behind the language model.
+        code: of the user.
     """
-    model = _build(plan, config, decoders or {})
+    model = _build(plan, config, decoders or {}, code)
     data = data_of(source, config)
     iterator = iterate_shared_batches(
         plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
@@ -111,10 +114,13 @@ def run_oracle(
 
 
 def _build(
-    plan: LayoutPlan, config: ExperimentConfig, decoders: Mapping[str, ModuleArchitecture]
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
 ) -> _Whole:
     seed, language = config.runtime.seed, config.model.llm_module_name
-    provided = multimodal_provider(config.model, plan, seed).provide(plan, wrap=False)
+    provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
     assert provided.model is not None
     groups = provided.pg_collections[language]  # all of this one rank
     width = config.model.get_architecture(language)
