@@ -1,4 +1,4 @@
-"""A user's own code in a run: modules in place of those of mimokit."""
+"""A user's own code in a run: modules and a loss in place of those of mimokit."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
 """A function of (architecture, process groups) that returns a module, a Megatron `ModuleSpec`, or
 the text `package.module:function` that names one of them."""
 
+OwnLoss: TypeAlias = "Callable[[Any, Any], tuple[Any, ...]]"
+"""A function of (loss mask, loss of every token), both [samples, tokens], as Megatron's training
+loop has it; returns the sum of the losses, the number of their tokens, and anything else."""
+
 
 @dataclass(frozen=True)
 class UserCode:
@@ -27,9 +31,11 @@ class UserCode:
 
     Attributes:
         modules: module -> what builds it, in place of the builder that the config names.
+        loss_func: the loss of the language model, None for the sum over unmasked tokens.
     """
 
     modules: Mapping[str, OwnModule] = field(default_factory=dict)
+    loss_func: OwnLoss | None = None
 
     def builder_of(self, name: str, network: ModuleArchitecture) -> OwnModule | None:
         """Return what builds a module, or None where mimokit does.
@@ -47,6 +53,9 @@ class UserCode:
 
 NO_CODE = UserCode()
 
+_BUILDER = "a ModuleSpec or a function of (architecture, process groups) that returns a module"
+_LOSS = "a function of (loss mask, loss of every token) that returns their sum and their number"
+
 
 def is_spec(own: OwnModule) -> bool:
     """Return whether what builds a module is a `ModuleSpec`; Megatron is not imported for that."""
@@ -54,24 +63,30 @@ def is_spec(own: OwnModule) -> bool:
 
 
 def checked_code(
-    config: ExperimentConfig, modules: Mapping[str, OwnModule] | None = None
+    config: ExperimentConfig,
+    modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
 ) -> UserCode:
     """Return the code that a run gets, after importing the builders that the config names.
 
     Args:
         config: finalized.
         modules: module -> what builds it.
+        loss_func: of the language model.
 
     Raises:
-        ConfigError: a name is not that of a module, a builder cannot be imported or is not one, or
-            the module cannot be the user's.
+        ConfigError: a name is not that of a module, a builder cannot be imported or is not one, the
+            module cannot be the user's, or the loss is not a function of two arguments.
     """
-    given = UserCode(dict(modules or {}))
+    given = UserCode(dict(modules or {}), loss_func)
     refuse_if_any(_problems(config, given))
     return given
 
 
 def _problems(config: ExperimentConfig, given: UserCode) -> Iterator[Problem]:
+    if given.loss_func is not None and (why := _uncallable(given.loss_func)) is not None:
+        sentence = f"Argument loss_func: it {why}; it must be {_LOSS}."
+        yield Problem("code", "loss_func", str(given.loss_func), sentence)
     model = config.model
     for name in given.modules:
         if name not in model.module_parallelisms:
@@ -89,22 +104,22 @@ def _problems(config: ExperimentConfig, given: UserCode) -> Iterator[Problem]:
 
 def _unfit(name: str, own: OwnModule) -> Iterator[Problem]:
     """Yield why something does not build a module."""
-    wanted = "a ModuleSpec or a function of (architecture, process groups) that returns a module"
-    if is_spec(own):
-        return
-    if not callable(own):
-        sentence = f"Module '{name}': its builder is a {type(own).__name__}; it must be {wanted}."
+    why = None if is_spec(own) else _uncallable(own)
+    if why is not None:
+        sentence = f"Module '{name}': its builder {why}; it must be {_BUILDER}."
         yield Problem(name, "builder", str(own), sentence)
-        return
+
+
+def _uncallable(own: object) -> str | None:
+    """Return why something cannot be called with two arguments, or None if it can."""
+    if not callable(own):
+        return f"is a {type(own).__name__}"
     try:
         inspect.signature(own).bind(None, None)
     except (TypeError, ValueError) as error:
         called = getattr(own, "__qualname__", type(own).__name__)
-        sentence = (
-            f"Module '{name}': its builder {called} cannot be called with two arguments ({error}); "
-            f"it must be {wanted}."
-        )
-        yield Problem(name, "builder", called, sentence)
+        return f"is {called}, which cannot be called with two arguments ({error})"
+    return None
 
 
 def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:

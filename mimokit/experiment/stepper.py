@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.config import check_runnable
-from mimokit.config.user_code import OwnModule, checked_code
+from mimokit.config.user_code import OwnLoss, OwnModule, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.snapshot import StepSnapshot, state_table
@@ -65,6 +65,7 @@ class Stepper:
         *,
         keep: int = KEEP,
         modules: Mapping[str, OwnModule] | None = None,
+        loss_func: OwnLoss | None = None,
     ) -> None:
         """Build the model on the ranks.
 
@@ -74,6 +75,7 @@ class Stepper:
             data: makes the data, as for `train`.
             keep: the number of ticks for which ranks keep copies of their tensors, for `inspect`.
             modules: module -> what builds it in place of mimokit, as for `train`.
+            loss_func: of the language model, as for `train`.
 
         Raises:
             ConfigError: the config is wrong or cannot run yet.
@@ -84,7 +86,7 @@ class Stepper:
             raise ValueError(f"keep is {keep}; at least one tick must be kept")
         self.config = prepared(config)
         check_runnable(self.config)
-        code = checked_code(self.config, modules)
+        code = checked_code(self.config, modules, loss_func)
         self.plan = make_plan(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster

@@ -15,7 +15,7 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.config.user_code import OwnModule, UserCode, checked_code
+from mimokit.config.user_code import OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.verification_report import ADAM_EPSILON, VerificationReport, largest
@@ -60,10 +60,11 @@ class Oracle:
         config: Config,
         data: DataSource | None = None,
         modules: Mapping[str, OwnModule] | None = None,
+        loss_func: OwnLoss | None = None,
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
         layout = _for_verification(prepared(config))
-        return self._is_for(layout, data, checked_code(layout, modules))
+        return self._is_for(layout, data, checked_code(layout, modules, loss_func))
 
     def _is_for(self, layout: ExperimentConfig, data: DataSource | None, code: UserCode) -> bool:
         return (
@@ -81,6 +82,7 @@ def compute_oracle(
     *,
     steps: int = STEPS,
     modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
 ) -> Oracle:
     """Train the model of a layout in one process; `verify` takes the result for any layout of it.
 
@@ -91,6 +93,7 @@ def compute_oracle(
         data: makes the samples, as for `verify`.
         steps: optimizer steps.
         modules: module -> what builds it in place of mimokit, as for `train`.
+        loss_func: of the language model, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -98,7 +101,7 @@ def compute_oracle(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
-    code = checked_code(layout, modules)
+    code = checked_code(layout, modules, loss_func)
     alone, decoders = single_rank(layout), _decoders(layout)
     plan = make_plan(_unfrozen(alone))
     name, taken = cluster.run(
@@ -116,6 +119,7 @@ def verify(
     tolerance: float = TOLERANCE,
     oracle: Oracle | None = None,
     modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -128,6 +132,7 @@ def verify(
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
         modules: module -> what builds it in place of mimokit, as for `train`.
+        loss_func: of the language model, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -136,9 +141,11 @@ def verify(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
-    code = checked_code(layout, modules)
+    code = checked_code(layout, modules, loss_func)
     if oracle is None:
-        oracle = compute_oracle(cluster, config, data, steps=steps, modules=modules)
+        oracle = compute_oracle(
+            cluster, config, data, steps=steps, modules=modules, loss_func=loss_func
+        )
     if not oracle._is_for(layout, data, code):
         raise ValueError(
             f"The oracle differs from {layout.name!r} in its model, global batches, runtime "

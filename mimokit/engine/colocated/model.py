@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
-from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.config.user_code import NO_CODE, OwnLoss, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
 from mimokit.engine.models.specs import multimodal_provider
@@ -29,6 +29,7 @@ class ColocatedModel:
         bridges: encoder -> the communicator between it and the language model.
         tokens_per_item: encoder -> number of embeddings per item, unless the batch contains it.
         frozen: the modules that are not trained.
+        loss_func: of the user, if there is one.
     """
 
     plan: LayoutPlan
@@ -39,6 +40,7 @@ class ColocatedModel:
     bridges: dict[str, ColocatedBridgeCommunicator]
     tokens_per_item: dict[str, int] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    loss_func: OwnLoss | None = None
 
     @property
     def language_module_name(self) -> str:
@@ -95,4 +97,5 @@ def build_colocated_model(
             for name in model_config.encoder_module_names
         },
         frozen=model_config.frozen_modules,
+        loss_func=code.loss_func,
     )

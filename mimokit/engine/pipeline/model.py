@@ -97,7 +97,7 @@ def build_heterogeneous_model(
     grids, groups = provided.module_to_grid_map, provided.pg_collections
     communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
     ((name, own),) = groups.items()
-    stage = _stage(model_config, plan, name, provided.model, own)
+    stage = _stage(model_config, plan, name, provided.model, own, code)
     communicator.agree(stage)
     return HeterogeneousModel(
         plan=plan,
@@ -121,6 +121,7 @@ def _stage(
     name: str,
     model: SeededMimoModel,
     groups: ProcessGroupCollection,
+    code: UserCode,
 ) -> ModuleStage:
     """Return the stage of this rank around its wrapped module."""
     first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
@@ -146,4 +147,5 @@ def _stage(
         merge_sizes={n: own.merge_size for n, own in encoders.items() if own.any_image_size},
         three_axes=network.mrope_section is not None,
         feeds=bool(plan.topology[name]),
+        loss_func=code.loss_func,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from mimokit.config.user_code import OwnLoss
 from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, rows_per_sample, targets_of
 from mimokit.engine.data.check import check_words
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
@@ -14,7 +15,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.loss import loss_sum, masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -180,6 +181,7 @@ class LanguageStage(ModuleStage):
         three_axes: tokens have positions of three axes; packing computes them, and each stage
             sends them to the next.
         feeds: other modules receive its hidden states.
+        loss_func: of the user, if there is one.
     """
 
     def __init__(
@@ -193,6 +195,7 @@ class LanguageStage(ModuleStage):
         merge_sizes: Mapping[str, int],
         three_axes: bool,
         feeds: bool = False,
+        loss_func: OwnLoss | None = None,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
@@ -200,6 +203,7 @@ class LanguageStage(ModuleStage):
         self._merge_sizes = merge_sizes
         self._three_axes = three_axes
         self._feeds = feeds
+        self._loss_func = loss_func
 
     def _forward(self, given: StageInput) -> StageOutput:
         device = next(self.wrapped.parameters()).device
@@ -271,7 +275,7 @@ class LanguageStage(ModuleStage):
             return None
         group = self.wrapped.module.pg_collection.tp
         losses = vocab_parallel_cross_entropy(output.logits, batch["labels"], group)
-        return masked_loss_sum(losses, batch["loss_mask"])
+        return loss_sum(self._loss_func, losses, batch["loss_mask"])
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count the tokens of the samples."""
