@@ -101,7 +101,7 @@ class TrainedArchitecture(ConfigModel):
 
     builder: Annotated[str, Field(min_length=1)] | None = None
     """package.module:function of the user's, a function of (architecture, process groups) that
-    returns the encoder, or a Megatron ModuleSpec; imported when the model is built. See
+    returns the module, or a Megatron ModuleSpec; imported when the model is built. See
     docs/own_modules.md. None: mimokit builds it."""
 
     @property

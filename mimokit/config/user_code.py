@@ -126,17 +126,18 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
     """Yield what a module of the user's cannot be combined with."""
     model = config.model
     network, stages = model.get_architecture(name), model.get_parallelism(name).pipeline_parallel
-    if name not in model.encoder_module_names:
+    encoder = name in model.encoder_module_names
+    if not encoder and name != model.llm_module_name:
         sentence = (
-            f"Module '{name}': it has a builder, which encoders alone can have so far "
-            f"({', '.join(model.encoder_module_names) or 'there are none'}); leave it out."
+            f"Module '{name}': it has a builder, which modules behind "
+            f"'{model.llm_module_name}' cannot have so far; leave it out."
         )
         yield Problem(name, "builder", network.builder, sentence, _without(name, "builder"))
         return
     if stages > 1:
         sentence = (
             f"Module '{name}': pipeline_parallel is {stages}, but its builder builds a whole "
-            "encoder; set it to 1."
+            "module; set it to 1."
         )
         path = f"model.module_parallelisms.{name}.pipeline_parallel"
         yield Problem(name, "pipeline_parallel", stages, sentence, {"path": path, "value": 1})
@@ -146,7 +147,7 @@ def _out_of_place(config: ExperimentConfig, name: str) -> Iterator[Problem]:
             "with other parameters; leave weights out, and load them in the builder."
         )
         yield Problem(name, "weights", network.weights, sentence, _without(name, "weights"))
-    if FRAME_PARALLEL in config.runtime.patch_type:
+    if encoder and FRAME_PARALLEL in config.runtime.patch_type:
         sentence = (
             f"Section 'runtime': patch_type has {FRAME_PARALLEL}, which shares the images of "
             f"mimokit's own encoders, but '{name}' has a builder; leave it out."

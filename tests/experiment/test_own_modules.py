@@ -18,6 +18,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from tests.layouts import digits_config
+from tests.layouts_apart import decoded_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
 EXAMPLE = "tests.experiment.own_encoder:PatchEncoder"
@@ -227,10 +228,9 @@ def _with(config: ExperimentConfig, path: str, value: object) -> ExperimentConfi
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("model.module_parallelisms.images.pipeline_parallel", 2, "builds a whole encoder; set it"),
+        ("model.module_parallelisms.images.pipeline_parallel", 2, "builds a whole module; set it"),
         ("model.module_architectures.images.weights", "/nowhere", "leave weights out"),
         ("runtime.patch_type", ["vit_frame_parallel"], "'images' has a builder; leave it out"),
-        ("model.module_architectures.language_module.builder", EXAMPLE, "encoders alone can have"),
     ],
 )
 def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, said: str) -> None:
@@ -253,3 +253,74 @@ def test_torchrun_takes_no_modules_of_a_notebook() -> None:
     submit = partial(TorchrunCluster.submit, SimpleNamespace(), on_rank.train_rank)  # type: ignore[arg-type]
     with pytest.raises(ClusterError, match="name builders of modules in the config"):
         submit(None, None, None, None, False, None, code, world_size=1)  # type: ignore[arg-type]
+
+
+def _language_model(architecture: Any, groups: Any, vocab_size: int = 0) -> Any:
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    from mimokit.engine import GPTModel, layer_config
+
+    return GPTModel(
+        config=layer_config(architecture, groups),
+        transformer_layer_spec=get_gpt_layer_local_spec(),
+        vocab_size=vocab_size or architecture.vocab_size,
+        max_sequence_length=architecture.seq_length,
+        position_embedding_type="rope",
+        pg_collection=groups,
+    )
+
+
+def _linear(architecture: Any, groups: Any) -> Any:
+    import torch
+
+    return torch.nn.Linear(1, 1)
+
+
+@pytest.fixture(scope="module")
+def language_oracle(shared_cluster: Any) -> Oracle:
+    config = _config((1, 2), (1, 2))
+    modules = {"language_module": _language_model}
+    return compute_oracle(shared_cluster.get(), config, steps=STEPS, modules=modules)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        digits_config((1, 2), (2, 1)),
+        digits_config((1, 1), (1, 1)).with_layout(
+            "heterogeneous",
+            images={"data_parallel": 1},
+            language_module={"tensor_parallel": 2, "data_parallel": 1},
+        ),
+    ],
+    ids=["colocated", "heterogeneous"],
+)
+def test_a_language_model_computes_what_one_process_computes(
+    config: ExperimentConfig, language_oracle: Oracle, cluster: EngineCluster
+) -> None:
+    config.model.module_architectures["images"].builder = EXAMPLE
+    modules = {"language_module": _language_model}
+    report = verify(cluster, config, steps=STEPS, oracle=language_oracle, modules=modules)
+    assert report.passed, report.verdict
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [
+        (_linear, "'language_module': its builder returned a Linear; the language model must"),
+        (partial(_language_model, vocab_size=32), "with hidden_size 64 and vocab_size 32; in the"),
+    ],
+)
+def test_a_language_model_of_another_kind_is_named(
+    builder: Any, said: str, cluster: EngineCluster
+) -> None:
+    config = digits_config((1, 1), (1, 1))
+    with pytest.raises(RankError, match=said):
+        compute_oracle(cluster, config, steps=1, modules={"language_module": builder})
+
+
+def test_a_builder_behind_the_language_model_is_rejected() -> None:
+    one = (1, 1, 1)
+    config = decoded_config({"images": one, "language_module": one, "future": one})
+    with pytest.raises(ConfigError, match="modules behind 'language_module' cannot have so far"):
+        checked_code(config, {"future": _language_model})

@@ -11,6 +11,7 @@ from mimokit.engine.models.decoder import text_decoder_spec
 from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.own_encoder import own_encoder_spec
+from mimokit.engine.models.own_language import own_language_spec
 from mimokit.engine.models.provider import MimoModelProvider
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.text import TEXT
@@ -56,9 +57,7 @@ def multimodal_provider(
     language = config.llm_module_name
     network = config.get_architecture(language)
     return MimoModelProvider(
-        language_model_spec=language_model_spec(
-            network, plan.modules[language], module_seed(seed, language)
-        ),
+        language_model_spec=_language(config, plan, seed, code),
         modality_submodules_spec={
             name: _encoder(config, plan, seed, code, name) for name in config.encoder_module_names
         },
@@ -72,6 +71,18 @@ def multimodal_provider(
             for name in config.decoder_module_names
         },
     )
+
+
+def _language(
+    config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode
+) -> ModuleSpec:
+    """Return the spec of the language model, of mimokit or of the user."""
+    name = config.llm_module_name
+    network = config.get_architecture(name)
+    own = code.builder_of(name, network)
+    if own is not None:
+        return own_language_spec(name, own, network, plan.modules[name])
+    return language_model_spec(network, plan.modules[name], module_seed(seed, name))
 
 
 def _encoder(
