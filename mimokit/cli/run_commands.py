@@ -147,10 +147,12 @@ def _cluster_for(
     """Check the config, then give a cluster of as many engines as its layout has ranks."""
     from mimokit.cluster import EngineCluster
     from mimokit.config import check_runnable
+    from mimokit.config.user_code import checked_code
     from mimokit.experiment.prepare import prepared
 
     config = prepared(file)
     check_runnable(config)
+    checked_code(config)
     options: dict[str, Any] = {"n": config.total_world_size}
     if running is not None:
         options = connection(running)

@@ -99,6 +99,11 @@ class TrainedArchitecture(ConfigModel):
     """Begins the names of the module's tensors in a larger checkpoint. None: found by known
     names."""
 
+    builder: Annotated[str, Field(min_length=1)] | None = None
+    """package.module:function of the user's, a function of (architecture, process groups) that
+    returns the module, or a Megatron ModuleSpec; imported when the model is built. See
+    docs/own_modules.md. None: mimokit builds it."""
+
     @property
     def modality(self) -> Literal["text", "vision", "audio"]:
         """What the module reads, if it is an encoder."""

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from mimokit.engine.data.digits import DigitStrips as DigitStrips
     from mimokit.engine.data.sources import TrainingData as TrainingData
     from mimokit.engine.data.sources import default_data as default_data
+    from mimokit.engine.megatron import ColumnParallelLinear as ColumnParallelLinear
     from mimokit.engine.megatron import GPTModel as GPTModel
     from mimokit.engine.megatron import HyperCommGrid as HyperCommGrid
     from mimokit.engine.megatron import MimoModel as MimoModel
     from mimokit.engine.megatron import ModuleSpec as ModuleSpec
     from mimokit.engine.megatron import MultimodalProjector as MultimodalProjector
     from mimokit.engine.megatron import ProcessGroupCollection as ProcessGroupCollection
+    from mimokit.engine.megatron import RowParallelLinear as RowParallelLinear
     from mimokit.engine.megatron import TransformerBlock as TransformerBlock
     from mimokit.engine.megatron import VisionModalitySubmodules as VisionModalitySubmodules
+    from mimokit.engine.models.own_encoder import layer_config as layer_config
     from mimokit.engine.models.provider import MimoModelProvider as MimoModelProvider
     from mimokit.engine.models.provider import MimoModelProviderResult as MimoModelProviderResult
     from mimokit.engine.parallel.gradients import finalize_model_grads as finalize_model_grads

@@ -90,7 +90,7 @@ with _quick_import():
     from megatron.core.transformer.enums import AttnMaskType
     from megatron.core.transformer.mlp import MLPSubmodules
     from megatron.core.transformer.module import MegatronModule
-    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.spec_utils import ModuleSpec, build_module
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
     from megatron.core.transformer.transformer_block import TransformerBlock
     from megatron.core.transformer.transformer_config import TransformerConfig
@@ -175,6 +175,7 @@ __all__ = [
     "VocabParallelCrossEntropy",
     "VocabUtility",
     "WrappedTorchNorm",
+    "build_module",
     "ensure_memory_buffer",
     "forget_rotary_embeddings",
     "get_gpt_layer_local_spec",

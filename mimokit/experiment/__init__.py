@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from mimokit.experiment.sweeps.runner import SweepRun as SweepRun
     from mimokit.experiment.sweeps.start import sweep as sweep
     from mimokit.experiment.verification import Oracle as Oracle
-    from mimokit.experiment.verification import VerificationReport as VerificationReport
     from mimokit.experiment.verification import compute_oracle as compute_oracle
     from mimokit.experiment.verification import verify as verify
+    from mimokit.experiment.verification_report import VerificationReport as VerificationReport
     from mimokit.experiment.weight_check import check_weights as check_weights
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

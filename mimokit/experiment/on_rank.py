@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mimokit import cluster
 from mimokit.config import ExperimentConfig, ModuleArchitecture
 from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
 from mimokit.prediction.peak import peak_of_device
@@ -43,6 +44,7 @@ def train_rank(
     evaluations: Evaluations | None,
     trace: bool = False,
     peak_flops: float | None = None,
+    code: UserCode = NO_CODE,
 ) -> None:
     """Train on this rank; the caller receives its samples."""
     from mimokit.engine.data.sources import default_data
@@ -65,6 +67,7 @@ def train_rank(
             trace,
             peak_flops,
             peers,
+            code,
         )
 
 
@@ -74,13 +77,14 @@ def oracle_rank(
     source: DataSource | None,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
 ) -> tuple[str, list[list[OracleStep]]]:
     """Run the oracle; return the name of the data and the steps of each replica."""
     from mimokit.engine.data.sources import data_of, default_data
     from mimokit.engine.verify.oracle import run_oracle
 
     data = source or default_data
-    return data_of(data, config).name, run_oracle(plan, config, data, steps, decoders)
+    return data_of(data, config).name, run_oracle(plan, config, data, steps, decoders, code)
 
 
 def compare_rank(
@@ -88,6 +92,7 @@ def compare_rank(
     config: ExperimentConfig,
     source: DataSource | None,
     oracle: Sequence[Sequence[OracleStep]],
+    code: UserCode,
 ) -> list[StepDifference]:
     """Run the layout and compare it with the oracle of its replica, step by step."""
     from mimokit.engine.data.sources import default_data
@@ -96,7 +101,7 @@ def compare_rank(
 
     with replica_world(plan) as (of_replica, peers):
         expected = oracle[0 if peers is None else peers.replica]
-        return compare_on_rank(of_replica, config, source or default_data, expected, peers)
+        return compare_on_rank(of_replica, config, source or default_data, expected, peers, code)
 
 
 def calibrate_rank() -> RankMeasurements:
@@ -112,12 +117,13 @@ def open_stepper(
     config: ExperimentConfig,
     source: DataSource | None,
     keep: int,
+    code: UserCode,
 ) -> None:
     """Build the model of this rank and stop before its first step."""
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.stepper.session import open_session
 
-    open_session(name, plan, config, source or default_data, keep)
+    open_session(name, plan, config, source or default_data, keep, code)
 
 
 def advance_stepper(name: str, first: int, count: int) -> list[StepRecord] | None:

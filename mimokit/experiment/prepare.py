@@ -15,6 +15,7 @@ from mimokit.config import (
     check_runnable,
     load_experiment_config,
 )
+from mimokit.config.user_code import checked_code
 from mimokit.experiment.logger_backends import make_loggers
 from mimokit.planning.weights.modules import check_saving, check_weights
 
@@ -49,12 +50,14 @@ def check_trainable(config: ExperimentConfig) -> None:
         config: finalized.
 
     Raises:
-        ConfigError: it cannot run yet, it cannot be saved as `runtime.save_hf` says, it asks for a
-            logger whose library is not installed, or its hardware is not known.
+        ConfigError: it cannot run yet, a builder it names cannot be imported, it cannot be saved as
+            `runtime.save_hf` says, it asks for a logger whose library is not installed, or its
+            hardware is not known.
     """
     from mimokit.prediction.peak import peak_of_hardware
 
     check_runnable(config)
+    checked_code(config)
     check_saving(config)
     make_loggers(config.runtime)
     peak_of_hardware(config.runtime, config.total_world_size)

@@ -13,6 +13,7 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.logger_backends import make_loggers
@@ -63,6 +64,7 @@ class TrainingCluster(Protocol):
         evaluations: Evaluations | None,
         trace: bool,
         peak_flops: float | None,
+        code: UserCode,
         /,
         *,
         world_size: int,
@@ -115,6 +117,8 @@ def train(
     evaluations: Evaluations | None = None,
     directory: str | Path | None = None,
     trace: bool = False,
+    modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
 ) -> TrainingRun:
     """Start training a layout and return at once.
 
@@ -128,6 +132,10 @@ def train(
             under `runs/`. The files of an earlier run in it are moved into its `earlier/`.
         trace: time every step of the schedule on all ranks, into `trace.json`; opens in Perfetto,
             and `mimokit.analysis.read_trace` reads it.
+        modules: module -> what builds it in place of mimokit, see docs/own_modules.md: a function
+            of (architecture, process groups) that returns a module, or a Megatron `ModuleSpec`.
+        loss_func: a function of (loss mask, loss of every token), both [samples, tokens], that
+            returns the sum of the losses of the language model and the number of their tokens.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet, or the folder cannot be written.
@@ -136,6 +144,7 @@ def train(
     ready = prepared(config)
     check_trainable(ready)
     check_room(ready, len(cluster))
+    code = checked_code(ready, modules, loss_func)
     plan = make_plan(ready)
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)
@@ -156,6 +165,7 @@ def train(
             evaluations,
             trace,
             peak,
+            code,
             world_size=plan.world_size,
         )
     except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
+from mimokit.config.user_code import OwnLoss, OwnModule, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.snapshot import StepSnapshot, state_table
@@ -63,6 +64,8 @@ class Stepper:
         data: DataSource | None = None,
         *,
         keep: int = KEEP,
+        modules: Mapping[str, OwnModule] | None = None,
+        loss_func: OwnLoss | None = None,
     ) -> None:
         """Build the model on the ranks.
 
@@ -71,6 +74,8 @@ class Stepper:
             config: a config, or the path of one.
             data: makes the data, as for `train`.
             keep: the number of ticks for which ranks keep copies of their tensors, for `inspect`.
+            modules: module -> what builds it in place of mimokit, as for `train`.
+            loss_func: of the language model, as for `train`.
 
         Raises:
             ConfigError: the config is wrong or cannot run yet.
@@ -82,6 +87,7 @@ class Stepper:
         self.config = prepared(config)
         check_runnable(self.config)
         _reject_replicas(self.config)
+        code = checked_code(self.config, modules, loss_func)
         self.plan = make_plan(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster
@@ -91,7 +97,7 @@ class Stepper:
         self._ended: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._name = uuid.uuid4().hex
-        self._run(on_rank.open_stepper, self.plan, self.config, data, keep)
+        self._run(on_rank.open_stepper, self.plan, self.config, data, keep, code)
 
     # State.
 

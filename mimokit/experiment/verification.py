@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Console, ConsoleOptions, RenderResult
+from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.cluster import EngineCluster
@@ -19,11 +15,17 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.runtime import AS_DRAWN
+from mimokit.config.user_code import OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, check_room, prepared
+from mimokit.experiment.verification_report import (
+    ADAM_EPSILON,
+    VerificationReport,
+    largest,
+    relative,
+)
 from mimokit.planning import plan as make_plan
 from mimokit.planning.types import LayoutPlan
-from mimokit.tables import html_table, rich_table
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
@@ -32,126 +34,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-5
 STEPS = 5
-# Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
-# that are zero in exact arithmetic (a key bias) becomes full-size updates under the usual 1e-8.
-# An epsilon far above fp32 noise keeps the check about the layout.
-ADAM_EPSILON = 1e-2
-
-
-@dataclass(frozen=True)
-class VerificationReport:
-    """A layout against the one-process oracle, in fp32.
-
-    Attributes:
-        name: of the config.
-        data: what was trained on.
-        layout: module -> its parallel sizes as text.
-        tolerance: largest difference that passes.
-        losses: of the layout, per step, mean over the unmasked tokens; of several replicas that
-            whose loss differs most.
-        oracle_losses: of the oracle.
-        gradient_differences: per step: module -> largest difference of a gradient entry over all
-            ranks, relative to the largest entry of its tensor.
-        weight_differences: the same for the weights after the step.
-        strategy: what exchanges between how many replicas; empty: the layout has one.
-    """
-
-    name: str
-    data: str
-    layout: dict[str, str]
-    tolerance: float
-    losses: tuple[float, ...]
-    oracle_losses: tuple[float, ...]
-    gradient_differences: tuple[dict[str, float], ...]
-    weight_differences: tuple[dict[str, float], ...]
-    strategy: str = ""
-
-    @property
-    def loss_differences(self) -> tuple[float, ...]:
-        """Per step, relative to the oracle's loss."""
-        pairs = zip(self.losses, self.oracle_losses, strict=True)
-        return tuple(_relative(mine, theirs) for mine, theirs in pairs)
-
-    @property
-    def max_loss_difference(self) -> float:
-        """Largest over the steps."""
-        return _largest(self.loss_differences)
-
-    @property
-    def max_gradient_difference(self) -> float:
-        """Largest over steps, modules, tensors and ranks."""
-        return _largest(value for step in self.gradient_differences for value in step.values())
-
-    @property
-    def max_weight_difference(self) -> float:
-        """Largest over steps, modules, tensors and ranks."""
-        return _largest(value for step in self.weight_differences for value in step.values())
-
-    @property
-    def passed(self) -> bool:
-        """Whether every difference is at or under the tolerance (a NaN is not)."""
-        worst = (
-            self.max_loss_difference,
-            self.max_gradient_difference,
-            self.max_weight_difference,
-        )
-        return all(value <= self.tolerance for value in worst)
-
-    @property
-    def verdict(self) -> str:
-        """One sentence."""
-        layout = ", ".join(f"{name} {sizes}" for name, sizes in self.layout.items())
-        outcome = "computes what one process computes" if self.passed else "does NOT compute that"
-        of_replicas = f" in {self.strategy}" if self.strategy else ""
-        differences = (
-            f"loss {self.max_loss_difference:.1e}, gradients {self.max_gradient_difference:.1e}, "
-            f"weights {self.max_weight_difference:.1e}"
-        )
-        return (
-            f"{layout}{of_replicas}: after {len(self.losses)} steps on {self.data} the layout "
-            f"{outcome} ({differences}; tolerance {self.tolerance:.0e}, fp32, "
-            f"Adam epsilon {ADAM_EPSILON:.0e})."
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "name": self.name,
-            "data": self.data,
-            "layout": self.layout,
-            "strategy": self.strategy,
-            "passed": self.passed,
-            "tolerance": self.tolerance,
-            "losses": list(self.losses),
-            "oracle_losses": list(self.oracle_losses),
-            "max_loss_difference": self.max_loss_difference,
-            "max_gradient_difference": self.max_gradient_difference,
-            "max_weight_difference": self.max_weight_difference,
-            "gradient_differences": list(self.gradient_differences),
-            "weight_differences": list(self.weight_differences),
-        }
-
-    def _header(self) -> tuple[str, ...]:
-        return ("step", "loss", "one process", "difference", "module", "gradient", "weight")
-
-    def _rows(self) -> Iterable[list[str]]:
-        for step, loss in enumerate(self.losses):
-            losses = [f"{loss:.6f}", f"{self.oracle_losses[step]:.6f}"]
-            first = [str(step + 1), *losses, f"{self.loss_differences[step]:.1e}"]
-            for module in self.layout:
-                gradient = self.gradient_differences[step][module]
-                weight = self.weight_differences[step][module]
-                yield [*first, module, f"{gradient:.1e}", f"{weight:.1e}"]
-                first = ["", "", "", ""]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield rich_table("Layout against one process", self._header(), self._rows())
-        yield self.verdict
-
-    def _repr_html_(self) -> str:
-        mark = "✔" if self.passed else "✘"
-        table = html_table(self._header(), self._rows())
-        return f"{table}<p>{mark} {escape(self.verdict)}</p>"
 
 
 @dataclass(frozen=True)
@@ -163,6 +45,7 @@ class Oracle:
         decoders: networks of the modules behind the language model, by name.
         source: makes the data; None for the default.
         data: the name of the data.
+        code: of the user.
         replicas: loss, gradients and weights of every optimizer step, of each replica.
     """
 
@@ -170,6 +53,7 @@ class Oracle:
     decoders: dict[str, ModuleArchitecture]
     source: DataSource | None
     data: str
+    code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
 
     @property
@@ -182,20 +66,34 @@ class Oracle:
         """The loss of every step of the first replica."""
         return tuple(step.loss for step in self.steps)
 
-    def is_for(self, config: Config, data: DataSource | None = None) -> bool:
+    def is_for(
+        self,
+        config: Config,
+        data: DataSource | None = None,
+        modules: Mapping[str, OwnModule] | None = None,
+        loss_func: OwnLoss | None = None,
+    ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
-        return self._is_for(_for_verification(prepared(config)), data)
+        layout = _for_verification(prepared(config))
+        return self._is_for(layout, data, checked_code(layout, modules, loss_func))
 
-    def _is_for(self, layout: ExperimentConfig, data: DataSource | None) -> bool:
+    def _is_for(self, layout: ExperimentConfig, data: DataSource | None, code: UserCode) -> bool:
         return (
             self.source is data
+            and self.code == code
             and self.config == single_rank(layout)
             and self.decoders == _decoders(layout)
         )
 
 
 def compute_oracle(
-    cluster: EngineCluster, config: Config, data: DataSource | None = None, *, steps: int = STEPS
+    cluster: EngineCluster,
+    config: Config,
+    data: DataSource | None = None,
+    *,
+    steps: int = STEPS,
+    modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
 ) -> Oracle:
     """Train the model of a layout in one process; `verify` takes the result for any layout of it.
 
@@ -205,6 +103,8 @@ def compute_oracle(
             global batch does.
         data: makes the samples, as for `verify`.
         steps: optimizer steps.
+        modules: module -> what builds it in place of mimokit, as for `train`.
+        loss_func: of the language model, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -212,12 +112,13 @@ def compute_oracle(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
+    code = checked_code(layout, modules, loss_func)
     alone, decoders = single_rank(layout), _decoders(layout)
     plan = make_plan(_unfrozen(alone))
     name, taken = cluster.run(
-        on_rank.oracle_rank, plan, alone, data, steps, decoders, world_size=1
+        on_rank.oracle_rank, plan, alone, data, steps, decoders, code, world_size=1
     )[0]
-    return Oracle(alone, decoders, data, name, tuple(map(tuple, taken)))
+    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, taken)))
 
 
 def verify(
@@ -228,6 +129,8 @@ def verify(
     steps: int = STEPS,
     tolerance: float = TOLERANCE,
     oracle: Oracle | None = None,
+    modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -239,6 +142,8 @@ def verify(
         tolerance: largest relative difference that passes.
         oracle: of the same model, global batches and data, for at least `steps` steps; computed
             if None. All layouts of a model can share one.
+        modules: module -> what builds it in place of mimokit, as for `train`.
+        loss_func: of the language model, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -248,19 +153,22 @@ def verify(
     layout = _for_verification(prepared(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
+    code = checked_code(layout, modules, loss_func)
     if oracle is None:
-        oracle = compute_oracle(cluster, config, data, steps=steps)
-    if not oracle._is_for(layout, data):
+        oracle = compute_oracle(
+            cluster, config, data, steps=steps, modules=modules, loss_func=loss_func
+        )
+    if not oracle._is_for(layout, data, code):
         raise ValueError(
             f"The oracle differs from {layout.name!r} in its model, global batches, runtime "
-            f"settings or data; compute one with compute_oracle."
+            f"settings, data or code; compute one with compute_oracle."
         )
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
     expected = [list(one[:steps]) for one in oracle.replicas]
     plan = make_plan(layout)
     by_rank: list[list[StepDifference]] = cluster.run(
-        on_rank.compare_rank, plan, layout, data, expected, world_size=plan.world_size
+        on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
     )
     pairs = [_worst_losses(plan, by_rank, expected, step) for step in range(steps)]
     return VerificationReport(
@@ -276,6 +184,7 @@ def verify(
         weight_differences=tuple(
             _worst([mine[step].weights for mine in by_rank]) for step in range(steps)
         ),
+        worst_parameters=_worst_parameters(by_rank),
         strategy=_strategy_text(layout),
     )
 
@@ -292,7 +201,7 @@ def _worst_losses(
         (by_rank[rank][step].loss, theirs[step].loss)
         for rank, theirs in zip(ranks, expected, strict=True)
     ]
-    return max(pairs, key=lambda pair: _largest([_relative(*pair)]))
+    return max(pairs, key=lambda pair: largest([relative(*pair)]))
 
 
 def _strategy_text(config: ExperimentConfig) -> str:
@@ -376,18 +285,16 @@ def _sizes(module: ModuleParallelismConfig) -> str:
     return " ".join(f"{axis.label}{getattr(module, CONFIG_FIELDS[axis])}" for axis in shown)
 
 
-def _relative(mine: float, theirs: float) -> float:
-    """Return a difference relative to the oracle's loss, which is 0 if every token is masked."""
-    if mine == theirs:
-        return 0.0
-    return abs(mine - theirs) / abs(theirs) if theirs else math.inf
-
-
 def _worst(differences: list[dict[str, float]]) -> dict[str, float]:
     modules = {module for one in differences for module in one}
-    return {m: _largest(one[m] for one in differences if m in one) for m in modules}
+    return {m: largest(one[m] for one in differences if m in one) for m in modules}
 
 
-def _largest(values: Iterable[float]) -> float:
-    """Return the maximum; a NaN counts as infinite."""
-    return max((value if value == value else float("inf") for value in values), default=0.0)
+def _worst_parameters(by_rank: list[list[StepDifference]]) -> dict[str, str]:
+    """Return the parameter of every module that differs most, where any does."""
+    found: dict[str, tuple[float, str]] = {}
+    for step in (step for steps in by_rank for step in steps):
+        for module, parameter in step.parameters.items():
+            difference = max(step.gradients[module], step.weights[module])
+            found[module] = max(found.get(module, (0.0, "")), (difference, parameter))
+    return {module: parameter for module, (_, parameter) in found.items() if parameter}

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
+from mimokit.config.user_code import NO_CODE, OwnLoss, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
 from mimokit.engine.models.specs import multimodal_provider
@@ -28,6 +29,7 @@ class ColocatedModel:
         bridges: encoder -> the communicator between it and the language model.
         tokens_per_item: encoder -> number of embeddings per item, unless the batch contains it.
         frozen: the modules that are not trained.
+        loss_func: of the user, if there is one.
     """
 
     plan: LayoutPlan
@@ -38,6 +40,7 @@ class ColocatedModel:
     bridges: dict[str, ColocatedBridgeCommunicator]
     tokens_per_item: dict[str, int] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    loss_func: OwnLoss | None = None
 
     @property
     def language_module_name(self) -> str:
@@ -62,7 +65,10 @@ class ColocatedModel:
 
 
 def build_colocated_model(
-    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
+    model_config: MimoParallelismConfig,
+    plan: LayoutPlan,
+    seed: int = 1234,
+    code: UserCode = NO_CODE,
 ) -> ColocatedModel:
     """Build a model whose modules share all ranks. Collective.
 
@@ -71,7 +77,7 @@ def build_colocated_model(
     """
     if plan.deployment_mode == "heterogeneous":
         raise ValueError("The plan is heterogeneous, not homogeneous or colocated.")
-    provided = multimodal_provider(model_config, plan, seed).provide(plan)
+    provided = multimodal_provider(model_config, plan, seed, code).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     return ColocatedModel(
@@ -91,4 +97,5 @@ def build_colocated_model(
             for name in model_config.encoder_module_names
         },
         frozen=model_config.frozen_modules,
+        loss_func=code.loss_func,
     )

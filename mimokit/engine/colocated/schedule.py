@@ -32,7 +32,7 @@ from mimokit.engine.parallel.gradients import (
     get_module_to_grid_tuple,
     multimodule_no_sync,
 )
-from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.loss import loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.step_kinds import StepKind
 
@@ -283,4 +283,4 @@ def _loss(
     yield Step(StepKind.LOSS, model.language_module_name, microbatch)
     group = model.pg_collections[model.language_module_name].tp
     losses = vocab_parallel_cross_entropy(logits, batch["labels"], group)
-    return masked_loss_sum(losses, batch["loss_mask"])
+    return loss_sum(model.loss_func, losses, batch["loss_mask"])

@@ -42,9 +42,11 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     Attributes:
         shares_items: its replicas share their items, so each runs it for every batch, also without
             items; see `mimokit.engine.models.frame_parallel`.
+        runs_whole: it has no parts that a pipeline separates, only `forward`.
     """
 
     shares_items = False
+    runs_whole = False
 
     def __init__(self, config: TransformerConfig, part: StagePart) -> None:
         super().__init__(config=config)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import ModuleSpec
 from mimokit.engine.models.any_size import ANY_SIZE_VISION
 from mimokit.engine.models.audio import AUDIO
 from mimokit.engine.models.decoder import text_decoder_spec
 from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.language import language_model_spec
+from mimokit.engine.models.own_encoder import own_encoder_spec
+from mimokit.engine.models.own_language import own_language_spec
 from mimokit.engine.models.provider import MimoModelProvider
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.text import TEXT
@@ -45,23 +48,18 @@ def encoder_submodule_spec(
 
 
 def multimodal_provider(
-    config: MimoParallelismConfig, plan: LayoutPlan, seed: int
+    config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode = NO_CODE
 ) -> MimoModelProvider:
     """Return the provider of the modules that a config describes, in the layout of a plan.
 
-    Networks come from the config, parallel sizes from the plan.
+    Networks come from the config, parallel sizes from the plan, modules of the user from the code.
     """
     language = config.llm_module_name
     network = config.get_architecture(language)
     return MimoModelProvider(
-        language_model_spec=language_model_spec(
-            network, plan.modules[language], module_seed(seed, language)
-        ),
+        language_model_spec=_language(config, plan, seed, code),
         modality_submodules_spec={
-            name: encoder_submodule_spec(
-                config.get_architecture(name), network, plan.modules[name], module_seed(seed, name)
-            )
-            for name in config.encoder_module_names
+            name: _encoder(config, plan, seed, code, name) for name in config.encoder_module_names
         },
         special_token_ids=config.special_token_ids,
         mimo_parallelism_config=config,
@@ -73,3 +71,31 @@ def multimodal_provider(
             for name in config.decoder_module_names
         },
     )
+
+
+def _language(
+    config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode
+) -> ModuleSpec:
+    """Return the spec of the language model, of mimokit or of the user."""
+    name = config.llm_module_name
+    network = config.get_architecture(name)
+    own = code.builder_of(name, network)
+    if own is not None:
+        return own_language_spec(name, own, network, plan.modules[name])
+    return language_model_spec(network, plan.modules[name], module_seed(seed, name))
+
+
+def _encoder(
+    config: MimoParallelismConfig, plan: LayoutPlan, seed: int, code: UserCode, name: str
+) -> ModuleSpec:
+    """Return the spec of an encoder, of mimokit or of the user, and its projector."""
+    network = config.get_architecture(name)
+    language = config.get_architecture(config.llm_module_name)
+    initial = module_seed(seed, name)
+    spec = encoder_submodule_spec(network, language, plan.modules[name], initial)
+    own = code.builder_of(name, network)
+    if own is not None:
+        kind = encoder_kind(network)
+        encoder = own_encoder_spec(name, own, network, kind, initial)
+        spec.submodules["encoders"] = {kind.name: encoder}
+    return spec

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,6 @@ from mimokit.engine.megatron import (
     get_transformer_layer_offset,
 )
 from mimokit.engine.models.attention import GroupedSelfAttention
-from mimokit.planning.ranks import RankMap
 
 # A process without Megatron's CUDA extensions cannot run these.
 _NO_FUSED_KERNELS: dict[str, Any] = {
@@ -51,6 +50,22 @@ class StagePart:
 WHOLE = StagePart(first=True, last=True)
 
 
+class ParallelSizes(Protocol):
+    """The parallel sizes of a module that its layers depend on; a `RankMap` has them."""
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Ranks over which every layer is cut."""
+
+    @property
+    def context_parallel(self) -> int:
+        """Ranks over which every sequence is cut."""
+
+    @property
+    def pipeline_parallel(self) -> int:
+        """Pipeline stages of the module."""
+
+
 _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -59,7 +74,7 @@ _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def transformer_config(architecture: ModuleArchitecture, sizes: RankMap) -> TransformerConfig:
+def transformer_config(architecture: ModuleArchitecture, sizes: ParallelSizes) -> TransformerConfig:
     """Return Megatron's configuration of one module, in fp32 and without dropout.
 
     Args:

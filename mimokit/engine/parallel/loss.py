@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from mimokit.config.user_code import OwnLoss
 from mimokit.engine.megatron import VocabParallelCrossEntropy, VocabUtility
 
 
@@ -77,3 +78,45 @@ def masked_loss_sum(losses: torch.Tensor, loss_mask: torch.Tensor) -> tuple[torc
             f"{tuple(losses.shape)}; both must be [batch, sequence]."
         )
     return (losses * loss_mask).sum(), int(loss_mask.sum().item())
+
+
+def loss_sum(
+    loss_func: OwnLoss | None, losses: torch.Tensor, loss_mask: torch.Tensor
+) -> tuple[torch.Tensor, int]:
+    """Return the sum of the losses of a micro-batch and the number of tokens that it is of.
+
+    Args:
+        loss_func: of the user; None for the sum over unmasked tokens.
+        losses: of every token, [samples, tokens].
+        loss_mask: [samples, tokens].
+
+    Raises:
+        ValueError: the user's function returns something else.
+    """
+    if loss_func is None:
+        return masked_loss_sum(losses, loss_mask)
+    return sum_and_tokens(loss_func(loss_mask, losses))
+
+
+def sum_and_tokens(returned: Any) -> tuple[torch.Tensor, int]:
+    """Return the sum of a micro-batch's losses and their number, as a loss function returned them.
+
+    A mean is rejected: gradients of means cannot be added up to the gradient of the mean over all
+    tokens where micro-batches or replicas differ in their number of unmasked tokens.
+
+    Raises:
+        ValueError: they are missing, or the sum is not a scalar tensor.
+    """
+    loss, *others = returned if isinstance(returned, tuple | list) else (returned,)
+    if not others or isinstance(others[0], dict):
+        raise ValueError(
+            "The loss function returned no number of tokens; it must return the sum of the losses "
+            "of all unmasked tokens and the number of those tokens."
+        )
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        found = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise ValueError(
+            f"The loss function returned {found} as its loss; it must be a tensor of one number, "
+            "the sum of the losses of all unmasked tokens."
+        )
+    return loss.reshape(()), int(others[0])

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
@@ -77,7 +78,10 @@ class HeterogeneousModel:
 
 
 def build_heterogeneous_model(
-    model_config: MimoParallelismConfig, plan: LayoutPlan, seed: int = 1234
+    model_config: MimoParallelismConfig,
+    plan: LayoutPlan,
+    seed: int = 1234,
+    code: UserCode = NO_CODE,
 ) -> HeterogeneousModel:
     """Build the stage of this rank of a model whose modules have separate ranks. Collective.
 
@@ -87,13 +91,13 @@ def build_heterogeneous_model(
     """
     if plan.deployment_mode != "heterogeneous" or plan.pipeline is None:
         raise ValueError(f"The plan is {plan.deployment_mode}, not heterogeneous.")
-    provided = multimodal_provider(model_config, plan, seed).provide(plan)
+    provided = multimodal_provider(model_config, plan, seed, code).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     grids, groups = provided.module_to_grid_map, provided.pg_collections
     communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
     ((name, own),) = groups.items()
-    stage = _stage(model_config, plan, name, provided.model, own)
+    stage = _stage(model_config, plan, name, provided.model, own, code)
     communicator.agree(stage)
     return HeterogeneousModel(
         plan=plan,
@@ -117,6 +121,7 @@ def _stage(
     name: str,
     model: SeededMimoModel,
     groups: ProcessGroupCollection,
+    code: UserCode,
 ) -> ModuleStage:
     """Return the stage of this rank around its wrapped module."""
     first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
@@ -142,4 +147,5 @@ def _stage(
         merge_sizes={n: own.merge_size for n, own in encoders.items() if own.any_image_size},
         three_axes=network.mrope_section is not None,
         feeds=bool(plan.topology[name]),
+        loss_func=code.loss_func,
     )

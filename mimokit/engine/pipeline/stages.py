@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from mimokit.config.user_code import OwnLoss
 from mimokit.engine.data.batch import ITEM_TOKENS, ITEMS, Batch, rows_per_sample, targets_of
 from mimokit.engine.data.check import check_words
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
@@ -14,7 +15,7 @@ from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
+from mimokit.engine.parallel.loss import loss_sum, masked_loss_sum, vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import (
     ModuleStage,
     Shapes,
@@ -60,7 +61,9 @@ class EncoderStage(ModuleStage):
         return int(self.wrapped.module.input_projections[0].encoder.linear_fc2.output_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
-        if self._encoder.shares_items:
+        if self._encoder.runs_whole:
+            rows, items, sizes = self._run_whole(given)
+        elif self._encoder.shares_items:
             rows, items, sizes = self._share(given)
         else:
             hidden, items, sizes = self._take(given)
@@ -72,6 +75,17 @@ class EncoderStage(ModuleStage):
         if sizes is None or self._kind.sizes != GRID:
             return StageOutput(rows, [counts])
         return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
+
+    def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
+        """Encode with an encoder that has no parts; the result is that of `_share`."""
+        assert given.batch is not None
+        inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
+        if inputs is None or not int(inputs[ITEMS].sum()):
+            rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
+            return rows, [0] * len(given.batch["input_ids"]), self._no_sizes()
+        tensors = inputs[self._kind.name]
+        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
+        return self._project(self._encoder(**tensors)), inputs[ITEMS].tolist(), sizes
 
     def _share(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
         """Encode on a rank that has the whole encoder and shares items with other replicas.
@@ -167,6 +181,7 @@ class LanguageStage(ModuleStage):
         three_axes: tokens have positions of three axes; packing computes them, and each stage
             sends them to the next.
         feeds: other modules receive its hidden states.
+        loss_func: of the user, if there is one.
     """
 
     def __init__(
@@ -180,6 +195,7 @@ class LanguageStage(ModuleStage):
         merge_sizes: Mapping[str, int],
         three_axes: bool,
         feeds: bool = False,
+        loss_func: OwnLoss | None = None,
     ) -> None:
         super().__init__(name, wrapped, first, last)
         self._model = model
@@ -187,6 +203,7 @@ class LanguageStage(ModuleStage):
         self._merge_sizes = merge_sizes
         self._three_axes = three_axes
         self._feeds = feeds
+        self._loss_func = loss_func
 
     def _forward(self, given: StageInput) -> StageOutput:
         device = next(self.wrapped.parameters()).device
@@ -258,7 +275,7 @@ class LanguageStage(ModuleStage):
             return None
         group = self.wrapped.module.pg_collection.tp
         losses = vocab_parallel_cross_entropy(output.logits, batch["labels"], group)
-        return masked_loss_sum(losses, batch["loss_mask"])
+        return loss_sum(self._loss_func, losses, batch["loss_mask"])
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count the tokens of the samples."""

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.device import close_groups_since, open_groups
 from mimokit.engine.stepper.recorder import Watcher
@@ -46,14 +47,20 @@ class RankSession:
         config: model, data, runtime.
         source: gives the data.
         keep: number of ticks for which copies of the tensors are kept.
+        code: of the user.
     """
 
     def __init__(
-        self, plan: LayoutPlan, config: ExperimentConfig, source: DataSource, keep: int
+        self,
+        plan: LayoutPlan,
+        config: ExperimentConfig,
+        source: DataSource,
+        keep: int,
+        code: UserCode,
     ) -> None:
         """Build model, optimizer and data. Collective."""
         self._groups = open_groups()
-        self.state = prepare(plan, config, source)
+        self.state = prepare(plan, config, source, code=code)
         self.clock = clock_of(plan)
         self._rank = dist.get_rank()
         self._world = dist.group.WORLD
@@ -197,11 +204,16 @@ _open: dict[str, RankSession] = {}
 
 
 def open_session(
-    name: str, plan: LayoutPlan, config: ExperimentConfig, source: DataSource, keep: int
+    name: str,
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    keep: int,
+    code: UserCode = NO_CODE,
 ) -> None:
     """Close the open session and open a new one. Collective."""
     close_session()
-    _open[name] = RankSession(plan, config, source, keep)
+    _open[name] = RankSession(plan, config, source, keep, code)
 
 
 def close_session(name: str | None = None) -> None:

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.order import order_of
@@ -90,21 +91,25 @@ class StepResult:
     stop: bool
 
 
-def build_model(plan: LayoutPlan, config: ExperimentConfig) -> RankModel:
+def build_model(plan: LayoutPlan, config: ExperimentConfig, code: UserCode = NO_CODE) -> RankModel:
     """Build the model of a layout on this rank. Collective."""
-    model: RankModel = mode_of(plan).build(config.model, plan, config.runtime.seed)
+    model: RankModel = mode_of(plan).build(config.model, plan, config.runtime.seed, code)
     patch_encoders(config, model.modules(), model.pg_collections)
     return model
 
 
 def prepare(
-    plan: LayoutPlan, config: ExperimentConfig, source: DataSource, peers: Peers | None = None
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    peers: Peers | None = None,
+    code: UserCode = NO_CODE,
 ) -> TrainingState:
     """Build model, optimizer and data of this rank. Collective."""
     # More threads would compete for cores with the other ranks of this machine.
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
-    model = build_model(plan, config)
+    model = build_model(plan, config, code)
     modules = tuple(
         (module, model.module_to_grid_map[name]) for name, module in model.modules().items()
     )
@@ -139,7 +144,11 @@ def prepare(
 
 @contextlib.contextmanager
 def prepared(
-    plan: LayoutPlan, config: ExperimentConfig, source: DataSource, peers: Peers | None = None
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    source: DataSource,
+    peers: Peers | None = None,
+    code: UserCode = NO_CODE,
 ) -> Iterator[TrainingState]:
     """Prepare a training state, and release its model at the end. Collective.
 
@@ -147,7 +156,7 @@ def prepared(
     world anyway.
     """
     before = open_groups()
-    state = prepare(plan, config, source, peers)
+    state = prepare(plan, config, source, peers, code)
     try:
         yield state
     finally:
@@ -242,6 +251,7 @@ def train_on_rank(
     trace: bool = False,
     peak_flops: float | None = None,
     peers: Peers | None = None,
+    code: UserCode = NO_CODE,
 ) -> list[StepSample]:
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
@@ -255,11 +265,12 @@ def train_on_rank(
         trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
         peak_flops: FLOP/s of this rank at most, for the utilisation; None if it is not known.
         peers: of this rank in other replicas of the layout; None: the layout has one replica.
+        code: of the user.
 
     Raises:
         ValueError: the config asks for a validation that the test data does not allow.
     """
-    with prepared(plan, config, source, peers) as state:
+    with prepared(plan, config, source, peers, code) as state:
         tracer = Tracer.aligned(emit) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         monitor = _monitor(state, config, peak_flops)

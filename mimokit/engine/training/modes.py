@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.utils.data import Dataset
 
 from mimokit.config import DataConfig, MimoParallelismConfig
+from mimokit.config.user_code import UserCode
 from mimokit.engine.colocated.model import (
     ColocatedModel,
     build_colocated_model,
@@ -37,7 +38,7 @@ class Mode:
     """The functions of one deployment mode.
 
     Attributes:
-        build: (config, plan, seed) -> the model on this rank. Collective.
+        build: (config, plan, seed, code of the user) -> the model on this rank. Collective.
         read: (model, data config, data set, collate function, seed, order of the samples) -> the
             batches this rank reads, None if it reads no data.
         run: (model, iterator) -> the steps of forward and backward over all micro-batches of the
@@ -46,7 +47,7 @@ class Mode:
             function is given logits [samples, tokens, vocabulary / TP] and batch where they are.
     """
 
-    build: Callable[[MimoParallelismConfig, LayoutPlan, int], Any]
+    build: Callable[[MimoParallelismConfig, LayoutPlan, int, UserCode], Any]
     read: Callable[
         [Any, DataConfig, Dataset[Any], Collate, int, Order | None], Iterator[Batch] | None
     ]

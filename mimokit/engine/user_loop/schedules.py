@@ -17,6 +17,7 @@ import torch
 from mimokit.engine.colocated.schedule import MicrobatchLoss, no_pipelining_steps
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.parallel.gradients import get_module_to_grid_tuple
+from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.executor import forward_backward_steps, forward_steps
@@ -75,7 +76,7 @@ def _microbatch(
     yield Step(StepKind.FORWARD, None, microbatch)
     output, loss_function = forward_step(data_iterator, model)
     yield Step(StepKind.LOSS, model.language_module_name, microbatch)
-    loss, tokens = _loss_of(loss_function, output)
+    loss, tokens = sum_and_tokens(loss_function(output))
     if torch.is_grad_enabled():
         yield Step(StepKind.BACKWARD, None, microbatch)
         if loss.requires_grad:
@@ -83,21 +84,6 @@ def _microbatch(
         assert model.language_model is not None
         model.language_model.num_tokens += tokens
     return MicrobatchLoss(float(loss.detach()), tokens, {})
-
-
-def _loss_of(loss_function: LossFunction, output: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Return the sum of a micro-batch's losses and the number of its unmasked tokens.
-
-    A mean is rejected: gradients of means cannot be added up to the gradient of the mean over all
-    tokens where micro-batches or replicas differ in their number of unmasked tokens.
-    """
-    loss, *others = loss_function(output)
-    if not others or isinstance(others[0], dict):
-        raise ValueError(
-            "The loss function of the forward step returned no number of tokens; it must return "
-            "the sum of the losses of all unmasked tokens and the number of those tokens."
-        )
-    return loss, int(others[0])
 
 
 def forward_backward_1f1b_with_multimodule_communicator(
@@ -183,7 +169,7 @@ class _UserStage(ModuleStage):
         """Return the user's loss at the end of the language model."""
         if not self.ends:
             return self._own.loss(output, batch)
-        return _loss_of(self._loss_function, self._output)
+        return sum_and_tokens(self._loss_function(self._output))
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count tokens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.config import ExperimentConfig
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.sources import DataSource
 from mimokit.engine.models.parameter_names import named_parameters
 from mimokit.engine.parallel.collectives import gather_json
@@ -35,11 +36,13 @@ class StepDifference:
         gradients: module -> largest difference of a gradient entry on this rank, relative to the
             largest entry of its tensor.
         weights: module -> the same for weights after the step.
+        parameters: module -> the parameter whose gradient or weight differs most on this rank.
     """
 
     loss: float
     gradients: dict[str, float]
     weights: dict[str, float]
+    parameters: dict[str, str]
 
 
 def compare_on_rank(
@@ -48,13 +51,15 @@ def compare_on_rank(
     source: DataSource,
     oracle: Sequence[OracleStep],
     peers: Peers | None = None,
+    code: UserCode = NO_CODE,
 ) -> list[StepDifference]:
     """Train the layout for as many steps as the oracle and compare after each. Collective.
 
     Raises:
-        ValueError: if the ranks together do not have the parameters of the oracle.
+        ValueError: if the ranks together do not have the parameters of the oracle, or a parameter
+            of a rank is neither whole nor marked as the part that it is.
     """
-    with prepared(plan, config, source, peers) as state:
+    with prepared(plan, config, source, peers, code) as state:
         _check_parameters(state, oracle[0])
         return [_compare_step(state, expected) for expected in oracle]
 
@@ -70,20 +75,44 @@ def _check_parameters(state: TrainingState, expected: OracleStep) -> None:
                 f"The ranks hold the parameters {sorted(together)} of module {module!r}, the "
                 f"oracle has {sorted(whole)}."
             )
+    wrong: list[str] = [
+        one for rank in gather_json(list(_wrong_shapes(state, expected))) for one in rank
+    ]
+    if wrong:
+        raise ValueError(wrong[0])
+
+
+def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
+    """Yield what is wrong with the shapes of parameters on this rank."""
+    for module, wrapped in state.model.modules().items():
+        group = state.model.pg_collections[module].tp
+        for name, parameter in named_parameters(wrapped).items():
+            whole, found = expected.weights[module][name].shape, tuple(parameter.shape)
+            if found == _shard_shape(whole, parameter, group):
+                continue
+            marked = getattr(parameter, "tensor_model_parallel", False)
+            how = (
+                f"it is marked as cut along dimension {parameter.partition_dim}"  # type: ignore[attr-defined]
+                if marked
+                else "it is not marked as cut"
+            )
+            yield (
+                f"Module {module!r}, parameter {name}: rank {dist.get_rank()} holds {list(found)} "
+                f"of {list(whole)}, but {how}; mark what tensor parallelism cuts with Megatron's "
+                "tensor_model_parallel, partition_dim and partition_stride."
+            )
 
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     result = exhaust(training_step(state))
-    gradients, weights = {}, {}
+    gradients, weights, parameters = {}, {}, {}
     for name, module in state.model.modules().items():
         group = state.model.pg_collections[name].tp
-        gradients[name] = largest_difference(
-            local_gradients(module), expected.gradients[name], module, group
-        )
-        weights[name] = largest_difference(
-            local_weights(module), expected.weights[name], module, group
-        )
-    return StepDifference(result.loss, gradients, weights)
+        slope = largest_difference(local_gradients(module), expected.gradients[name], module, group)
+        weight = largest_difference(local_weights(module), expected.weights[name], module, group)
+        gradients[name], weights[name] = slope[0], weight[0]
+        parameters[name] = max(slope, weight)[1]
+    return StepDifference(result.loss, gradients, weights, parameters)
 
 
 def local_gradients(module: ModuleDataParallel) -> Tensors:
@@ -105,8 +134,8 @@ def largest_difference(
     whole: Mapping[str, np.ndarray],
     module: ModuleDataParallel,
     tensor_group: dist.ProcessGroup,
-) -> float:
-    """Return the largest relative difference of any entry on this rank.
+) -> tuple[float, str]:
+    """Return the largest relative difference of any entry on this rank, and its parameter.
 
     Args:
         mine: this rank's shard of every tensor.
@@ -115,22 +144,34 @@ def largest_difference(
         tensor_group: the ranks over which they are sharded.
 
     Returns:
-        The difference, infinite where only one side has a tensor or an entry is not finite.
+        The difference, infinite where only one side has a tensor or an entry is not finite, and the
+        name of the tensor, empty where nothing differs.
     """
     parameters = named_parameters(module.module)
     if set(mine) != set(whole) & set(parameters):
-        return float("inf")
+        return float("inf"), min(set(mine) ^ (set(whole) & set(parameters)))
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
-    worst = 0.0
+    worst = 0.0, ""
     for name in mine:
         expected = _shard(whole[name], parameters[name], tensor_group)
         scale = max(float(np.abs(whole[name]).max()), floor)
         difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0
         if not np.isfinite(difference):
-            return float("inf")
+            return float("inf"), name
         if difference > 0:
-            worst = max(worst, difference / scale if scale > 0 else float("inf"))
+            worst = max(worst, (difference / scale if scale > 0 else float("inf"), name))
     return worst
+
+
+def _shard_shape(
+    whole: tuple[int, ...], parameter: torch.nn.Parameter, group: dist.ProcessGroup
+) -> tuple[int, ...]:
+    """Return the shape of this rank's shard of a whole tensor, which may be padded."""
+    if not getattr(parameter, "tensor_model_parallel", False):
+        return whole
+    axis: int = parameter.partition_dim  # type: ignore[attr-defined]
+    share = max(whole[axis] // group.size(), parameter.shape[axis])
+    return (*whole[:axis], share, *whole[axis + 1 :])
 
 
 def _shard(

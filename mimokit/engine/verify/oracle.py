@@ -19,6 +19,7 @@ from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
 )
+from mimokit.config.user_code import NO_CODE, OwnLoss, UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, targets_of, to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
@@ -29,6 +30,7 @@ from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler
 from mimokit.engine.verify.replicas import ReplicaArithmetic
 from mimokit.planning.ranks import RankMap
@@ -63,11 +65,13 @@ class _Whole:
         mimo: encoders and language model.
         decoders: the modules behind the language model.
         language: the language model's name.
+        loss_func: of the user, if there is one.
     """
 
     mimo: MimoModel
     decoders: dict[str, TextDecoder]
     language: str
+    loss_func: OwnLoss | None
 
     def modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
         yield from self.mimo.modality_submodules.items()
@@ -93,6 +97,7 @@ def run_oracle(
     source: DataSource,
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
+    code: UserCode = NO_CODE,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
@@ -102,9 +107,10 @@ def run_oracle(
         source: returns the data.
         steps: number of optimizer steps.
         decoders: the modules behind the language model.
+        code: of the user.
     """
     models = [
-        _Replica(plan.of_replica(number), config, source, decoders or {})
+        _Replica(plan.of_replica(number), config, source, decoders or {}, code)
         for number in range(config.replicas)
     ]
     arithmetic = _arithmetic(config, models)
@@ -132,10 +138,13 @@ def _arithmetic(config: ExperimentConfig, models: Sequence[_Replica]) -> Replica
 
 
 def _build(
-    plan: LayoutPlan, config: ExperimentConfig, decoders: Mapping[str, ModuleArchitecture]
+    plan: LayoutPlan,
+    config: ExperimentConfig,
+    decoders: Mapping[str, ModuleArchitecture],
+    code: UserCode,
 ) -> _Whole:
     seed, language = config.runtime.seed, config.model.llm_module_name
-    provided = multimodal_provider(config.model, plan, seed).provide(plan, wrap=False)
+    provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
     assert provided.model is not None
     groups = provided.pg_collections[language]  # all of this one rank
     width = config.model.get_architecture(language)
@@ -143,7 +152,7 @@ def _build(
         name: _decoder(network, width, plan.modules[language], module_seed(seed, name), groups)
         for name, network in decoders.items()
     }
-    return _Whole(provided.model, behind, language)
+    return _Whole(provided.model, behind, language, code.loss_func)
 
 
 def _decoder(
@@ -174,8 +183,9 @@ class _Replica:
         config: ExperimentConfig,
         source: DataSource,
         decoders: Mapping[str, ModuleArchitecture],
+        code: UserCode,
     ) -> None:
-        self.model = _build(plan, config, decoders)
+        self.model = _build(plan, config, decoders, code)
         self._plan, self._runtime = plan, config.inner_runtime
         data = data_of(source, config)
         self._iterator = iterate_shared_batches(
@@ -238,22 +248,24 @@ def _loss_sum(model: _Whole, batch: Batch) -> tuple[torch.Tensor, float]:
                 if int(inputs[ITEMS].sum())
             },
         )
-    total = _masked_sum(logits, batch["labels"], batch["loss_mask"])
-    counted = float(batch["loss_mask"].sum())
+    losses, mask_of_loss = _losses(logits, batch["labels"]), batch["loss_mask"]
+    if model.loss_func is None:
+        total, counted = (losses * mask_of_loss).sum(), float(mask_of_loss.sum())
+    else:
+        total, number = sum_and_tokens(model.loss_func(mask_of_loss, losses))
+        counted = float(number)
     for name, decoder in model.decoders.items():
         labels, loss_mask = targets_of(batch, name)
-        total = total + _masked_sum(decoder(hidden[-1], mask), labels, loss_mask)
+        total = total + (_losses(decoder(hidden[-1], mask), labels) * loss_mask).sum()
         counted += float(loss_mask.sum())
     return total, counted
 
 
-def _masked_sum(
-    logits: torch.Tensor, labels: torch.Tensor, loss_mask: torch.Tensor
-) -> torch.Tensor:
-    losses = torch.nn.functional.cross_entropy(
+def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the loss of every token, [samples, tokens]."""
+    return torch.nn.functional.cross_entropy(
         logits.float().flatten(0, 1), labels.flatten(), reduction="none"
-    )
-    return (losses * loss_mask.flatten()).sum()
+    ).reshape(labels.shape)
 
 
 def _gradients(module: torch.nn.Module) -> Tensors:

@@ -18,6 +18,7 @@ from mimokit.cluster.run import ClusterRun
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.experiment import on_rank
 from mimokit.experiment.torchrun.member import Member
 from mimokit.experiment.torchrun.messages import Task, message_from_json, outcome_from_json
@@ -71,6 +72,7 @@ class TorchrunCluster:
         evaluations: Evaluations | None,
         trace: bool,
         peak_flops: float | None,
+        code: UserCode,
         /,
         *,
         world_size: int,
@@ -78,11 +80,14 @@ class TorchrunCluster:
         """Start training on the first ranks and return at once.
 
         Raises:
-            ClusterError: something else than training with the default data was asked for, or a
-                rank is lost.
+            ClusterError: something else than training with the default data and the builders that
+                the config names was asked for, or a rank is lost.
         """
-        if function is not on_rank.train_rank or data is not None:
-            raise ClusterError("under torchrun ranks train on their default data, nothing else")
+        if function is not on_rank.train_rank or data is not None or code != NO_CODE:
+            raise ClusterError(
+                "under torchrun ranks train on their default data, nothing else; name builders of "
+                "modules in the config"
+            )
         if self._lost is not None:
             raise ClusterError(f"{self._lost}; {ENDS}")
         if self._run is not None:

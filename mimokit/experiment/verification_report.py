@@ -1,0 +1,160 @@
+"""The report of `verify`: a layout against one process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+
+from mimokit.tables import html_table, rich_table
+
+# Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
+# that are zero in exact arithmetic (a key bias) becomes full-size updates under the usual 1e-8.
+# An epsilon far above fp32 noise keeps the check about the layout.
+ADAM_EPSILON = 1e-2
+
+
+@dataclass(frozen=True)
+class VerificationReport:
+    """A layout against the one-process oracle, in fp32.
+
+    Attributes:
+        name: of the config.
+        data: what was trained on.
+        layout: module -> its parallel sizes as text.
+        tolerance: largest difference that passes.
+        losses: of the layout, per step, mean over the unmasked tokens; of several replicas that
+            whose loss differs most.
+        oracle_losses: of the oracle.
+        gradient_differences: per step: module -> largest difference of a gradient entry over all
+            ranks, relative to the largest entry of its tensor.
+        weight_differences: the same for the weights after the step.
+        worst_parameters: module -> the parameter that differs most, of all steps and ranks.
+        strategy: what exchanges between how many replicas; empty: the layout has one.
+    """
+
+    name: str
+    data: str
+    layout: dict[str, str]
+    tolerance: float
+    losses: tuple[float, ...]
+    oracle_losses: tuple[float, ...]
+    gradient_differences: tuple[dict[str, float], ...]
+    weight_differences: tuple[dict[str, float], ...]
+    worst_parameters: dict[str, str]
+    strategy: str = ""
+
+    @property
+    def loss_differences(self) -> tuple[float, ...]:
+        """Per step, relative to the oracle's loss."""
+        pairs = zip(self.losses, self.oracle_losses, strict=True)
+        return tuple(relative(mine, theirs) for mine, theirs in pairs)
+
+    @property
+    def max_loss_difference(self) -> float:
+        """Largest over the steps."""
+        return largest(self.loss_differences)
+
+    @property
+    def max_gradient_difference(self) -> float:
+        """Largest over steps, modules, tensors and ranks."""
+        return largest(value for step in self.gradient_differences for value in step.values())
+
+    @property
+    def max_weight_difference(self) -> float:
+        """Largest over steps, modules, tensors and ranks."""
+        return largest(value for step in self.weight_differences for value in step.values())
+
+    @property
+    def passed(self) -> bool:
+        """Whether every difference is at or under the tolerance (a NaN is not)."""
+        worst = (
+            self.max_loss_difference,
+            self.max_gradient_difference,
+            self.max_weight_difference,
+        )
+        return all(value <= self.tolerance for value in worst)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        layout = ", ".join(f"{name} {sizes}" for name, sizes in self.layout.items())
+        outcome = "computes what one process computes" if self.passed else "does NOT compute that"
+        of_replicas = f" in {self.strategy}" if self.strategy else ""
+        differences = (
+            f"loss {self.max_loss_difference:.1e}, gradients {self.max_gradient_difference:.1e}, "
+            f"weights {self.max_weight_difference:.1e}"
+        )
+        return (
+            f"{layout}{of_replicas}: after {len(self.losses)} steps on {self.data} the layout "
+            f"{outcome} ({differences}; tolerance {self.tolerance:.0e}, fp32, "
+            f"Adam epsilon {ADAM_EPSILON:.0e}).{self._where()}"
+        )
+
+    def _where(self) -> str:
+        """Return a sentence about the parameter that differs most, of a layout that failed."""
+        if self.passed or not self.worst_parameters:
+            return ""
+        module = max(self.worst_parameters, key=self._difference_of)
+        return f" Most differs {self.worst_parameters[module]} of module {module!r}."
+
+    def _difference_of(self, module: str) -> float:
+        steps = (*self.gradient_differences, *self.weight_differences)
+        return largest(step[module] for step in steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "name": self.name,
+            "data": self.data,
+            "layout": self.layout,
+            "strategy": self.strategy,
+            "passed": self.passed,
+            "tolerance": self.tolerance,
+            "losses": list(self.losses),
+            "oracle_losses": list(self.oracle_losses),
+            "max_loss_difference": self.max_loss_difference,
+            "max_gradient_difference": self.max_gradient_difference,
+            "max_weight_difference": self.max_weight_difference,
+            "gradient_differences": list(self.gradient_differences),
+            "weight_differences": list(self.weight_differences),
+            "worst_parameters": self.worst_parameters,
+        }
+
+    def _header(self) -> tuple[str, ...]:
+        return ("step", "loss", "one process", "difference", "module", "gradient", "weight")
+
+    def _rows(self) -> Iterable[list[str]]:
+        for step, loss in enumerate(self.losses):
+            losses = [f"{loss:.6f}", f"{self.oracle_losses[step]:.6f}"]
+            first = [str(step + 1), *losses, f"{self.loss_differences[step]:.1e}"]
+            for module in self.layout:
+                gradient = self.gradient_differences[step][module]
+                weight = self.weight_differences[step][module]
+                yield [*first, module, f"{gradient:.1e}", f"{weight:.1e}"]
+                first = ["", "", "", ""]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield rich_table("Layout against one process", self._header(), self._rows())
+        yield self.verdict
+
+    def _repr_html_(self) -> str:
+        mark = "✔" if self.passed else "✘"
+        table = html_table(self._header(), self._rows())
+        return f"{table}<p>{mark} {escape(self.verdict)}</p>"
+
+
+def relative(mine: float, theirs: float) -> float:
+    """Return a difference relative to the oracle's loss, which is 0 if every token is masked."""
+    if mine == theirs:
+        return 0.0
+    return abs(mine - theirs) / abs(theirs) if theirs else math.inf
+
+
+def largest(values: Iterable[float]) -> float:
+    """Return the maximum; a NaN counts as infinite."""
+    return max((value if value == value else float("inf") for value in values), default=0.0)

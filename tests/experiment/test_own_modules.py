@@ -1,0 +1,326 @@
+"""Encoders of the user's: trained, proven and stepped through; what breaks the rules is named."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from mimokit.cli.main import app
+from mimokit.cluster import ClusterError, EngineCluster, RankError
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import checked_code
+from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
+from tests.layouts import digits_config
+from tests.layouts_apart import decoded_config
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
+EXAMPLE = "tests.experiment.own_encoder:PatchEncoder"
+STEPS = 2
+SHORT = Evaluations(final_samples=8)
+
+
+def _config(
+    encoder: tuple[int, int], language: tuple[int, int], builder: str | None = EXAMPLE
+) -> ExperimentConfig:
+    config = digits_config(encoder, language)
+    config.model.module_architectures["images"].builder = builder
+    return config
+
+
+def _like_the_example(architecture: Any, groups: Any) -> Any:
+    from tests.experiment.own_encoder import PatchEncoder
+
+    return PatchEncoder(architecture, groups)
+
+
+@pytest.fixture(scope="module")
+def oracle(shared_cluster: Any) -> Oracle:
+    return compute_oracle(shared_cluster.get(), _config((1, 2), (1, 2)), steps=STEPS)
+
+
+def test_the_page_shows_what_the_tests_run() -> None:
+    found = re.search(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    assert found[1] == Path(__file__).with_name("own_encoder.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        _config((1, 2), (1, 2)),
+        _config((2, 1), (1, 2)),
+        _config((2, 1), (1, 2)).with_layout(
+            "heterogeneous",
+            images={"tensor_parallel": 2, "data_parallel": 1},
+            language_module={"tensor_parallel": 1, "data_parallel": 2},
+        ),
+    ],
+    ids=["TP1", "TP2-colocated", "TP2-heterogeneous"],
+)
+def test_it_computes_what_one_process_computes(
+    config: ExperimentConfig, oracle: Oracle, cluster: EngineCluster
+) -> None:
+    report = verify(cluster, config, steps=STEPS, oracle=oracle)
+    assert report.passed, report.verdict
+
+
+def test_its_parameters_are_those_of_the_user(oracle: Oracle, cluster: EngineCluster) -> None:
+    names = [name for name in oracle.steps[0].weights["images"] if "encoders" in name]
+    assert {name.rsplit(".", 2)[-2] for name in names} == {"up", "down"}
+    ours = compute_oracle(cluster, _config((1, 2), (1, 2), None), steps=1)
+    assert abs(ours.losses[0] - oracle.losses[0]) > 1e-4
+
+
+def _spec_of_the_example(config: ExperimentConfig) -> Any:
+    from mimokit.engine import ModuleSpec
+    from tests.experiment.own_encoder import PatchEncoder
+
+    class FromSpec(PatchEncoder):
+        def __init__(self, architecture: Any, pg_collection: Any) -> None:
+            super().__init__(architecture, pg_collection)
+
+    architecture = config.model.get_architecture("images")
+    return ModuleSpec(FromSpec, params={"architecture": architecture, "pg_collection": None})
+
+
+def test_python_and_files_give_the_same(oracle: Oracle, cluster: EngineCluster) -> None:
+    config = _config((2, 1), (1, 2), None)
+    run = train(cluster, config, modules={"images": _like_the_example}, evaluations=SHORT)
+    assert run.result(300).steps["loss"].iloc[0] == pytest.approx(oracle.losses[0], rel=1e-5)
+    with Stepper(cluster, config, modules={"images": _spec_of_the_example(config)}) as stepper:
+        while "loss" not in stepper.next().records[0].result:
+            pass
+        assert stepper.now is not None
+        loss = stepper.now.records[0].result["loss"]
+    assert loss == pytest.approx(oracle.losses[0], rel=1e-5)
+
+
+def _not_a_module(architecture: Any, groups: Any) -> Any:
+    return architecture
+
+
+def _too_few_rows(architecture: Any, groups: Any) -> Any:
+    encoder = _like_the_example(architecture, groups)
+    encoder.register_forward_hook(lambda module, given, output: output[:, 1:])
+    return encoder
+
+
+def _half_marked(architecture: Any, groups: Any) -> Any:
+    encoder = _like_the_example(architecture, groups)
+    del encoder.up.weight.partition_dim
+    return encoder
+
+
+def _unmarked(architecture: Any, groups: Any) -> Any:
+    encoder = _like_the_example(architecture, groups)
+    encoder.up.weight.tensor_model_parallel = False
+    return encoder
+
+
+def _cut_elsewhere(architecture: Any, groups: Any) -> Any:
+    encoder = _like_the_example(architecture, groups)
+    encoder.down.weight.partition_dim = 0
+    return encoder
+
+
+def _not_summed(architecture: Any, groups: Any) -> Any:
+    """Build an encoder with a factor whose gradient every rank has in part."""
+    import torch
+
+    encoder = _like_the_example(architecture, groups)
+    encoder.factor = torch.nn.Parameter(torch.ones(()))
+    encoder.down.register_forward_pre_hook(lambda module, given: (given[0] * encoder.factor,))
+    return encoder
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [
+        (_not_a_module, "'images': its builder returned a ModuleArchitecture; it must return a"),
+        (_too_few_rows, r"'images': its PatchEncoder returned a tensor of \[\d+, 3, 32\]; it must"),
+        (
+            _half_marked,
+            "'images': its parameter up.weight is marked as cut .* partition_dim is None",
+        ),
+    ],
+)
+def test_what_breaks_the_rules_stops_training(
+    builder: Any, said: str, cluster: EngineCluster
+) -> None:
+    run = train(cluster, _config((2, 1), (1, 2), None), modules={"images": builder})
+    with pytest.raises(RankError, match=said):
+        run.result(300)
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [
+        (_unmarked, r"up.weight: rank 0 holds \[64, 16\] of \[128, 16\], but it is not marked"),
+        (_cut_elsewhere, r"down.weight: .* \[32, 128\], but it is marked as cut along dimension 0"),
+    ],
+)
+def test_the_proof_names_a_parameter_without_the_right_mark(
+    builder: Any, said: str, cluster: EngineCluster
+) -> None:
+    with pytest.raises(RankError, match=r"Module .images., parameter \S+" + said):
+        verify(cluster, _config((2, 1), (1, 2), None), steps=1, modules={"images": builder})
+
+
+def test_the_proof_names_a_parameter_whose_gradient_is_not_summed(cluster: EngineCluster) -> None:
+    config = _config((2, 1), (1, 2), None)
+    report = verify(cluster, config, steps=1, modules={"images": _not_summed})
+    assert not report.passed
+    assert "factor of module 'images'" in report.verdict
+    assert report.to_json()["worst_parameters"]["images"].endswith("factor")
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [
+        ("patches", "builder is patches, but it must be package.module:function"),
+        ("no_such_package.here:build", "no_such_package.here cannot be imported (ModuleNotFound"),
+        (
+            "tests.layouts:no_such",
+            "builder is tests.layouts:no_such, but tests.layouts has no no_such",
+        ),
+        (
+            "tests.layouts:IMAGE_TOKEN",
+            "its builder is a int; it must be a ModuleSpec or a function",
+        ),
+        ("tests.invariance:oracle_of.__name__", "its builder is a str"),
+        ("tests.planted:_find", "its builder is _find, which cannot be called with two"),
+    ],
+)
+def test_a_builder_that_is_none_is_named(builder: str, said: str, tmp_path: Path) -> None:
+    file = _config((1, 1), (1, 1), builder).save(tmp_path / "own.yaml")
+    result = CliRunner().invoke(app, ["verify", str(file)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Module 'images': ")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_builder_is_found_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "encoder_of_this_test.py").write_text("def build(architecture, groups): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    checked_code(_config((1, 1), (1, 1), "encoder_of_this_test:build"))
+
+
+def _with(config: ExperimentConfig, path: str, value: object) -> ExperimentConfig:
+    *before, last = path.split(".")
+    owner: Any = config
+    for name in before:
+        owner = owner[name] if isinstance(owner, dict) else getattr(owner, name)
+    setattr(owner, last, value)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("model.module_parallelisms.images.pipeline_parallel", 2, "builds a whole module; set it"),
+        ("model.module_architectures.images.weights", "/nowhere", "leave weights out"),
+        ("runtime.patch_type", ["vit_frame_parallel"], "'images' has a builder; leave it out"),
+    ],
+)
+def test_what_a_builder_does_not_go_with_is_rejected(path: str, value: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        checked_code(_with(_config((1, 1), (1, 1)), path, value))
+
+
+def test_a_name_that_is_not_a_module_is_rejected() -> None:
+    said = "^Module 'image': it does not exist; did you mean images"
+    with pytest.raises(ConfigError, match=said):
+        checked_code(_config((1, 1), (1, 1)), {"image": _like_the_example})
+
+
+def test_torchrun_takes_no_modules_of_a_notebook() -> None:
+    from mimokit.config.user_code import UserCode
+    from mimokit.experiment import on_rank
+    from mimokit.experiment.torchrun.cluster import TorchrunCluster
+
+    code = UserCode({"images": _like_the_example})
+    submit = partial(TorchrunCluster.submit, SimpleNamespace(), on_rank.train_rank)  # type: ignore[arg-type]
+    with pytest.raises(ClusterError, match="name builders of modules in the config"):
+        submit(None, None, None, None, False, None, code, world_size=1)  # type: ignore[arg-type]
+
+
+def _language_model(architecture: Any, groups: Any, vocab_size: int = 0) -> Any:
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    from mimokit.engine import GPTModel, layer_config
+
+    return GPTModel(
+        config=layer_config(architecture, groups),
+        transformer_layer_spec=get_gpt_layer_local_spec(),
+        vocab_size=vocab_size or architecture.vocab_size,
+        max_sequence_length=architecture.seq_length,
+        position_embedding_type="rope",
+        pg_collection=groups,
+    )
+
+
+def _linear(architecture: Any, groups: Any) -> Any:
+    import torch
+
+    return torch.nn.Linear(1, 1)
+
+
+@pytest.fixture(scope="module")
+def language_oracle(shared_cluster: Any) -> Oracle:
+    config = _config((1, 2), (1, 2))
+    modules = {"language_module": _language_model}
+    return compute_oracle(shared_cluster.get(), config, steps=STEPS, modules=modules)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        digits_config((1, 2), (2, 1)),
+        digits_config((1, 1), (1, 1)).with_layout(
+            "heterogeneous",
+            images={"data_parallel": 1},
+            language_module={"tensor_parallel": 2, "data_parallel": 1},
+        ),
+    ],
+    ids=["colocated", "heterogeneous"],
+)
+def test_a_language_model_computes_what_one_process_computes(
+    config: ExperimentConfig, language_oracle: Oracle, cluster: EngineCluster
+) -> None:
+    config.model.module_architectures["images"].builder = EXAMPLE
+    modules = {"language_module": _language_model}
+    report = verify(cluster, config, steps=STEPS, oracle=language_oracle, modules=modules)
+    assert report.passed, report.verdict
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [
+        (_linear, "'language_module': its builder returned a Linear; the language model must"),
+        (partial(_language_model, vocab_size=32), "with hidden_size 64 and vocab_size 32; in the"),
+    ],
+)
+def test_a_language_model_of_another_kind_is_named(
+    builder: Any, said: str, cluster: EngineCluster
+) -> None:
+    config = digits_config((1, 1), (1, 1))
+    with pytest.raises(RankError, match=said):
+        compute_oracle(cluster, config, steps=1, modules={"language_module": builder})
+
+
+def test_a_builder_behind_the_language_model_is_rejected() -> None:
+    one = (1, 1, 1)
+    config = decoded_config({"images": one, "language_module": one, "future": one})
+    with pytest.raises(ConfigError, match="modules behind 'language_module' cannot have so far"):
+        checked_code(config, {"future": _language_model})
