@@ -86,7 +86,7 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
     """Yield what is wrong with the shapes of parameters on this rank."""
     for module, wrapped in state.model.modules().items():
         group = state.model.pg_collections[module].tp
-        for name, parameter in named_parameters(wrapped).items():
+        for name, parameter in named_parameters(wrapped.module).items():
             whole, found = expected.weights[module][name].shape, tuple(parameter.shape)
             if found == _shard_shape(whole, parameter, group):
                 continue
