@@ -83,14 +83,15 @@ def test_a_fault_is_planted_and_mended(cluster: EngineCluster) -> None:
 
 def test_a_fault_is_mended_though_the_block_leaves_a_run(cluster: EngineCluster) -> None:
     target = "tests.cluster.functions.process_id"
-    right = cluster.run(called, target, world_size=2)
     told = re.escape(f"the block with a planted {target} left a run of all_reduce_forever")
     with (
         pytest.raises(AssertionError, match=told),
         planted(cluster, target, lambda original: rank_without_function, world_size=2),
     ):
         cluster.submit(all_reduce_forever, "none", 0, world_size=2)
-    assert cluster.run(called, target, world_size=2) == right
+    # An engine may have been replaced: a busy machine keeps its rank from coming back in time.
+    pids = {engine.pid for engine in cluster.engines}
+    assert set(cluster.run(called, target, world_size=2)) <= pids
 
 
 def called(target: str) -> int:
