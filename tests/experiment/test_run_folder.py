@@ -125,10 +125,10 @@ def test_a_read_only_folder_is_refused_before_engines_work(tmp_path: Path) -> No
     place = tmp_path / "read only"
     with _mounted(place, "--bind", str(tmp_path)):
         subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
-        no_cluster: Any = None
+        unused: Any = _OfEight()
         for start in (
-            lambda: train(no_cluster, CONFIG, directory=place),
-            lambda: sweep(_OfEight(), CONFIG, results_dir=place),
+            lambda: train(unused, CONFIG, directory=place),
+            lambda: sweep(unused, CONFIG, results_dir=place),
         ):
             with pytest.raises(ConfigError, match="Read-only file system"):
                 start()
