@@ -32,6 +32,20 @@ def process_id() -> int:
     return os.getpid()
 
 
+def modes() -> tuple[bool, str]:
+    import torch
+
+    return torch.is_grad_enabled(), str(torch.get_default_dtype())
+
+
+def change_modes() -> None:
+    import torch
+
+    torch.set_grad_enabled(False)
+    torch.set_default_dtype(torch.float64)
+    raise ValueError("halfway")
+
+
 def all_reduce_forever(trouble: str, rank: int, seconds: float = 0.3) -> None:
     """All-reduce in a subgroup that a global keeps alive, as models do; one gets in trouble."""
     import torch

@@ -9,7 +9,13 @@ import time
 import pytest
 
 from mimokit.cluster import ClusterError, EngineCluster, RankDied, RankError, RunAborted
-from tests.cluster.functions import all_reduce_forever, describe_rank, process_id
+from tests.cluster.functions import (
+    all_reduce_forever,
+    change_modes,
+    describe_rank,
+    modes,
+    process_id,
+)
 from tests.cluster.test_streaming import wait_for_samples
 from tests.processes import interrupt_in
 
@@ -28,6 +34,13 @@ def test_an_exception_on_one_rank(cluster: EngineCluster) -> None:
     assert 'raise ValueError("the third wheel came off")' in caught.value.traceback_text
     assert works(cluster)
     assert cluster.run(process_id) == before
+
+
+def test_a_run_that_fails_leaves_the_modes_of_torch_as_they_were(cluster: EngineCluster) -> None:
+    cluster.run(modes, world_size=2)
+    with pytest.raises(RankError, match="halfway"):
+        cluster.run(change_modes)
+    assert cluster.run(modes) == [(True, "torch.float32")] * 2
 
 
 def test_a_rank_killed_in_an_all_reduce(cluster: EngineCluster) -> None:

@@ -21,6 +21,11 @@ from mimokit.cluster.worker.sender import SampleSender
 STOP_MESSAGE = "mimokit_stop_request"
 ABORT_MESSAGE = "mimokit_abort_request"
 INTERRUPT_SIGNAL = signal.SIGUSR2
+UNWINDING_SECONDS = 0.1
+"""How long a function may take to return by itself once the world's connections are broken.
+
+An exception raised while it unwinds would keep `finally` blocks from doing their work.
+"""
 
 
 class RankInterrupted(BaseException):
@@ -34,6 +39,7 @@ class RankRun:
         self.run_id = run_id
         self.sender = sender
         self.stopping = False
+        self.returned = threading.Event()
 
     def emit(self, sample: Mapping[str, Any]) -> None:
         """Send one sample to the client."""
@@ -74,6 +80,8 @@ class EngineSession:
             yield
         finally:
             self._interruptible = False
+            if self._current is not None:
+                self._current.returned.set()
 
     def raise_if_aborted(self) -> None:
         """Raise `RankInterrupted` if the client has aborted the run in progress."""
@@ -95,7 +103,7 @@ class EngineSession:
             run.stopping = True
             self.membership.break_off()
             main = threading.main_thread().ident
-            if main is not None:
+            if not run.returned.wait(UNWINDING_SECONDS) and main is not None:
                 signal.pthread_kill(main, INTERRUPT_SIGNAL)
         self._reply(stream, identities, message)
 

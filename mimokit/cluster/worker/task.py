@@ -10,6 +10,7 @@ from typing import Any
 
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.memory import release
+from mimokit.cluster.worker.modes import TorchModes
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
     EngineSession,
@@ -73,12 +74,13 @@ class RankTask:
         sender = SampleSender(session.kernel, session.kernel.get_parent()["header"])
         for name, lines in self.sources.items():
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
-        made = session.membership.groups_made
+        made, modes = session.membership.groups_made, TorchModes.now()
         with session.running(RankRun(self.run_id, sender)):
             value, failure = self._attempt(session)
             if failure is not None:
                 session.membership.break_off()
                 session.membership.leave()
+                modes.restore()
         if failure is not None or session.membership.groups_made != made:
             release()
         sender.close()
