@@ -38,7 +38,7 @@ def test_frames_are_typed_dragged_and_shared(open_notebook: OpenNotebook) -> Non
     page.mouse.up()
     expect(sliders.last).to_have_attribute("aria-valuenow", "79")
     expect(view.locator("textarea")).to_have_value("64 60 48 32 8 4 2 1 16 1 1 1 4 4 2 79")
-    assert notebook.value("len(view.plan.assignment)") == 327
+    notebook.wait_until("len(view.plan.assignment) == 327")
     sliders.first.focus()
     page.keyboard.press("ArrowDown")
     expect(view.locator("textarea")).to_have_value("63 60 48 32 8 4 2 1 16 1 1 1 4 4 2 79")
@@ -55,7 +55,7 @@ def test_frames_are_typed_dragged_and_shared(open_notebook: OpenNotebook) -> Non
     expect(view.get_by_role("alert")).to_contain_text("'nine' is not a number of frames")
     expect(view.locator("textarea")).to_have_attribute("aria-invalid", "true")
     notebook.screenshot("frame balance problem", view)
-    assert notebook.value("len(view.plan.assignment)") == 326
+    notebook.wait_until("len(view.plan.assignment) == 326")
     notebook.choose_theme(LIGHT)
     # The tab of the planner is the same view.
     planner = page.locator(".mimokit-planner")

@@ -164,7 +164,7 @@ def test_the_keyboard_reaches_all_of_it(notebook: NotebookPage) -> None:
     notebook.page.keyboard.press("0")
     expect(whole).to_be_hidden()
     notebook.wait_until("monitor.marks")
-    assert notebook.value("monitor.marks") == [61]
+    notebook.wait_until("monitor.marks == [61]")
 
 
 def test_the_theme_is_followed(notebook: NotebookPage) -> None:

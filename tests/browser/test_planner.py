@@ -54,9 +54,9 @@ def test_tp_is_edited_with_the_keyboard_and_the_rank_map_follows(
     keyboard.press("Tab")
     keyboard.press("ArrowUp")
     planner.expect_map("TP 8, CP 2, DP 2, PP 2")
-    assert planner.notebook.value("planner.plan.world_size") == 72
+    planner.notebook.wait_until("planner.plan.world_size == 72")
     sizes = "planner.config.model.module_parallelisms['language_module']"
-    assert planner.notebook.value(f"{sizes}.context_parallel") == 2
+    planner.notebook.wait_until(f"{sizes}.context_parallel == 2")
     keyboard.press("Control+z")
     planner.expect_map("40 ranks on 5 nodes")
     keyboard.press("Control+z")
@@ -82,7 +82,7 @@ def test_an_invalid_edit_is_explained_and_righted_with_one_click(
     expect(planner.root).to_have_class(re.compile("invalid"))
     planner.expect_map("24 ranks on 3 nodes")  # the last valid layout
     planner.screenshot("invalid")
-    assert planner.notebook.value("len(planner.problems)") > 0
+    planner.notebook.wait_until("len(planner.problems) > 0")
     planner.button("DP 3 → 4").click()
     planner.expect_map("40 ranks on 5 nodes")
     planner.expect_valid()
@@ -197,7 +197,7 @@ def test_gpu_and_price_are_loaded_saved_and_undone(notebook: NotebookPage) -> No
     planner.expect_valid()
     expect(planner.root.locator(".outcome > p")).to_contain_text("A million tokens cost")
     assert "gpu: h200" in notebook.value("planner.config.to_yaml()")
-    assert notebook.value("planner.config.prediction.price_per_gpu_hour") == 3.5
+    notebook.wait_until("planner.config.prediction.price_per_gpu_hour == 3.5")
     planner.button("↶ Undo").click()
     planner.button("↶ Undo").click()
     expect(gpu).to_have_value("b200")
@@ -220,7 +220,7 @@ def test_a_layout_is_saved_and_loaded_again(notebook: NotebookPage) -> None:
     planner.expect_map("homogeneous")
     planner.root.locator("input[type=file]").set_input_files(file)
     planner.expect_map("40 ranks on 5 nodes")
-    assert planner.notebook.value("planner.plan.deployment_mode") == "heterogeneous"
+    planner.notebook.wait_until("planner.plan.deployment_mode == 'heterogeneous'")
 
 
 def test_a_yaml_with_unknown_keys_is_dropped_on_it(notebook: NotebookPage) -> None:
@@ -365,7 +365,7 @@ def test_code_in_other_cells_sees_and_sets_it(notebook: NotebookPage) -> None:
     expect(planner.field("TP of language_module")).to_have_value("4")
     planner.type("DP of language_module", "4")
     planner.expect_map("40 ranks")
-    assert planner.notebook.value("heard") == [24, 40]
+    planner.notebook.wait_until("heard == [24, 40]")
 
 
 def test_reopened_without_its_kernel_the_last_layout_stands_there(
@@ -410,11 +410,11 @@ def test_the_pictures_are_widgets_of_their_own(open_notebook: OpenNotebook) -> N
     page = notebook.page
     page.locator("canvas.ranks").click(position={"x": 20, "y": 40})
     expect(page.locator(".details")).to_contain_text("Rank 0 on node 0")
-    assert notebook.value("ranks.selected") == 0
+    notebook.wait_until("ranks.selected == 0")
     expect(page.locator(".steps")).to_contain_text("piece 4 of 8")
     page.get_by_role("button", name="Next sample").click()
     expect(page.locator(".steps")).to_contain_text("piece 5 of 8")
-    assert notebook.value("batch.sample") == 4
+    notebook.wait_until("batch.sample == 4")
     page.get_by_role("radio", name="backward").check()
     expect(page.locator(".steps")).to_contain_text("its gradient is cut")
     expect(page.locator("canvas.traffic")).to_have_accessible_name(re.compile("from node"))

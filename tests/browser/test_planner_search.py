@@ -71,7 +71,7 @@ def test_a_search_shows_how_far_it_is_and_can_be_cancelled(planner: PlannerPage)
     # Neither the view nor the kernel waits for it.
     planner.type("DP of language_module", "4")
     expect(planner.root.locator(".headline")).to_contain_text("40 ranks")
-    assert notebook.value("planner.plan.world_size") == 40
+    notebook.wait_until("planner.plan.world_size == 40")
     expect(planner.root.locator(".search")).to_have_attribute("data-status", "running")
     planner.button("Cancel").click()
     expect(planner.root.locator(".search")).to_have_attribute("data-status", "done")
@@ -109,7 +109,7 @@ def test_a_click_on_a_point_or_a_row_loads_its_layout_and_undo_goes_back(
     expect(slowest).to_have_attribute("aria-pressed", "true")
     told = re.search(r"([\d,]+) GPUs?,", slowest.get_attribute("aria-label") or "")
     assert told is not None
-    assert planner.notebook.value("planner.plan.world_size") == int(told[1])
+    planner.notebook.wait_until(f"planner.plan.world_size == {int(told[1])}")
     planner.button("↶ Undo").click()
     expect(headline).to_contain_text("24 ranks")
     rows = planner.root.locator(".best tbody button")

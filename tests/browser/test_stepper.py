@@ -35,7 +35,7 @@ def test_clicking_through_steps(open_notebook: OpenNotebook) -> None:
     notebook.choose_theme(DARK)
     notebook.page.wait_for_selector(f'{VIEW}[data-theme="dark"]')
     notebook.screenshot("stepper dark", view)
-    assert notebook.value("stepper.now.number") == 2
+    notebook.wait_until("stepper.now.number == 2")
     # A cell moves the same view.
     notebook.execute("stepper.next(3)")
     view.locator("b", has_text="Step 5").wait_for()

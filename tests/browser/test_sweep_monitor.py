@@ -32,7 +32,7 @@ def test_a_sweep_is_followed_steered_and_kept(
     notebook.screenshot("sweep light", view)
     view.get_by_role("button", name="Skip last").click()
     view.locator("tr.skipped:not(.message)").wait_for()
-    assert notebook.value("run.skipped") == ["last"]
+    notebook.wait_until("run.skipped == ['last']")
     notebook.execute("run.change('heterogeneous', iteration=21)")
     view.get_by_text("21 of 30").wait_for()
     notebook.choose_theme(DARK)
@@ -42,7 +42,7 @@ def test_a_sweep_is_followed_steered_and_kept(
     view.get_by_role("button", name="Stop").click()
     notebook.execute("run.change('heterogeneous', status='stopped'); run.end()")
     view.get_by_text("Sweep ended").wait_for()
-    assert notebook.value("run.stopped") == 1
+    notebook.wait_until("run.stopped == 1")
     file = tmp_path / "page.html"
     file.write_text(to_page(notebook.save(), "sweep"), encoding="utf-8")
     assert external_references(file.read_text(encoding="utf-8")) == []
