@@ -118,5 +118,5 @@ def _sizes(text: str) -> list[int]:
     try:
         return [int(one) for one in text.split(",")]
     except ValueError:
-        what = f"{shown(text)} is no list of sizes; write sizes such as 1,2,4,8"
+        what = f"{shown(text)} is not a list of sizes; write sizes such as 1,2,4,8"
         raise refused("Option --tp", "tp", text, what) from None

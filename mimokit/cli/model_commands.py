@@ -80,7 +80,9 @@ def generate(
         list[str], typer.Option(help="Token ids of a prompt, such as 1,2,3; may be repeated.")
     ],
     tp: Tensor = 1,
-    pp: Annotated[int, typer.Option("--pp", help="1: there is no generation in stages.")] = 1,
+    pp: Annotated[
+        int, typer.Option("--pp", help="Must be 1: generation in stages is not supported.")
+    ] = 1,
     replicas: Annotated[int, typer.Option(help="Copies that share the prompts.")] = 1,
     max_new_tokens: Annotated[int, typer.Option(help="Of every prompt.")] = 32,
     temperature: Annotated[
@@ -151,5 +153,5 @@ def _ids(text: str) -> list[int]:
     try:
         return [int(one) for one in parts]
     except ValueError:
-        what = f"{shown(text)} is no list of token ids; write ids such as 1,2,3"
+        what = f"{shown(text)} is not a list of token ids; write ids such as 1,2,3"
         raise refused("Option --tokens", "tokens", text, what) from None

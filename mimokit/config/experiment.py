@@ -87,7 +87,7 @@ class ExperimentConfig(ConfigModel):
 
     @property
     def inner_runtime(self) -> RuntimeConfig:
-        """The runtime section, with the inner optimizer of a strategy in place of its own."""
+        """The runtime section, with the inner optimizer of the strategy as its optimizer."""
         inner = None if self.strategy is None else self.strategy.inner_optimizer
         if inner is None:
             return self.runtime

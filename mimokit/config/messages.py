@@ -95,7 +95,7 @@ def _problems_of_detail(detail: Any, model: type[BaseModel]) -> tuple[Problem, .
 
 
 def _problem(detail: Any, model: type[BaseModel]) -> Problem:
-    # Tags of alternatives are no part of a path in a file.
+    # Tags of alternatives do not belong to the path in a file.
     path = tuple(str(key) for key in detail["loc"] if not str(key).startswith("<"))
     if path and path[-1] == "[key]":
         return _key_problem(path[:-1], detail["type"], model)

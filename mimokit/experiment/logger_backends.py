@@ -1,4 +1,4 @@
-"""The loggers of `mimokit.experiment.loggers`, each around one library."""
+"""The loggers of `mimokit.experiment.loggers`, each around one package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TensorBoardLogger:
         runtime: its `tensorboard_dir` is the folder; None: `tensorboard` in the run's folder.
     """
 
-    library = "tensorboard"
+    package = "tensorboard"
 
     def __init__(self, runtime: RuntimeConfig) -> None:
         self._folder = runtime.tensorboard_dir
@@ -66,7 +66,7 @@ class WandbLogger:
         project: of the run, in place of WANDB_PROJECT.
     """
 
-    library = "wandb"
+    package = "wandb"
 
     def __init__(self, runtime: RuntimeConfig, project: str | None = None) -> None:
         self._run: Any = None
@@ -103,7 +103,7 @@ class WandbLogger:
 class MlflowLogger:
     """Logs to MLflow; its environment variables (MLFLOW_TRACKING_URI, …) apply."""
 
-    library = "mlflow"
+    package = "mlflow"
 
     def __init__(self, runtime: RuntimeConfig) -> None:
         self._client: Any = None
@@ -153,7 +153,7 @@ def make_loggers(runtime: RuntimeConfig) -> list[RunLogger]:
     """Return the loggers that a config asks for.
 
     Raises:
-        ConfigError: the library of one is not installed.
+        ConfigError: the package of one is not installed.
     """
     names = runtime.chosen_loggers
     refuse_if_any(_missing(name, runtime) for name in names if not _installed(name))
@@ -172,7 +172,7 @@ def fit_loggers(wandb_project: str | None) -> list[RunLogger]:
     if wandb_project is not None:
         if not _installed("wandb"):
             sentence = (
-                f"fit: wandb_project is {wandb_project}, but the library wandb is not installed; "
+                f"fit: wandb_project is {wandb_project}, but the package wandb is not installed; "
                 "install it, or leave wandb_project out."
             )
             refuse_if_any([Problem("fit", "wandb_project", wandb_project, sentence)])
@@ -182,20 +182,20 @@ def fit_loggers(wandb_project: str | None) -> list[RunLogger]:
 
 def _installed(name: LoggerName) -> bool:
     try:
-        return importlib.util.find_spec(_BACKENDS[name].library) is not None
+        return importlib.util.find_spec(_BACKENDS[name].package) is not None
     except ValueError:  # imported already, without a specification
         return True
 
 
 def _missing(name: LoggerName, runtime: RuntimeConfig) -> Problem:
-    library, asked = _BACKENDS[name].library, "loggers"
+    package, asked = _BACKENDS[name].package, "loggers"
     if runtime.loggers is None or name not in runtime.loggers:
         asked = "tensorboard_dir"
-    extra = "mimokit[lab]" if name == TENSORBOARD else library
+    extra = "mimokit[lab]" if name == TENSORBOARD else package
     return Problem(
         "runtime",
         asked,
         name,
-        f"Section 'runtime': {asked} asks for {name}, but the library {library} is not installed; "
+        f"Section 'runtime': {asked} asks for {name}, but the package {package} is not installed; "
         f"install {extra}, or leave {name} out.",
     )

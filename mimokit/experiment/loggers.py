@@ -6,7 +6,8 @@ process that writes the run's folder. Libraries are imported when a run that ask
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,6 +63,20 @@ class RunLogger(Protocol):
         Args:
             status: completed, stopped or failed.
         """
+
+
+def call_loggers(loggers: list[RunLogger], call: Callable[[RunLogger], object]) -> None:
+    """Call every logger; one that raises is reported and removed from the list."""
+    for logger in list(loggers):
+        try:
+            call(logger)
+        except Exception as error:
+            loggers.remove(logger)
+            warnings.warn(
+                f"{type(logger).__name__} raised {type(error).__name__} ({error}) and is "
+                "called no more in this run; the run goes on",
+                stacklevel=2,
+            )
 
 
 def scalars(row: Mapping[str, Any], modules: Iterable[str]) -> Iterator[tuple[str, float]]:

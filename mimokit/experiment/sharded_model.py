@@ -167,7 +167,7 @@ class ShardedModel:
         requests = self._shared(rows, max_new_tokens, how, seed, stop)
         run = self._submitted(requests)
         if on_token is not None:
-            run.on_sample(_teller(on_token))
+            run.on_sample(_streamer(on_token))
         try:
             made = self._result(run)
         except KeyboardInterrupt:
@@ -279,7 +279,7 @@ class ShardedModel:
         self.interrupted = joined([one for one in made if one is not None])
 
 
-def _teller(on_token: OnToken) -> Callable[[Any], None]:
+def _streamer(on_token: OnToken) -> Callable[[Any], None]:
     def hear(sample: Any) -> None:
         for row, token in sample["tokens"].items():
             on_token(row, token)

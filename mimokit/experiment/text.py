@@ -28,5 +28,5 @@ def decoded(directory: Path, rows: Sequence[Sequence[int]]) -> list[str] | None:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises bare exceptions
-        raise OSError(f"{file}: it is no tokenizer ({error})") from None
+        raise OSError(f"{file}: it is not a tokenizer ({error})") from None
     return [str(tokenizer.decode(list(row))) for row in rows]

@@ -171,13 +171,13 @@ def generate_on_rank(model: ModelOnRanks, requests: tuple[Request, ...]) -> Rank
     if replica >= len(requests):
         return None
 
-    def tell(told: dict[int, int]) -> None:
-        cluster.emit({"tokens": told})
+    def emit_tokens(tokens: dict[int, int]) -> None:
+        cluster.emit({"tokens": tokens})
 
     request = requests[replica]
     began = time.perf_counter()
     with counted() as traffic:
-        made = generate(shard, request, None if tensor_rank else tell, cluster.should_stop)
+        made = generate(shard, request, None if tensor_rank else emit_tokens, cluster.should_stop)
     if tensor_rank:
         return None
     seconds = time.perf_counter() - began

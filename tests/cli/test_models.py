@@ -80,7 +80,7 @@ def test_check_and_generate_print_json_alone(engines: EngineCluster, tmp_path: P
     [
         (["--tokens", ""], "prompt 0 is empty"),
         (["--tokens", "1,101"], "prompt 0 has the id 101; ids are 0 to 100"),
-        (["--tokens", "1,b"], "'1,b' is no list of token ids"),
+        (["--tokens", "1,b"], "'1,b' is not a list of token ids"),
         (["--tokens", ",".join(["1"] * 25)], "has 25 tokens, but the model has 24 positions"),
         ([*ROWS, "--temperature", "-1"], "temperature is -1.0; it must be a number of at least 0"),
         ([*ROWS, "--top-p", "0"], "top_p is 0.0; it must be above 0 and at most 1"),

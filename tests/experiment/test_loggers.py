@@ -125,7 +125,7 @@ def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         ("loggers", "wandb"),
         ("loggers", "mlflow"),
     ]
-    assert "loggers asks for wandb, but the library wandb is not installed" in str(caught.value)
+    assert "loggers asks for wandb, but the package wandb is not installed" in str(caught.value)
 
 
 def test_a_sweep_refuses_what_cannot_be_logged_or_compared_before_it_starts(

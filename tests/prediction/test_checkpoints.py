@@ -77,7 +77,7 @@ def test_advice_says_that_none_fits_and_what_to_set(tmp_path: Path) -> None:
         (["advise", "--gpu", "h10"], "did you mean h100"),
         (["advise", "--gpu", "h100", "--gpus", "0"], "gpus is 0; it must be at least 1"),
         (["memory", "--tp", "1,3"], "tensor_parallel 3 does not divide"),
-        (["memory", "--tp", "one"], "'one' is no list of sizes"),
+        (["memory", "--tp", "one"], "'one' is not a list of sizes"),
         (["memory", "--batch", "0"], "batch is 0"),
     ],
 )

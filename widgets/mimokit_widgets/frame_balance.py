@@ -67,7 +67,7 @@ class FrameBalance(PersistentWidget):
                 ('20 us') and `planner` (plan_frames, lpt, order or none), and `patches` of a frame.
 
         Raises:
-            TypeError: there is no such field, or frames are something else.
+            TypeError: a field does not exist, or frames have another type.
             ValueError: the plan has no frames, or a field cannot be read.
         """
         question = _question(frames, encoder)
@@ -88,7 +88,7 @@ class FrameBalance(PersistentWidget):
         """Change fields: counts, ranks, frame_time, bandwidth, latency, planner.
 
         Raises:
-            TypeError: there is no such field.
+            TypeError: a field does not exist.
         """
         self._session.take(_changed(self._session.question, fields))
         self._draw()

@@ -138,7 +138,7 @@ def module_family(config: Mapping[str, Any], names: Collection[str], *, language
         language: the module is the language model.
 
     Raises:
-        ConfigError: as `family_of`; there is no such part.
+        ConfigError: as `family_of`, or the part does not exist.
     """
     kind = config.get("model_type")
     if isinstance(kind, str) and kind not in FAMILIES:

@@ -75,7 +75,7 @@ def check_tokens(
         if module not in special_token_ids:
             known = ", ".join(map(repr, special_token_ids)) or "none"
             raise ValueError(
-                f"The batch has inputs of {module!r}, which is no encoder of the model; the "
+                f"The batch has inputs of {module!r}, which is not an encoder of the model; the "
                 f"encoders are {known}."
             )
     for module, token in special_token_ids.items():

@@ -38,7 +38,7 @@ def strategy_named(name: str, **arguments: Any) -> Strategy:
         arguments: of the strategy.
 
     Raises:
-        ConfigError: there is no such strategy; offers the nearest name.
+        ConfigError: the strategy does not exist; the message offers the nearest name.
         UnknownArgumentError: it has no such argument; names the right one.
     """
     classes = {one.__name__: one for one in STRATEGIES.values()}

@@ -111,7 +111,7 @@ def compared(
 
 
 def _real(given: CheckInput, part: torch.Tensor) -> torch.Tensor:
-    """Return which tokens of a part are no padding."""
+    """Return which tokens of a part are not padding."""
     if not given.rows:
         return torch.ones(part.shape[:1], dtype=torch.bool, device=part.device)
     padding = Batch.of([list(row) for row in given.rows], part.device).padding

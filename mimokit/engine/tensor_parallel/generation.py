@@ -48,7 +48,7 @@ class Continuation:
     steps: int = 0
 
 
-Told = Callable[[dict[int, int]], None]
+OnTokens = Callable[[dict[int, int]], None]
 """Is given row -> new token after every step."""
 
 
@@ -56,7 +56,7 @@ Told = Callable[[dict[int, int]], None]
 def generate(
     model: LanguageShard,
     request: Request,
-    tell: Told | None = None,
+    on_tokens: OnTokens | None = None,
     stopping: Callable[[], bool] | None = None,
 ) -> Continuation:
     """Return the tokens that follow prompts. Collective.
@@ -64,7 +64,7 @@ def generate(
     Args:
         model: all layers of this rank.
         request: what is generated.
-        tell: see `Told`.
+        on_tokens: see `OnTokens`.
         stopping: whether this rank was asked to stop; all stop once one was.
     """
     prompts = [list(one) for one in request.prompts]
@@ -78,16 +78,16 @@ def generate(
         ids = _next(model, request, logits, seen, made.steps)
         probs = _log_probs(model, logits, ids).tolist()
         new = ids.tolist()
-        told = {}
+        new_tokens = {}
         for row in sorted(open_rows):
             made.tokens[row].append(new[row])
             made.log_probs[row].append(probs[row])
-            told[request.rows[row]] = new[row]
+            new_tokens[request.rows[row]] = new[row]
             if new[row] in request.stop:
                 open_rows.discard(row)
         made.steps += 1
-        if tell is not None:
-            tell(told)
+        if on_tokens is not None:
+            on_tokens(new_tokens)
         if stopping is not None and _any(model, stopping()):
             break
         batch = Batch(ids[:, None], batch.padding)

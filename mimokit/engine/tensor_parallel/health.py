@@ -1,4 +1,4 @@
-"""What a rank can know of its own health, and what its neighbours need to compare."""
+"""What a rank measures about its health, and what is compared between ranks."""
 
 from __future__ import annotations
 

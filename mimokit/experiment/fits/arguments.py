@@ -29,7 +29,7 @@ class FitArguments:
 
     Attributes:
         num_epochs: passes over a node's data, unless `max_steps` is given.
-        strategy: what nodes do between local steps; a name stands for its defaults.
+        strategy: what nodes do between local steps; a name selects its defaults.
         num_nodes: how many; None: all engines of the cluster.
         max_steps: optimizer steps; data sets begin again as often as needed.
         batch_size: samples per node and step.
@@ -37,7 +37,7 @@ class FitArguments:
         force_minibatch_recalculate: whether to find that again.
         device: cpu, cuda or mps; None: what there is.
         devices: the GPUs, by number, that nodes share.
-        shuffle: whether every epoch has an order of its own.
+        shuffle: whether every epoch has a different order.
         val_size: validation samples, the first ones.
         val_interval: steps between two validations; there is one before the first step and one at
             the end, too.
@@ -187,7 +187,7 @@ def _wrong_loader(kwargs: Mapping[str, Any]) -> Iterator[Problem]:
         elif name not in known or name in ("dataset", "self"):
             nearest = difflib.get_close_matches(name, list(known), n=1)
             right = f"did you mean {nearest[0]}?" if nearest else "see torch's DataLoader"
-            yield _problem(field, value, "is no argument of DataLoader", right)
+            yield _problem(field, value, "is not an argument of DataLoader", right)
 
 
 def check_data(train: Any, validation: Any, val_size: int) -> None:

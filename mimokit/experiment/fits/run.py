@@ -22,7 +22,7 @@ from mimokit.engine.strategies.fit.records import Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import predict, time_columns
 from mimokit.experiment.fits.tables import COLUMNS, FitTables, Row
-from mimokit.experiment.loggers import RunLogger
+from mimokit.experiment.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
@@ -144,7 +144,9 @@ class FitRun(BackgroundRun[FitResult]):
         self._examples = 0
         self._prediction: StrategyPrediction | None = None
         self._writing = threading.Lock()
-        self._tell(lambda logger: logger.start(config, plan, setting.folder.path))
+        call_loggers(
+            self._setting.loggers, lambda logger: logger.start(config, plan, setting.folder.path)
+        )
         super().__init__(run, setting.folder.path)
 
     def result(self, timeout: float | None = None) -> FitResult:
@@ -197,7 +199,7 @@ class FitRun(BackgroundRun[FitResult]):
         finally:
             setting.folder.release()
             status = "completed" if error is None else "failed"
-            self._tell(lambda logger: logger.finish(status))
+            call_loggers(self._setting.loggers, lambda logger: logger.finish(status))
             setting.loggers.clear()
             if setting.own_cluster is not None:
                 self._run.wait_ended()
@@ -243,21 +245,8 @@ class FitRun(BackgroundRun[FitResult]):
             return
         place = row["step"] if self._setting.per_row == "step" else self._examples
         values = {name: value for name, value in row.items() if name != "step"}
-        told = {"iteration": place, "time": time.time(), **values}
+        logged = {"iteration": place, "time": time.time(), **values}
         if file is FitFile.TRAIN:
-            self._tell(lambda logger: logger.step(told))
+            call_loggers(self._setting.loggers, lambda logger: logger.step(logged))
         else:
-            self._tell(lambda logger: logger.evaluation(told))
-
-    def _tell(self, call: Callable[[RunLogger], object]) -> None:
-        """Call every logger; one that raises is reported and told no more."""
-        for logger in list(self._setting.loggers):
-            try:
-                call(logger)
-            except Exception as error:
-                self._setting.loggers.remove(logger)
-                warnings.warn(
-                    f"{type(logger).__name__} raised {type(error).__name__} ({error}) and is told "
-                    "no more of this fit; the fit goes on",
-                    stacklevel=2,
-                )
+            call_loggers(self._setting.loggers, lambda logger: logger.evaluation(logged))

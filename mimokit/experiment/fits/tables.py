@@ -199,7 +199,7 @@ def _validation_row(record: Validation) -> Row:
 
 
 def perplexity(loss: float) -> float:
-    """Return e to the loss; infinite where that is no number any more."""
+    """Return e to the loss; infinite where that overflows."""
     try:
         return math.exp(loss)
     except OverflowError:

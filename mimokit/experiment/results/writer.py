@@ -18,14 +18,13 @@ and after this process was killed. At the end every table is replaced by one wit
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
-from mimokit.experiment.loggers import RunLogger
+from mimokit.experiment.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
@@ -87,7 +86,7 @@ class RunWriter:
         self._write_config()
         self._write_info(Progress())
         config, plan = self._setting.config, self._setting.plan
-        self._tell(lambda logger: logger.start(config, plan, self.directory))
+        call_loggers(self._loggers, lambda logger: logger.start(config, plan, self.directory))
 
     def release(self) -> None:
         """Let other runs have the folder; nothing may be written afterwards."""
@@ -102,7 +101,7 @@ class RunWriter:
         if isinstance(sample, StepSample):
             self._take_step(sample)
         elif isinstance(sample, EvaluationSample):
-            self._tell(lambda logger: logger.evaluation(sample.row()))
+            call_loggers(self._loggers, lambda logger: logger.evaluation(sample.row()))
             self._evaluations.append([sample.row()])
         elif isinstance(sample, ProfileSample):
             self._profiles.take(sample)
@@ -135,7 +134,7 @@ class RunWriter:
             _do_all(parts)
         finally:
             self._folder.release()
-            self._tell(lambda logger: logger.finish(str(status)))
+            call_loggers(self._loggers, lambda logger: logger.finish(str(status)))
             self._loggers.clear()
 
     @property
@@ -155,7 +154,7 @@ class RunWriter:
         whole = len(group) == self._setting.plan.world_size
         rows = reduce_ranks(self._groups.pop(sample.iteration)) if whole else []
         for row in rows:
-            self._tell(lambda logger, row=row: logger.step(row))  # type: ignore[misc]
+            call_loggers(self._loggers, lambda logger, row=row: logger.step(row))  # type: ignore[misc]
         if sample.measured:
             _do_all(
                 [
@@ -185,19 +184,6 @@ class RunWriter:
         if error is not None:
             content = error_record(error, self._completed)
             write_json(self.directory / RunFile.ERROR, content)
-
-    def _tell(self, call: Callable[[RunLogger], object]) -> None:
-        """Call every logger; one that raises is reported and called no more."""
-        for logger in list(self._loggers):
-            try:
-                call(logger)
-            except Exception as error:
-                self._loggers.remove(logger)
-                warnings.warn(
-                    f"{type(logger).__name__} raised {type(error).__name__} ({error}) and is "
-                    "called no more in this run; the run goes on",
-                    stacklevel=2,
-                )
 
 
 def _do_all(parts: Sequence[Callable[[], None]]) -> None:

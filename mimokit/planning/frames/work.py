@@ -84,8 +84,8 @@ class SampleCosts:
     def _check(self, sample: int, sizes: SampleSizes) -> None:
         if unknown := sorted(set(sizes.items) - set(self._item)):
             raise ValueError(
-                f"Sample {sample} of the micro-batch states items of {unknown[0]!r}, which is no "
-                f"encoder of the model; the encoders are {listed(list(self._item)) or 'none'}."
+                f"Sample {sample} of the micro-batch states items of {unknown[0]!r}, which is not "
+                f"an encoder of the model; the encoders are {listed(list(self._item)) or 'none'}."
             )
         tokens = 0 if sizes.tokens is None else sizes.tokens
         for name, size in {**sizes.items, "tokens": tokens}.items():

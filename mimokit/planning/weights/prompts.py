@@ -25,7 +25,7 @@ def checked_prompts(token_ids: Any, vocab: int, positions: int, new: int = 0) ->
     """
     rows = _rows(token_ids)
     if not rows:
-        raise _wrong("token_ids", None, "there is no prompt; give rows of token ids")
+        raise _wrong("token_ids", None, "no prompt is given; write rows of token ids")
     for number, row in enumerate(rows):
         if not row:
             what = f"prompt {number} is empty; give it at least one token id"

@@ -152,7 +152,7 @@ def test_placeholders_of_an_absent_modality_are_refused():
 
 def test_inputs_that_no_encoder_reads_are_refused():
     batch = {"input_ids": torch.zeros(1, 2), "modality_inputs": {"sound": _spoken([1], [1])}}
-    with pytest.raises(ValueError, match="inputs of 'sound', which is no encoder of the model"):
+    with pytest.raises(ValueError, match="inputs of 'sound', which is not an encoder of the model"):
         check_tokens(batch, {"images": 7}, {"images": 1})
 
 

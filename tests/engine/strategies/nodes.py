@@ -11,10 +11,35 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import mimokit.engine.strategies as of_package
-from mimokit.engine.strategies import Strategy
+from mimokit.engine.strategies import OptimSpec, Strategy, ensure_optim_spec
 from mimokit.engine.strategies.buckets import trainable
+from mimokit.engine.strategies.communicate import all_reduce
 
 SEED = 5
+
+
+class MyStrategy(Strategy):
+    """As the source document teaches it."""
+
+    def __init__(self, optim_spec: Any = None, max_norm: float | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.optim_spec = ensure_optim_spec(optim_spec, OptimSpec(torch.optim.AdamW))
+        self.max_norm = max_norm
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        self.optim = self.optim_spec.build(model)
+        self._setup_scheduler()
+
+    def step(self) -> None:
+        for p in self.model.parameters():
+            if p.grad is not None:
+                all_reduce(p.grad)
+                p.grad.div_(self.num_nodes)
+        if self.max_norm:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
+        self.optim.step()
+        super().step()
 
 
 class Net(nn.Module):

@@ -34,7 +34,7 @@ from mimokit.engine.strategies import (
 )
 from mimokit.engine.strategies.codecs import decode, encode, pack, unpack
 from mimokit.engine.strategies.diloco import OuterWeights
-from tests.engine.strategies.nodes import batch, net
+from tests.engine.strategies.nodes import MyStrategy, batch, net
 
 ALL = (
     SimpleReduceStrategy,
@@ -47,30 +47,6 @@ ALL = (
     NoLoCoStrategy,
     SparseLoCoStrategy,
 )
-
-
-class MyStrategy(Strategy):
-    """As the source document teaches it."""
-
-    def __init__(self, optim_spec: Any = None, max_norm: float | None = None, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.optim_spec = ensure_optim_spec(optim_spec, OptimSpec(torch.optim.AdamW))
-        self.max_norm = max_norm
-
-    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
-        super()._init_node(model, rank, num_nodes)
-        self.optim = self.optim_spec.build(model)
-        self._setup_scheduler()
-
-    def step(self) -> None:
-        for p in self.model.parameters():
-            if p.grad is not None:
-                all_reduce(p.grad)
-                p.grad.div_(self.num_nodes)
-        if self.max_norm:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
-        self.optim.step()
-        super().step()
 
 
 class MyComm(CommunicationModule):

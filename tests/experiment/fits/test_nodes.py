@@ -20,40 +20,17 @@ from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,
     OptimSpec,
-    Strategy,
-    ensure_optim_spec,
 )
 from mimokit.engine.strategies.communicate import all_reduce
 from mimokit.engine.strategies.fit.job import FitError
 from mimokit.experiment import Trainer
 from mimokit.planning.strategies import plan_strategy
 from mimokit.prediction.network import Network
+from tests.engine.strategies.nodes import MyStrategy
 from tests.experiment.fits.nets import Linear, equal, net, places, samples, trainer
 
 SGD = OptimSpec(torch.optim.SGD, lr=0.05)
 FEW: dict[str, Any] = {"batch_size": 4, "minibatch_size": 4, "val_size": 20}
-
-
-class MyStrategy(Strategy):
-    """The lightweight kind of the source document."""
-
-    def __init__(self, optim_spec: Any = None, max_norm: float | None = None, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.optim_spec = ensure_optim_spec(optim_spec, OptimSpec(torch.optim.AdamW))
-        self.max_norm = max_norm
-
-    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
-        super()._init_node(model, rank, num_nodes)
-        self.optim = self.optim_spec.build(model)
-        self._setup_scheduler()
-
-    def step(self) -> None:
-        for one in self.model.parameters():
-            if one.grad is not None:
-                all_reduce(one.grad)
-                one.grad.div_(self.num_nodes)
-        self.optim.step()
-        super().step()
 
 
 class MyModule(CommunicationModule):

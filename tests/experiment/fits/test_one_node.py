@@ -307,7 +307,7 @@ def test_what_goes_wrong_on_a_node_is_named(
         ({"dataloader_kwargs": {"shuffle": True}}, "dataloader_kwargs.shuffle is decided by fit"),
         ({"dataloader_kwargs": {"num_worker": 1}}, "did you mean num_workers"),
         ({"network": "fast"}, "network is .fast."),
-        ({"wandb_project": "mine"}, "the library wandb is not installed"),
+        ({"wandb_project": "mine"}, "the package wandb is not installed"),
         ({"seed": -1}, "seed is -1"),
     ],
 )  # fmt: skip

@@ -91,5 +91,5 @@ def test_what_cannot_be_ordered() -> None:
     costs = SampleCosts(config, mimokit.plan(config))
     with pytest.raises(ValueError, match=r"Sample 1 .* states -2 for 'images'"):
         costs.works([SampleSizes({}), SampleSizes({"images": -2})])
-    with pytest.raises(ValueError, match="items of 'sounds', which is no encoder of the model"):
+    with pytest.raises(ValueError, match="items of 'sounds', which is not an encoder of the model"):
         costs.works([SampleSizes({"sounds": 1}), SampleSizes({})])

@@ -18,7 +18,7 @@ from mimokit.planning.weights.running import runnable_functions, stop_tokens
 @pytest.mark.parametrize(
     ("token_ids", "sentence"),
     [
-        ([], "there is no prompt"),
+        ([], "no prompt is given"),
         ([[1], []], "prompt 1 is empty"),
         ([[1], [3, 101]], "prompt 1 has the id 101; ids are 0 to 100"),
         ([-1], "prompt 0 has the id -1; ids are 0 to 100"),

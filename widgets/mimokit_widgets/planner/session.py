@@ -217,7 +217,7 @@ class Session:
         return resolved_config(self.valid.config, self.valid.plan)
 
     def look_at_frames(self) -> FrameSession | None:
-        """Return what is asked about frames, begun anew for another layout; None without images.
+        """Return the questions about frames, new ones for another layout; None without images.
 
         The frames of samples that were typed or dragged stay, those of the config follow it.
         """

@@ -218,7 +218,7 @@ def device_of(job: FitJob, rank: int) -> torch.device:
         mps = torch.backends.mps.is_available()
         kind = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
     if kind == "cuda" and not torch.cuda.is_available():
-        raise FitError(f"node {rank}: device is cuda, but there is no GPU")
+        raise FitError(f"node {rank}: device is cuda, but torch finds no GPU")
     if kind == "cuda":
         devices = list(job.devices or range(torch.cuda.device_count()))
         device = torch.device("cuda", devices[rank % len(devices)])
