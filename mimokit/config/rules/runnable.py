@@ -31,7 +31,15 @@ _UNSET: Mapping[str, object] = {
 }
 """Field of a module's sizes that is only planned -> the value with which it runs."""
 
-RUNNING = ("simple_reduce", "fedavg", "diloco", "noloco")
+RUNNING = (
+    "simple_reduce",
+    "fedavg",
+    "sparta",
+    "diloco",
+    "sparta_diloco",
+    "streaming_diloco",
+    "noloco",
+)
 """The strategies that run between replicas of a layout."""
 
 

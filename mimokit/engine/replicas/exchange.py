@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,28 +15,15 @@ from mimokit.engine.replicas.world import Peers
 from mimokit.engine.strategies import (
     STRATEGIES,
     CommunicateOptimizeStrategy,
+    CommunicationModule,
     OptimSpec,
     SimpleReduceStrategy,
     communicate,
 )
 from mimokit.engine.strategies.buckets import Bucket
+from mimokit.engine.strategies.communicate_optimize_strategy import PlannedModule
+from mimokit.engine.strategies.shard import Shard
 from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
-
-
-class Shard(nn.Module):
-    """The tensors that train on a rank, by their names in the whole model."""
-
-    def __init__(self, named: Mapping[str, nn.Parameter]) -> None:
-        super().__init__()
-        self._named = {name: one for name, one in named.items() if one.requires_grad}
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Return name and tensor of each."""
-        yield from self._named.items()
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Return the tensors."""
-        yield from self._named.values()
 
 
 class _Existing(OptimSpec):
@@ -58,18 +45,16 @@ class ReplicaExchange:
         strategy: the node that this rank is.
     """
 
-    def __init__(
-        self, peers: Peers, named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
-    ) -> None:
+    def __init__(self, peers: Peers, shard: Shard, optimizer: torch.optim.Optimizer) -> None:
         """Take what this rank trains, and begin.
 
         Args:
             peers: of this rank.
-            named: the tensors of this rank by their names in the whole model.
+            shard: of this rank.
             optimizer: of this rank; it steps by `main_grad`.
         """
         self._peers, self._stop = peers, False
-        self._shard = Shard(named)
+        self._shard = shard
         self._parameters = list(self._shard.parameters())
         self.strategy = strategy_of(peers.plan.config)
         self.strategy.seed = peers.plan.seed
@@ -96,13 +81,25 @@ class ReplicaExchange:
         """Exchange what is due after the optimizer step. Collective among the peers."""
         strategy, peers = self.strategy, self._peers
         with communicate.among(peers.group):
-            if isinstance(strategy, CommunicateOptimizeStrategy) and self._parameters:
-                for module in strategy.communication_modules:
-                    module.communicate(
-                        self._shard, peers.replica, peers.plan.replicas, strategy.local_step
-                    )
+            for module in self._modules():
+                module.communicate(
+                    self._shard, peers.replica, peers.plan.replicas, strategy.local_step
+                )
         strategy.local_step += 1
         strategy.ledger.step = strategy.local_step + 1
+
+    def end(self) -> None:
+        """Wait for exchanges that go on in the background; their results are not written."""
+        for module in self._modules():
+            if isinstance(module, PlannedModule):
+                module.end()
+
+    def _modules(self) -> list[CommunicationModule]:
+        """Return what exchanges after a step of this rank."""
+        strategy = self.strategy
+        if not isinstance(strategy, CommunicateOptimizeStrategy) or not self._parameters:
+            return []
+        return strategy.communication_modules
 
     def stops(self, stop: bool) -> bool:
         """Return whether all replicas stop after this step. Collective where an exchange was due.

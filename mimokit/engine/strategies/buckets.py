@@ -49,5 +49,5 @@ class Bucket:
 
 
 def chosen(named: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Return tensors by name."""
-    return [named[name] for name in names]
+    """Return tensors by name, without those that another node has."""
+    return [named[name] for name in names if name in named]

@@ -65,6 +65,15 @@ class PlannedModule(CommunicationModule):
                 else:
                     self._under_way[rule.index, exchange.number] = taken
 
+    def end(self) -> None:
+        """Wait for what is under way; nothing of it is written."""
+        for taken in self._under_way.values():
+            self.drop(taken)
+        self._under_way = {}
+
+    def drop(self, taken: Any) -> None:
+        """Wait for an exchange that began, if it goes on in the background."""
+
     @abstractmethod
     def begin(self, exchange: Exchange) -> Any:
         """Take values and send them; returns what `finish` needs."""

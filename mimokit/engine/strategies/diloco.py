@@ -127,6 +127,10 @@ class DiLoCoCommunicator(PlannedModule):
         part.step()
         part.write(self.plan.config.mix)
 
+    def drop(self, taken: Callable[[], None]) -> None:
+        """Wait until the mean is there."""
+        taken()
+
 
 class DiLoCoStrategy(CommunicateOptimizeStrategy):
     """DiLoCo (arXiv 2311.08105) among all nodes, or among islands drawn again each time.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mimokit.config.strategy import StrategyConfig
 from mimokit.engine.strategies import communicate
@@ -23,6 +23,7 @@ from mimokit.engine.strategies.index_selectors import (
     RandomIndexSelector,
 )
 from mimokit.engine.strategies.optim import OptimSpec
+from mimokit.engine.strategies.shard import Shard
 from mimokit.planning.strategies import Exchange
 
 Selected = str | IndexSelector | type[IndexSelector] | None
@@ -37,6 +38,10 @@ class SparseCommunicator(PlannedModule):
         """Take what selects the entries, and the place of its rule."""
         super().__init__(rule)
         self.index_selector = index_selector
+
+    def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_node(model, rank, num_nodes)
+        self._shard = model if isinstance(model, Shard) else None
 
     @torch.no_grad()
     def begin(self, exchange: Exchange) -> Taken:
@@ -62,11 +67,17 @@ class SparseCommunicator(PlannedModule):
         for one, places, part in zip(self.parameters.values(), indices, parts, strict=True):
             one.put_(places, part.to(one.dtype))
 
+    def drop(self, taken: Taken) -> None:
+        """Wait until the means are there."""
+        taken[0]()
+
     def _indices(self, exchange: Exchange, name: str) -> Tensor:
         parameter = self.parameters[name]
         if isinstance(self.index_selector, PlannedSelector):
             planned = self.plan.indices(exchange, name)
             assert planned is not None
+            if self._shard is not None:
+                planned = self._shard.places(name, planned)
             return torch.from_numpy(planned).to(parameter.device)
         with _alike_on_all_nodes(self.plan.seed, exchange.number):
             mask = self.index_selector.get_indices(parameter, exchange.number)

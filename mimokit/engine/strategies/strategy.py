@@ -16,6 +16,7 @@ from mimokit.engine.strategies.arguments import reject_unknown
 from mimokit.engine.strategies.buckets import Bucket, common_dtype, trainable
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.schedule import build_scheduler
+from mimokit.engine.strategies.shard import shapes_of
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 
 
@@ -65,7 +66,7 @@ class Strategy(ABC):
         self.ledger.step = 1
         if self.config is not None:
             named = trainable(model)
-            shapes = {name: tuple(one.shape) for name, one in named.items()}
+            shapes = shapes_of(model, named)
             size = common_dtype(named.values()).itemsize
             self.plan = plan_strategy(self.config, shapes, num_nodes, self.seed, element_bytes=size)
 

@@ -21,7 +21,6 @@ from mimokit.engine.data.order import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
-from mimokit.engine.models.parameter_names import named_parameters
 from mimokit.engine.parallel.gradients import (
     ModuleToGridTuple,
     clip_gradients,
@@ -31,6 +30,7 @@ from mimokit.engine.parallel.gradients import (
 )
 from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler
 from mimokit.engine.replicas.exchange import ReplicaExchange
+from mimokit.engine.replicas.shards import shard_of
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
@@ -133,12 +133,7 @@ def prepare(
     )
     state = TrainingState(model, modules, optimizer, scheduler, data, iterator, config)
     if peers is not None:
-        named = {
-            f"{name}.{path}": parameter
-            for name, module in model.modules().items()
-            for path, parameter in named_parameters(module.module).items()
-        }
-        state.exchange = ReplicaExchange(peers, named, optimizer)
+        state.exchange = ReplicaExchange(peers, shard_of(config.model, model), optimizer)
     return state
 
 
@@ -162,6 +157,8 @@ def prepared(
     finally:
         for module, _ in state.modules:
             module.release()
+    if state.exchange is not None:
+        state.exchange.end()
     close_groups_since(before)
 
 

@@ -32,9 +32,11 @@ from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler
+from mimokit.engine.replicas.shards import real_rows
 from mimokit.engine.verify.replicas import ReplicaArithmetic
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.strategies import plan_strategy
+from mimokit.planning.strategies.fragments import in_order
 from mimokit.planning.types import LayoutPlan
 
 Tensors = dict[str, np.ndarray]
@@ -90,6 +92,15 @@ class _Whole:
             if p.requires_grad
         }
 
+    def shapes(self, config: ExperimentConfig) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what trains, without the padding of vocabularies."""
+        found = {}
+        for module, parameters in self.modules():
+            for path, p in parameters.named_parameters():
+                rows = real_rows(config.model, module, path) or p.shape[0]
+                found[f"{module}.{path}"] = (min(rows, p.shape[0]), *p.shape[1:])
+        return {name: found[name] for name in self.named()}
+
 
 def run_oracle(
     plan: LayoutPlan,
@@ -132,7 +143,7 @@ def _arithmetic(config: ExperimentConfig, models: Sequence[_Replica]) -> Replica
     if config.strategy is None:
         return None
     named = [one.model.named() for one in models]
-    shapes = {name: tuple(p.shape) for name, p in named[0].items()}
+    shapes = in_order(models[0].model.shapes(config))
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
     return ReplicaArithmetic(plan, named)
 

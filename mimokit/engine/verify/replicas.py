@@ -1,22 +1,24 @@
 """What replicas exchange, by plain arithmetic over models in one process.
 
 The reference for `mimokit.engine.replicas`: no process group, no bucket, no plan of when an
-exchange is due. Of the plan it takes which replicas are drawn together, and the masks.
+exchange is due. Of the plan it takes what is drawn (replicas that exchange with each other, masks,
+faults) and which tensors are a fragment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from mimokit.config import OptimizerConfig
-from mimokit.engine.strategies.optim import OptimSpec
+from mimokit.engine.verify.outer_step import Named, OuterStep
 from mimokit.planning.strategies import StrategyPlan
+from mimokit.planning.strategies.draws import left_out
 
-Named = Mapping[str, torch.nn.Parameter]
+Write = Callable[[], None]
 
 
 class ReplicaArithmetic:
@@ -30,8 +32,14 @@ class ReplicaArithmetic:
     def __init__(self, plan: StrategyPlan, models: Sequence[Named]) -> None:
         self._plan, self._config, self._models = plan, plan.config, models
         self._completed = 0
+        self._later: dict[int, list[Write]] = {}
+        self._fragments = [tuple(models[0])]
+        if self._config.name == "streaming_diloco":
+            self._fragments = [rule.tensors for rule in plan.rules]
         outer = self._config.outer_optimizer
-        self._outer = [_OuterStep(one, outer) for one in models]
+        self._outer = [
+            [OuterStep(one, names, outer) for names in self._fragments] for one in models
+        ]
         self._drift = [{name: torch.zeros_like(one) for name, one in m.items()} for m in models]
 
     def average_gradients(self) -> None:
@@ -48,20 +56,37 @@ class ReplicaArithmetic:
     def after_step(self) -> None:
         """Exchange what is due after a step of all models."""
         self._completed += 1
+        for write in self._later.pop(self._completed, []):
+            write()
         config = self._config
-        if config.name in ("sparta", "sparta_diloco"):
-            number = _due(self._completed, config.sparta_interval, 0)
-            if number is not None:
-                self._sparse_mean(number)
-        number = _due(self._completed, config.H, config.sync_offset)
-        if number is None:
-            return
-        if config.name == "fedavg":
-            self._mean(number)
-        elif config.name in ("diloco", "sparta_diloco"):
-            self._outer_steps(number)
-        elif config.name == "noloco":
-            self._gossip(number)
+        match config.name:
+            case "fedavg":
+                self._when_due(self._mean, config.H, config.sync_offset)
+            case "sparta":
+                self._when_due(self._sparse_mean, config.sparta_interval)
+            case "diloco":
+                self._when_due(self._outer_step, config.H, config.sync_offset)
+            case "sparta_diloco":
+                self._when_due(self._sparse_mean, config.sparta_interval)
+                self._when_due(self._outer_step, config.H, config.sync_offset)
+            case "streaming_diloco":
+                for place in range(len(self._fragments)):
+                    stagger = place * config.H // config.fragments
+                    self._when_due(partial(self._outer_step, place=place), config.H, stagger)
+            case "noloco":
+                self._when_due(self._gossip, config.H)
+
+    def _when_due(self, exchange: Callable[[int], None], interval: int, offset: int = 0) -> None:
+        """Do an exchange, of which the argument is how many went before, after its steps."""
+        past = self._completed - offset
+        if past > 0 and past % interval == 0:
+            exchange(past // interval - 1)
+
+    def _write(self, write: Write, steps_later: int) -> None:
+        if steps_later:
+            self._later.setdefault(self._completed + steps_later, []).append(write)
+        else:
+            write()
 
     def _groups(self, number: int) -> Sequence[Sequence[int]]:
         return self._plan.rules[-1].grouping.groups(number)
@@ -74,30 +99,35 @@ class ReplicaArithmetic:
                     self._models[k][name].copy_(mean)
 
     def _sparse_mean(self, number: int) -> None:
-        exchange = next(iter(self._plan.begins(self._completed, 0)), None)
-        if exchange is None:  # left out by a fault
+        config = self._config
+        if left_out(self._plan.seed, 0, config.fault_rate, number):
             return
-        assert exchange.number == number
-        for name in self._models[0]:
-            places = torch.from_numpy(self._plan.indices(exchange, name))
+        rule = self._plan.rules[0]
+        for name, shape in self._plan.shapes:
+            assert rule.masks is not None
+            places = torch.from_numpy(rule.masks.indices(name, math.prod(shape), number))
             flat = [model[name].view(-1) for model in self._models]
-            mean = sum(one[places] for one in flat) / len(flat)
-            for one in flat:
-                one[places] = mean
+            mean = _mean_of([one[places] for one in flat])
+            self._write(partial(_put, flat, places, mean), config.delay)
 
-    def _outer_steps(self, number: int) -> None:
+    def _outer_step(self, number: int, place: int = 0) -> None:
+        outer = [one[place] for one in self._outer]
         for group in self._groups(number):
-            for name in self._models[0]:
+            for name in self._fragments[place]:
                 mean = sum(self._models[k][name] for k in group) / len(group)
                 for k in group:
-                    self._outer[k].gradients[name] = self._outer[k].weights[name] - mean
-        for model, outer in zip(self._models, self._outer, strict=True):
-            outer.step()
-            for name, one in model.items():
-                one.copy_(outer.weights[name])
+                    outer[k].gradients[name] = outer[k].weights[name] - mean
+        self._write(partial(self._write_outer, outer), self._config.overlap_steps)
+
+    def _write_outer(self, outer: Sequence[OuterStep]) -> None:
+        stays = self._config.mix
+        for model, one in zip(self._models, outer, strict=True):
+            one.step()
+            for name, weight in one.weights.items():
+                model[name].copy_(stays * model[name] + (1 - stays) * weight)
 
     def _gossip(self, number: int) -> None:
-        config, outer = self._config, [one.weights for one in self._outer]
+        config, outer = self._config, [one[0].weights for one in self._outer]
         pull = config.outer_lr if config.gossip is None else config.gossip
         after: list[dict[str, Tensor]] = [{} for _ in self._models]
         for group in self._groups(number):
@@ -114,45 +144,6 @@ class ReplicaArithmetic:
                 one.copy_(new[name])
 
 
-class _OuterStep:
-    """The outer weights of a replica, and their optimizer."""
-
-    def __init__(self, model: Named, config: OptimizerConfig | None) -> None:
-        self.weights: dict[str, Tensor] = {k: v.detach().clone() for k, v in model.items()}
-        self.gradients: dict[str, Tensor] = {}
-        self._momentum: dict[str, Tensor] = {}
-        self._config = config or OptimizerConfig(name="sgd", lr=0.7, momentum=0.9, nesterov=True)
-        self._torch: Any = None
-        if self._config.name != "sgd":
-            self._torch = OptimSpec.from_config(self._config).build(self._parameters())
-
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        return [torch.nn.Parameter(one) for one in self.weights.values()]
-
-    def step(self) -> None:
-        """Step the weights by the gradients."""
-        if self._torch is not None:
-            (group,) = self._torch.param_groups
-            for name, parameter in zip(self.weights, group["params"], strict=True):
-                parameter.grad = self.gradients[name]
-            self._torch.step()
-            for name, parameter in zip(self.weights, group["params"], strict=True):
-                self.weights[name] = parameter.detach()
-            return
-        config = self._config
-        lr = 1e-3 if config.lr is None else config.lr
-        momentum = config.momentum or 0.0
-        for name, gradient in self.gradients.items():
-            if config.weight_decay:
-                gradient = gradient + config.weight_decay * self.weights[name]
-            # The first momentum is the gradient itself.
-            before = self._momentum.get(name)
-            moving = gradient if before is None else momentum * before + gradient
-            self._momentum[name] = moving
-            direction = gradient + momentum * moving if config.nesterov else moving
-            self.weights[name] = self.weights[name] - lr * (direction if momentum else gradient)
-
-
 def _mean_of(tensors: Sequence[Tensor]) -> Tensor:
     total = tensors[0].clone()
     for one in tensors[1:]:
@@ -160,7 +151,6 @@ def _mean_of(tensors: Sequence[Tensor]) -> Tensor:
     return total / len(tensors)
 
 
-def _due(completed: int, interval: int, offset: int) -> int | None:
-    """Return which exchange is due after some steps, counted from 0."""
-    past = completed - offset
-    return past // interval - 1 if past > 0 and past % interval == 0 else None
+def _put(models: Sequence[Tensor], places: Tensor, mean: Tensor) -> None:
+    for one in models:
+        one[places] = mean

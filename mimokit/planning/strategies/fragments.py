@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 Shape = tuple[int, ...]
@@ -31,6 +32,18 @@ def fragments_of(shapes: Mapping[str, Shape], count: int) -> tuple[tuple[str, ..
     return tuple(
         tuple(name for name in shapes if placed[name] == fragment) for fragment in range(count)
     )
+
+
+def in_order(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return shapes by name, ascending, numbers within names by their value.
+
+    Ranks that hold parts of a model make one order of all its tensors of it.
+    """
+
+    def key(name: str) -> list[tuple[int, str]]:
+        return [(int(one), "") if one.isdigit() else (-1, one) for one in re.split(r"(\d+)", name)]
+
+    return {name: shapes[name] for name in sorted(shapes, key=key)}
 
 
 def _layer(name: str) -> tuple[str, ...] | None:

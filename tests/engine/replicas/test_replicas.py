@@ -15,9 +15,14 @@ from tests.layouts_apart import apart_config
 from tests.planted import planted
 
 STEPS = 4
-"""With H 2 every other step is one without an exchange."""
+"""Of faults: with H 2 every other step is one without an exchange."""
 
 OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+
+
+FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
+"""Taken after 4 and 6 steps, written one step later; what begins at step 8 is not written."""
+MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
 
 
 def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
@@ -51,14 +56,18 @@ LAYOUTS = [
     (tensor_parallel, {"name": "simple_reduce", "replicas": 2}),
     (fan_in, {"name": "fedavg", "replicas": 3, "H": 2, "island_size": 2}),
     (fan_in, {"name": "noloco", "replicas": 3, "H": 2}),
+    (fan_in, {"name": "sparta_diloco", "replicas": 3, "p_sparta": 0.25, "H": 2}),
     (stages, {"name": "diloco", "replicas": 2, "H": 2, "sync_offset": 1}),
     (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2}),
+    (tied_on_four_ranks, {"name": "streaming_diloco", "replicas": 2, **FRAGMENTS}),
+    (tied_on_four_ranks, {"name": "sparta", "replicas": 2, **MASKS}),
 ]
 
 
 @pytest.mark.parametrize(("layout", "strategy"), LAYOUTS)
 def test_replicas_compute_what_models_in_one_process_compute(cluster, layout, strategy):
-    report = verify(cluster, with_strategy(layout(), **strategy), steps=STEPS)
+    steps = 2 * strategy.get("H", 2)
+    report = verify(cluster, with_strategy(layout(), **strategy), steps=steps)
     assert report.passed, report.verdict
     assert f"{strategy['replicas']} replicas with {strategy['name']}" in report.verdict
 
@@ -78,16 +87,28 @@ def _late(original):
     return lambda self, step: original(self, step - 1)
 
 
+def _own_masks(original):
+    """Plant: each rank draws a mask of its own."""
+    import os
+
+    rank = int(os.environ["RANK"])
+    return lambda self, tensor, entries, number: original(self, f"{rank}{tensor}", entries, number)
+
+
+DILOCO = {"name": "diloco", "H": 2, "outer_optimizer": OUTER}
+SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequential"}
+
+
 @pytest.mark.parametrize(
-    ("target", "fault"),
+    ("target", "fault", "strategy"),
     [
-        ("mimokit.engine.strategies.diloco.OuterWeights.write", _shared),
-        ("mimokit.planning.strategies.rules.Rule.number", _late),
+        ("mimokit.engine.strategies.diloco.OuterWeights.write", _shared, DILOCO),
+        ("mimokit.planning.strategies.rules.Rule.number", _late, DILOCO),
+        ("mimokit.planning.strategies.draws.Masks.indices", _own_masks, SPARTA),
     ],
 )
-def test_the_check_catches(cluster, target, fault):
-    config = digits_config((1, 1), (1, 1))
-    config = with_strategy(config, name="diloco", replicas=2, H=2, outer_optimizer=OUTER)
+def test_the_check_catches(cluster, target, fault, strategy):
+    config = with_strategy(digits_config((1, 1), (1, 1)), replicas=2, **strategy)
     with planted(cluster, target, fault, 2):
         report = verify(cluster, config, steps=STEPS)
     assert not report.passed
