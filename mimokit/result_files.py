@@ -49,6 +49,34 @@ class FitFile(StrEnum):
     PREDICTION = "prediction.json"
 
 
+FIT_COLUMNS: Mapping[FitFile, tuple[str, ...]] = {
+    FitFile.TRAIN: ("step", "examples_trained", "train_loss", "train_perplexity", "lr"),
+    FitFile.VALIDATION: (
+        "step",
+        "local_loss",
+        "local_perplexity",
+        "global_loss",
+        "global_perplexity",
+    ),
+    FitFile.COMMUNICATION: (
+        "step",
+        "node",
+        "purpose",
+        "operation",
+        "payload_bytes",
+        "sent_bytes",
+    ),
+    FitFile.DRIFT: ("step", "mean_correlation", "largest_distance"),
+}
+"""The first columns of each table of a fit; those of metrics and times follow."""
+
+FIT_TIMES = PREDICTED_SECONDS, MEASURED_SECONDS = "predicted_seconds", "seconds"
+"""Columns of a fit with a network: time since the first step began, validation aside."""
+
+BY_STRATEGY = "strategy"
+"""The purpose of exchanges that a strategy asks for, in the table of communication."""
+
+
 class SweepFile(StrEnum):
     """The files of the folder of a sweep, next to the results folders of its experiments."""
 

@@ -3,6 +3,13 @@
 from mimokit.analysis.comparison import Comparison, compare
 from mimokit.analysis.explanation import Explanation, explain
 from mimokit.analysis.findings import Finding
+from mimokit.analysis.fits import (
+    FitFolder,
+    bytes_of_fits,
+    drift_of_fits,
+    read_fit,
+    validation_of_fits,
+)
 from mimokit.analysis.folder import RunFolderError, RunTables, read_run
 from mimokit.analysis.many_runs import loss_over_tokens, scaling_table, time_parts
 from mimokit.analysis.planned import planned_against_measured
@@ -36,13 +43,16 @@ __all__ = [
     "Comparison",
     "Explanation",
     "Finding",
+    "FitFolder",
     "RunFolderError",
     "RunProblem",
     "RunTables",
     "Runs",
     "TraceFileError",
     "bubbles",
+    "bytes_of_fits",
     "compare",
+    "drift_of_fits",
     "explain",
     "load_runs",
     "loss_over_tokens",
@@ -53,6 +63,7 @@ __all__ = [
     "planned_steps",
     "predicted_steps",
     "rank_work",
+    "read_fit",
     "read_run",
     "read_trace",
     "samples_to_evaluations",
@@ -63,6 +74,7 @@ __all__ = [
     "summarize",
     "time_parts",
     "traced_iteration",
+    "validation_of_fits",
     "without_warmup",
     "write_trace",
 ]

@@ -71,7 +71,7 @@ def read_run(directory: str | Path) -> RunTables:
         )
     return RunTables(
         directory=folder,
-        info=_read_info(folder / RunFile.INFO),
+        info=read_object(folder / RunFile.INFO),
         metrics=_read_table(metrics_file, NEEDED_STEP_COLUMNS),
         metrics_by_rank=_read_optional(
             folder / RunFile.METRICS_BY_RANK, ("rank", *NEEDED_STEP_COLUMNS), STEP_COLUMNS
@@ -82,7 +82,12 @@ def read_run(directory: str | Path) -> RunTables:
     )
 
 
-def _read_info(file: Path) -> Mapping[str, Any]:
+def read_object(file: Path) -> Mapping[str, Any]:
+    """Return the JSON object of a file; empty without the file.
+
+    Raises:
+        RunFolderError: the file holds something else.
+    """
     if not file.is_file():
         return {}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ def read_table(
     file: Path,
     needed: Sequence[str],
     keys: Sequence[str] = ("iteration",),
+    texts: Collection[str] = TEXT_COLUMNS,
 ) -> TableFile:
     """Read a table and say what is wrong with it; nothing is raised.
 
@@ -66,6 +67,7 @@ def read_table(
         file: of the table.
         needed: the columns whose absence is a problem.
         keys: the columns without which no row can be used.
+        texts: the columns of text.
     """
     problems: list[TableProblem] = []
     try:
@@ -75,7 +77,7 @@ def read_table(
                 problems.append(TableProblem(f"The file {file} has no column {name}."))
         if any(name not in columns for name in keys):
             return TableFile(columns=columns, problems=tuple(problems))
-        table = _numbers(file, source, columns, problems)
+        table = _numbers(file, source, columns, _Kinds(needed, texts), problems)
         return TableFile(_with_keys(file, table, keys, problems), columns, tuple(problems))
     except _UnreadableError as error:
         return TableFile(problems=(*problems, TableProblem(str(error))))
@@ -132,8 +134,25 @@ def _whole_bytes(file: Path) -> tuple[int, int]:
     return 0, size
 
 
+@dataclass(frozen=True)
+class _Kinds:
+    """The columns that must be there, and those of text."""
+
+    needed: Collection[str]
+    texts: Collection[str]
+
+    def is_known(self, column: str) -> bool:
+        """Return whether mimokit writes a column of this name; others may hold text."""
+        of_modules = any(column.endswith(f"_{name}") for name in MODULE_COLUMNS)
+        return of_modules or column in (*STEP_COLUMNS, *EVALUATION_COLUMNS, *self.needed)
+
+
 def _numbers(
-    file: Path, source: Source, columns: Sequence[str], problems: list[TableProblem]
+    file: Path,
+    source: Source,
+    columns: Sequence[str],
+    kinds: _Kinds,
+    problems: list[TableProblem],
 ) -> pd.DataFrame:
     """Return the table; text in place of a number costs a second, slower look."""
     try:  # without dtypes: the reader takes twice as long with them as without
@@ -141,14 +160,18 @@ def _numbers(
     except UnicodeDecodeError as error:
         raise _UnreadableError(f"The file {file} is not a readable CSV table ({error}).") from None
     except ValueError:  # ParserError is one, too
-        return _slowly(file, source, columns, problems)
-    if all(kind.kind in "if" for name, kind in table.dtypes.items() if name not in TEXT_COLUMNS):
+        return _slowly(file, source, columns, kinds, problems)
+    if all(kind.kind in "if" for name, kind in table.dtypes.items() if name not in kinds.texts):
         return table
-    return _slowly(file, source, columns, problems)
+    return _slowly(file, source, columns, kinds, problems)
 
 
 def _slowly(
-    file: Path, source: Source, columns: Sequence[str], problems: list[TableProblem]
+    file: Path,
+    source: Source,
+    columns: Sequence[str],
+    kinds: _Kinds,
+    problems: list[TableProblem],
 ) -> pd.DataFrame:
     if isinstance(source, Path):
         source = io.BytesIO(source.read_bytes())
@@ -164,14 +187,14 @@ def _slowly(
         problems.append(TableProblem(sentence, longer))
     wrong = np.zeros(len(table), dtype=bool)
     for name in columns:
-        if name not in TEXT_COLUMNS:
+        if name not in kinds.texts:
             cells = table[name]
             table[name] = pd.to_numeric(cells, errors="coerce").astype(np.float64)
             bad = (table[name].isna() & cells.notna()).to_numpy()
             if not bad.any():
                 continue
             row = int(bad.argmax())
-            if not _is_known(name):
+            if not kinds.is_known(name):
                 sentence = (
                     f"The file {file} has {cells.iloc[row]!r} in line {row + 2} of column {name}, "
                     "which mimokit does not know; what is not a number there is left out."
@@ -185,12 +208,6 @@ def _slowly(
             problems.append(TableProblem(sentence, int((bad & ~wrong).sum())))
             wrong |= bad
     return table[~wrong]
-
-
-def _is_known(column: str) -> bool:
-    """Return whether mimokit writes a column of this name; others may hold text."""
-    of_modules = any(column.endswith(f"_{name}") for name in MODULE_COLUMNS)
-    return of_modules or column in (*STEP_COLUMNS, *EVALUATION_COLUMNS)
 
 
 def _with_keys(

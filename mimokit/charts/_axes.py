@@ -10,9 +10,14 @@ import altair as alt
 import pandas as pd
 
 from mimokit.analysis.table_file import records as records
+from mimokit.charts import _palette
 
 LEFT = 46
 """Pixels for the labels left of a chart, so that charts below each other line up."""
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+"""Lines beyond the number of hues differ in their dashes."""
+WIDE_RANGE = 10.0
+"""Times the smallest value from which an axis is logarithmic."""
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
@@ -102,3 +107,25 @@ def legend_above(symbol: str = "square", columns: int = 4) -> alt.Legend:
     return alt.Legend(
         orient="top", title=None, symbolType=symbol, columns=columns, offset=6, labelLimit=220
     )
+
+
+def named_lines(column: str, names: Sequence[str]) -> tuple[alt.Color, alt.StrokeDash]:
+    """Return colour and dashes of a line for each name, with one legend."""
+    hues = _palette.module_colors(names)
+    count = len(set(hues.values()))
+    dashes = [DASHES[place // count % len(DASHES)] for place in range(len(names))]
+    legend = legend_above("stroke", columns=3)
+    legend["symbolSize"] = 500  # long enough to show the dashes
+    color = alt.Scale(domain=list(names), range=list(hues.values()))
+    dash = alt.Scale(domain=list(names), range=dashes)
+    return (
+        alt.Color(f"{column}:N", scale=color, legend=legend),
+        alt.StrokeDash(f"{column}:N", scale=dash, legend=legend),
+    )
+
+
+def wide_scale(values: Iterable[float]) -> alt.Scale:
+    """Return a scale of numbers above 0: logarithmic if they are of different magnitudes."""
+    known = [value for value in values if value > 0]
+    wide = bool(known) and max(known) > WIDE_RANGE * min(known)
+    return alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False)

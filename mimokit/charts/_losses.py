@@ -5,13 +5,11 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from mimokit.charts import _axes, _palette
+from mimokit.charts import _axes
 from mimokit.charts._axes import inline, need, records
 
 MOST_POINTS = 200
 """Points of a line; of longer runs each is the mean of successive iterations."""
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-"""Lines beyond the number of hues differ in their dashes."""
 
 
 def losses(table: pd.DataFrame) -> alt.Chart:
@@ -25,10 +23,7 @@ def losses(table: pd.DataFrame) -> alt.Chart:
     """
     need(table, "losses", "run", "tokens", "loss")
     names = list(dict.fromkeys(map(str, table["run"])))
-    hues = _palette.module_colors(names)
-    count = len(set(hues.values()))
-    dashes = [DASHES[place // count % len(DASHES)] for place in range(len(names))]
-    legend = _axes.legend_above("stroke", columns=3)
+    color, dash = _axes.named_lines("run", names)
     rows = [row for _, own in table.groupby("run", observed=True) for row in records(_thin(own))]
     chart: alt.Chart = (
         alt.Chart(inline(rows))
@@ -46,14 +41,8 @@ def losses(table: pd.DataFrame) -> alt.Chart:
                 axis=alt.Axis(format="~g", tickCount=5, minExtent=_axes.LEFT),
                 scale=alt.Scale(zero=False),
             ),
-            color=alt.Color(
-                "run:N",
-                scale=alt.Scale(domain=names, range=list(hues.values())),
-                legend=legend,
-            ),
-            strokeDash=alt.StrokeDash(
-                "run:N", scale=alt.Scale(domain=names, range=dashes), legend=legend
-            ),
+            color=color,
+            strokeDash=dash,
             tooltip=["run:N", "tokens:Q", alt.Tooltip("loss:Q", format=".4f")],
         )
         .properties(

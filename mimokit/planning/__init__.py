@@ -5,6 +5,7 @@ from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
 from mimokit.planning.layout import ConfigSource, plan
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import RankGrid, RankMap
+from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.planning.types import (
     BatchPlan,
     ColocatedBridge,
@@ -26,8 +27,10 @@ __all__ = [
     "RankGrid",
     "RankMap",
     "SampleRange",
+    "StrategyPlan",
     "Transfer",
     "plan",
     "plan_disjoint_bridge",
+    "plan_strategy",
     "validate_heterogeneous_batch_config",
 ]

@@ -1,8 +1,16 @@
-"""Memory and step time of a whole model in a layout, in all three deployment modes."""
+"""Memory and step time of a whole model in a layout, and time of strategies on a network."""
 
 from mimokit.prediction.deployment_modes import LayoutCost
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.local_cpu.prediction import predict_shared
+from mimokit.prediction.network import (
+    Link,
+    Network,
+    StrategyPrediction,
+    StrategyTimeline,
+    predict_strategy,
+    strategy_timeline,
+)
 from mimokit.prediction.prediction import costs_of, layout_cost, predict
 from mimokit.prediction.result import Prediction
 from mimokit.prediction.step_time.breakdown import PART_WORDS
@@ -15,13 +23,19 @@ __all__ = [
     "EncoderInput",
     "Layout",
     "LayoutCost",
+    "Link",
+    "Network",
     "PredictedTimeline",
     "Prediction",
+    "StrategyPrediction",
+    "StrategyTimeline",
     "Workload",
     "costs_of",
     "layout_cost",
     "predict",
     "predict_shared",
+    "predict_strategy",
     "predict_timeline",
     "step_flops",
+    "strategy_timeline",
 ]

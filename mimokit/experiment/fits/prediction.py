@@ -14,9 +14,7 @@ from mimokit.prediction.network import (
     predict_strategy,
     strategy_timeline,
 )
-
-PREDICTED, MEASURED = "predicted_seconds", "seconds"
-"""Columns: time since the first step began, validation aside."""
+from mimokit.result_files import MEASURED_SECONDS, PREDICTED_SECONDS
 
 Times = Mapping[int, Mapping[int, NodeStep]]
 """step -> node -> its record."""
@@ -49,7 +47,7 @@ def time_columns(
     ends, slowest = {0: 0.0}, max(measured.step_seconds(seconds, plan.nodes))
     for block in strategy_timeline(plan, measured, seconds, steps).blocks:
         ends[block.step] = max(ends.get(block.step, 0.0), block.stop)
-    found: dict[int, dict[str, float]] = {0: {PREDICTED: 0.0, MEASURED: 0.0}}
+    found: dict[int, dict[str, float]] = {0: {PREDICTED_SECONDS: 0.0, MEASURED_SECONDS: 0.0}}
     last, total = 0, [0.0] * plan.nodes
     for step in range(1, steps + 1):
         if len(times.get(step, {})) < plan.nodes:
@@ -57,5 +55,5 @@ def time_columns(
         last = step if step in ends else last
         total = [total[node] + times[step][node].seconds for node in range(plan.nodes)]
         predicted = ends[last] + (step - last) * slowest
-        found[step] = {PREDICTED: predicted, MEASURED: max(total)}
+        found[step] = {PREDICTED_SECONDS: predicted, MEASURED_SECONDS: max(total)}
     return found

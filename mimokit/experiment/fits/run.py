@@ -21,14 +21,14 @@ from mimokit.engine.strategies.fit.job import FitError
 from mimokit.engine.strategies.fit.records import Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import predict, time_columns
-from mimokit.experiment.fits.tables import COLUMNS, FitTables, Row
+from mimokit.experiment.fits.tables import FitTables, Row
 from mimokit.experiment.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import Network, StrategyPrediction
-from mimokit.result_files import FitFile, RunFile
+from mimokit.result_files import FIT_COLUMNS, FitFile, RunFile
 from mimokit.samples import Sample, from_wire
 
 
@@ -216,7 +216,7 @@ class FitRun(BackgroundRun[FitResult]):
 
     def _collect(self) -> FitResult:
         begun = self._tables.begun
-        tables = {file: pd.DataFrame(self._tables.rows(file)) for file in COLUMNS}
+        tables = {file: pd.DataFrame(self._tables.rows(file)) for file in FIT_COLUMNS}
         return FitResult(
             model=self._model(),
             train=tables[FitFile.TRAIN],

@@ -19,35 +19,13 @@ from mimokit.engine.strategies.fit.records import (
     Validation,
 )
 from mimokit.experiment.results.tables import AppendedTable
-from mimokit.result_files import FitFile, write_table
+from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, FitFile, write_table
 
 Row: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[int, int, int]
 """(step, purpose in the order of a step, node)."""
 
 _MESSAGE = ("step", "node", "purpose")
-
-
-COLUMNS: Mapping[FitFile, tuple[str, ...]] = {
-    FitFile.TRAIN: ("step", "examples_trained", "train_loss", "train_perplexity", "lr"),
-    FitFile.VALIDATION: (
-        "step",
-        "local_loss",
-        "local_perplexity",
-        "global_loss",
-        "global_perplexity",
-    ),
-    FitFile.COMMUNICATION: (
-        "step",
-        "node",
-        "purpose",
-        "operation",
-        "payload_bytes",
-        "sent_bytes",
-    ),
-    FitFile.DRIFT: ("step", "mean_correlation", "largest_distance"),
-}
-"""The first columns of each table; those of metrics and times follow."""
 
 
 class FitTables:
@@ -65,7 +43,7 @@ class FitTables:
         self.begun: Begun | None = None
         self.times: dict[int, dict[int, NodeStep]] = defaultdict(dict)
         self.completed: dict[int, int] = dict.fromkeys(range(nodes), 0)
-        self._rows: dict[FitFile, dict[Any, Row]] = {file: {} for file in COLUMNS}
+        self._rows: dict[FitFile, dict[Any, Row]] = {file: {} for file in FIT_COLUMNS}
         self._files: dict[FitFile, AppendedTable] = {}
         self._written_before: set[Place] = set()
         self._counts: dict[Place, int] = defaultdict(int)
@@ -93,7 +71,7 @@ class FitTables:
             case Validation():
                 self._add(FitFile.VALIDATION, {record.step: _validation_row(record)})
             case Drift():
-                names = COLUMNS[FitFile.DRIFT]
+                names = FIT_COLUMNS[FitFile.DRIFT]
                 row = {name: getattr(record, name) for name in names}
                 self._add(FitFile.DRIFT, {record.step: row})
             case Exchanged():
@@ -112,7 +90,7 @@ class FitTables:
             for file in (FitFile.TRAIN, FitFile.VALIDATION):
                 if step in self._rows[file]:
                     self._rows[file][step] |= columns
-        for file, names in COLUMNS.items():
+        for file, names in FIT_COLUMNS.items():
             rows = self.rows(file)
             if rows or file is not FitFile.DRIFT:
                 write_table(self._directory / file, rows, names)
@@ -121,7 +99,7 @@ class FitTables:
         if self.begun is not None:
             return
         self.begun = record
-        for file, names in COLUMNS.items():
+        for file, names in FIT_COLUMNS.items():
             path = self._directory / file
             for row in _rows_until(path, record.first_step):
                 self._keep(file, row)
@@ -152,7 +130,7 @@ class FitTables:
     def _communication(self, record: Exchanged) -> dict[Any, Row]:
         found: dict[Any, Row] = {}
         for one in record.messages:
-            purpose = one.purpose if one.purpose in NOT_EMULATED else "strategy"
+            purpose = one.purpose if one.purpose in NOT_EMULATED else BY_STRATEGY
             row = dict(zip(_MESSAGE, (one.step, record.node, purpose), strict=True))
             place = _place(row)
             if place not in self._written_before:
@@ -207,7 +185,7 @@ def perplexity(loss: float) -> float:
 
 
 def _place(row: Row) -> Place:
-    purposes = (NOT_EMULATED[0], "strategy", *NOT_EMULATED[1:])
+    purposes = (NOT_EMULATED[0], BY_STRATEGY, *NOT_EMULATED[1:])
     return row["step"], purposes.index(row["purpose"]), row["node"]
 
 

@@ -1,0 +1,167 @@
+"""Fits under strategies: the folder of one, and tables of several for charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import pandas as pd
+
+from mimokit.analysis.folder import RunFolderError, read_object
+from mimokit.analysis.table_file import read_table
+from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, PREDICTED_SECONDS, FitFile
+
+TEXTS = ("purpose", "operation")
+"""Columns of text in communication.csv."""
+
+
+class Fit(Protocol):
+    """What tables of several fits read: the result of a fit has it, and so has its folder."""
+
+    @property
+    def train(self) -> pd.DataFrame:
+        """The table train.csv."""
+
+    @property
+    def validation(self) -> pd.DataFrame:
+        """The table validation.csv."""
+
+    @property
+    def communication(self) -> pd.DataFrame:
+        """The table communication.csv."""
+
+    @property
+    def drift(self) -> pd.DataFrame:
+        """The table drift.csv."""
+
+
+Fits: TypeAlias = Mapping[str, Fit]
+"""Name -> fit, in the order of legends."""
+
+
+@dataclass(frozen=True)
+class FitFolder:
+    """The content of the folder of a fit.
+
+    Attributes:
+        directory: the folder.
+        config: strategy and arguments, from config.json.
+        train: a row per step.
+        validation: a row per validation.
+        communication: a row per node and collective; bytes.
+        drift: how far nodes are apart; empty without that file.
+        prediction: of the time on the fit's network; empty without that file.
+    """
+
+    directory: Path
+    config: Mapping[str, Any]
+    train: pd.DataFrame
+    validation: pd.DataFrame
+    communication: pd.DataFrame
+    drift: pd.DataFrame
+    prediction: Mapping[str, Any]
+
+
+def read_fit(directory: str | Path) -> FitFolder:
+    """Read the folder of a fit: `log_dir/run_name` of `Trainer.fit`.
+
+    Raises:
+        RunFolderError: the folder or its train.csv is missing, or a file is broken.
+    """
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise RunFolderError(f"The folder {folder} does not exist.")
+    if not (folder / FitFile.TRAIN).is_file():
+        raise RunFolderError(
+            f"The folder {folder} has no {FitFile.TRAIN}, so it is not the folder of a fit "
+            "or the fit ended before its first step."
+        )
+    tables = {file: _read(folder, file) for file in FIT_COLUMNS}
+    return FitFolder(
+        directory=folder,
+        config=read_object(folder / FitFile.CONFIG),
+        train=tables[FitFile.TRAIN],
+        validation=tables[FitFile.VALIDATION],
+        communication=tables[FitFile.COMMUNICATION],
+        drift=tables[FitFile.DRIFT],
+        prediction=read_object(folder / FitFile.PREDICTION),
+    )
+
+
+def _read(folder: Path, file: FitFile) -> pd.DataFrame:
+    columns = FIT_COLUMNS[file]
+    if not (folder / file).is_file():
+        return pd.DataFrame(columns=list(columns))
+    keys = [name for name in ("step", "node") if name in columns]
+    found = read_table(folder / file, columns, keys, TEXTS)
+    if found.problems:
+        raise RunFolderError(found.problems[0].sentence)
+    return found.table
+
+
+def validation_of_fits(fits: Fits) -> pd.DataFrame:
+    """Return the validation loss of fits, over steps, bytes and predicted time.
+
+    Columns: fit, step, loss (of the mean of all nodes' weights; with one node of its weights),
+    sent_bytes (what a node has sent for the strategy until then, mean over the nodes), and
+    predicted_seconds where a fit has a network.
+    """
+    losses, times = ["local_loss", "global_loss"], PREDICTED_SECONDS
+    tables = []
+    for name, one in fits.items():
+        table = one.validation.reindex(columns=["step", *losses, times])
+        local, mean, predicted = (_numbers(table[column]) for column in (*losses, times))
+        sent = _sent_by_step(one)
+        found = pd.DataFrame({"step": table["step"].astype(int), "loss": mean.fillna(local)})
+        found["sent_bytes"] = [float(sent[sent.index <= step].sum()) for step in found["step"]]
+        tables.append(found.assign(fit=name, **{times: predicted}))
+    together = _together(tables, ["fit", "step", "loss", "sent_bytes", times])
+    return together.drop(columns=times) if together[times].isna().all() else together
+
+
+def bytes_of_fits(fits: Fits) -> pd.DataFrame:
+    """Return what a node sends for the strategy after each step, mean over the nodes.
+
+    Columns: fit, step, sent_bytes; steps without an exchange have 0.
+    """
+    tables = []
+    for name, one in fits.items():
+        steps = one.train["step"].astype(int)
+        sent = _sent_by_step(one).reindex(steps, fill_value=0.0)
+        columns = {"fit": name, "step": steps, "sent_bytes": sent.to_numpy()}
+        tables.append(pd.DataFrame(columns))
+    return _together(tables, ["fit", "step", "sent_bytes"])
+
+
+def drift_of_fits(fits: Fits) -> pd.DataFrame:
+    """Return how far the nodes of fits are apart; fits that did not measure it have no rows.
+
+    Columns: fit, step, mean_correlation, largest_distance.
+    """
+    columns = list(FIT_COLUMNS[FitFile.DRIFT])
+    tables = [
+        one.drift[columns].assign(fit=name) for name, one in fits.items() if not one.drift.empty
+    ]
+    return _together(tables, ["fit", *columns])
+
+
+def _sent_by_step(fit: Fit) -> pd.Series:
+    """Return step -> bytes that a node sends for the strategy, mean over the nodes."""
+    table = fit.communication.reindex(columns=list(FIT_COLUMNS[FitFile.COMMUNICATION]))
+    nodes = max(1, table["node"].nunique())
+    own = table[table["purpose"] == BY_STRATEGY]
+    sent: pd.Series = _numbers(own["sent_bytes"]).groupby(own["step"].astype(int)).sum()
+    return sent / nodes
+
+
+def _numbers(values: pd.Series) -> pd.Series:
+    found: pd.Series = pd.to_numeric(values, errors="coerce").astype(float)
+    return found
+
+
+def _together(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    if not tables:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(tables, ignore_index=True)[columns]

@@ -1,0 +1,117 @@
+"""When nodes compute, wait and exchange, under one strategy or several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import altair as alt
+
+from mimokit.charts import _axes, _palette
+from mimokit.charts._axes import inline
+from mimokit.prediction.network import NodeBlock, StrategyTimeline
+
+MOST_CELLS = 3000
+"""Of longer timelines the start is shown."""
+WORDS = {"compute": "computing", "exchange": "exchanging", "wait": "waiting for others"}
+COLORS = {
+    "computing": _palette.STEP_COLORS["matrix"],
+    "exchanging": _palette.PHASE_COLORS["communication"],
+    "waiting for others": _palette.WAITING,
+}
+
+
+def node_timeline(
+    timelines: StrategyTimeline | Mapping[str, StrategyTimeline],
+) -> alt.Chart | alt.FacetChart:
+    """Return what nodes do as bars on one clock, a row per node.
+
+    Args:
+        timelines: from `mimokit.prediction.strategy_timeline`: one, or name -> timeline.
+
+    Raises:
+        ValueError: there is no timeline.
+    """
+    named = {"": timelines} if isinstance(timelines, StrategyTimeline) else dict(timelines)
+    if not named:
+        raise ValueError("The chart node_timeline needs at least one timeline.")
+    rows = [row for name, one in named.items() for row in _rows(name, one)]
+    whole = max((row["stop"] for row in rows), default=0.0)
+    until = whole
+    if len(rows) > MOST_CELLS:
+        until = sorted(row["start"] for row in rows)[MOST_CELLS]
+        rows = [{**row, "stop": min(row["stop"], until)} for row in rows if row["start"] < until]
+    bars = _bars(rows, until)
+    shares = ", ".join(_share(name, one) for name, one in named.items())
+    cut = f"; the first {until:.3g} s" if until < whole else ""
+    subtitle = f"share of the time computing: {shares}{cut}"
+    about = {
+        "title": alt.TitleParams("What nodes do", subtitle=subtitle),
+        "description": f"Timeline of the nodes under {len(named)} strategies",
+    }
+    if len(named) == 1:
+        alone: alt.Chart = bars.properties(**about)
+        return alone
+    header = alt.Header(labelAngle=0, labelAlign="left", labelPadding=10)
+    row = alt.Row("strategy:N", title=None, sort=list(named), header=header)
+    chart: alt.FacetChart = bars.facet(row=row, spacing=10).properties(**about)
+    return chart
+
+
+def _bars(rows: list[dict[str, Any]], until: float) -> alt.Chart:
+    present = {row["activity"] for row in rows}
+    chart: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_bar(height=alt.RelativeBandSize(0.9))
+        .encode(
+            x=alt.X(
+                "start:Q",
+                title="predicted seconds",
+                axis=alt.Axis(grid=False, tickCount=8),
+                scale=alt.Scale(domain=[0, until], nice=False),
+            ),
+            x2="stop:Q",
+            y=alt.Y("node:N", title=None, sort=None, axis=alt.Axis(minExtent=_axes.LEFT)),
+            color=_axes.parts("activity", [one for one in COLORS if one in present], COLORS),
+            tooltip=[
+                "node:N",
+                "activity:N",
+                alt.Tooltip("start:Q", format=".4~g"),
+                alt.Tooltip("stop:Q", format=".4~g"),
+                alt.Tooltip("step:Q", title="steps completed"),
+            ],
+        )
+        .properties(height=alt.Step(13))
+    )
+    return chart
+
+
+def _rows(name: str, timeline: StrategyTimeline) -> Iterator[dict[str, Any]]:
+    for node in range(timeline.nodes):
+        for block in _joined([one for one in timeline.blocks if one.node == node]):
+            yield {
+                "strategy": name,
+                "node": f"node {node}",
+                "activity": WORDS[block.activity],
+                "start": block.start,
+                "stop": block.stop,
+                "step": block.step,
+            }
+
+
+def _joined(blocks: list[NodeBlock]) -> list[NodeBlock]:
+    """Return the blocks of a node, successive ones of one kind as one."""
+    found: list[NodeBlock] = []
+    for one in blocks:
+        if found and found[-1].activity == one.activity and found[-1].stop == one.start:
+            before = found.pop()
+            one = NodeBlock(one.node, one.activity, before.start, one.stop, one.step)
+        found.append(one)
+    return found
+
+
+def _share(name: str, timeline: StrategyTimeline) -> str:
+    """Return the name with the share of the time in which the mean node computes."""
+    whole = timeline.nodes * timeline.wall_seconds
+    share = sum(timeline.seconds("compute")) / whole if whole else 1.0
+    return f"{name} {share:.0%}".strip()
