@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
     from mimokit.planning.traffic import traffic as traffic
+    from mimokit.planning.weights import plan_weights as plan_weights
     from mimokit.prediction import EncoderInput as EncoderInput
     from mimokit.prediction import Layout as Layout
     from mimokit.prediction import Workload as Workload

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._training import training as training
     from mimokit.charts._validation_losses import validation_losses as validation_losses
+    from mimokit.charts._weight_map import weight_map as weight_map
 else:
     _load, __dir__, __all__ = lazy_names(__name__, __file__)
 

@@ -68,11 +68,27 @@ def module_colors(modules: Iterable[str]) -> dict[str, str]:
     }
 
 
+SHARED = "#9AA5B1"
+"""What several ranks of a group hold alike."""
+
+
+def place_colors(count: int) -> list[str]:
+    """Return the colours of the places in a group; after all hues they begin again, lighter."""
+    hues = len(MODULE_HUES)
+    return [tint(MODULE_HUES[place % hues], 0.4 * (place // hues % 2)) for place in range(count)]
+
+
 def tint(color: str, share: float) -> str:
     """Return `color` mixed with white; a share of 1 is white."""
     channels = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     mixed = (round(channel + (255 - channel) * share) for channel in channels)
     return "#" + "".join(f"{channel:02X}" for channel in mixed)
+
+
+def ink_on(color: str) -> str:
+    """Return black or white, whichever can be read on a colour."""
+    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
 
 
 def forward_color(module_color: str) -> str:

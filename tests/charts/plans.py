@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
+from pathlib import Path
+
 import mimokit
 from mimokit.config import config_from_mapping
 from mimokit.planning.types import LayoutPlan
+from mimokit.planning.weights import WeightPlan, plan_weights
+from tests.sparse_checkpoint import LLAMA_70B, small_checkpoint, sparse_checkpoint
 
 
 def plan(
@@ -51,3 +57,15 @@ def plan(
         }
     )
     return mimokit.plan(config)
+
+
+@functools.cache
+def weight_plan(family: str, tensor_parallel: int, pipeline_parallel: int = 1) -> WeightPlan:
+    """Return the plan of a small checkpoint; "70b" is a large one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        if family == "70b":
+            sparse_checkpoint(path, LLAMA_70B, files=3)
+        else:
+            small_checkpoint(path, family)
+        return plan_weights(path, tensor_parallel, pipeline_parallel)

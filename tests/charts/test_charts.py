@@ -14,7 +14,7 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.charts import _palette, _renderer
 from mimokit.planning.frames import plan_frames
 from tests.charts.fakes import samples
-from tests.charts.plans import plan
+from tests.charts.plans import plan, weight_plan
 
 STEPS = samples_to_steps(samples())
 EVALUATIONS = samples_to_evaluations(samples())
@@ -39,6 +39,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "training": lambda: charts.training(STEPS, EVALUATIONS),
     "training without evaluations": lambda: charts.training(STEPS),
     "training after one step": lambda: charts.training(STEPS[STEPS["iteration"] == 0]),
+    "weight_map": lambda: charts.weight_map(weight_plan("llama", 2, 2)),
+    "weight_map of a tower": lambda: charts.weight_map(weight_plan("clip", 8)),
+    "weight_map of 160 ranks": lambda: charts.weight_map(weight_plan("70b", 8, 20)),
 }
 
 
@@ -104,6 +107,28 @@ def test_batch_split_covers_the_microbatch_once_per_module() -> None:
         assert sorted(covered) == list(range(layout.batch.samples_per_microbatch))
 
 
+def test_weight_map_has_what_every_rank_holds() -> None:
+    for family, sizes in (("gpt2", (2, 1)), ("llama", (4, 2)), ("qwen2", (4, 1))):
+        found = weight_plan(family, *sizes)
+        spec = charts.weight_map(found).to_dict()
+        panels = spec["vconcat"][0]["hconcat"]
+        for panel, name in zip(panels, ("layers", "query_heads", "query_groups"), strict=False):
+            rows = _rows_of(panel, spec)
+            spans = {row["rank"]: (row["start"], row["stop"]) for row in rows}
+            assert spans == {at: getattr(one, name) for at, one in enumerate(found.ranks)}
+        bands = _values(spec, panel=1)
+        areas: dict[tuple[str, int], float] = {}
+        for band in bands:
+            key = band["tensor"], int(band["left"])
+            width, height = band["right"] - band["left"], band["bottom"] - band["top"]
+            areas[key] = areas.get(key, 0.0) + width * height
+        # Every tensor is whole: a matrix 26, a vector 10 of 32 pixels high, 0.96 of a stage wide.
+        assert {round(area / 0.96 * 32) for area in areas.values()} == {26, 10}
+        held = {(band["tensor"], band["ranks"]) for band in bands}
+        assert ("lm_head.weight", "7") in held or family != "llama"
+        assert ("model.norm.weight", "0–3") in held or family != "qwen2"
+
+
 def test_phases_of_a_rank_add_up_to_its_step_time() -> None:
     rows = _values(charts.phases(STEPS).to_dict())
     expected = STEPS[STEPS["rank"] == 2]["total_time"].mean() * 1000
@@ -141,7 +166,11 @@ def test_a_renderer_that_the_user_chose_is_kept() -> None:
 
 def _values(spec: dict[str, Any], panel: int | None = None) -> list[dict[str, Any]]:
     """Return the rows of a chart, or of one panel of a chart."""
-    part = spec if panel is None else spec["vconcat"][panel]
+    return _rows_of(spec if panel is None else spec["vconcat"][panel], spec)
+
+
+def _rows_of(part: dict[str, Any], spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows that a part of a chart draws."""
     while "data" not in part:
         part = part["layer"][0]
     return list(spec["datasets"][part["data"]["name"]])

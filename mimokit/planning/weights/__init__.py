@@ -2,6 +2,7 @@
 
 from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
 from mimokit.planning.weights.plan import WeightPlanner, plan_weights
+from mimokit.planning.weights.slices import Slice, SlicedTensor, sliced_tensors
 from mimokit.planning.weights.types import Piece, PlannedParameter, RankWeights, WeightPlan
 
 __all__ = [
@@ -9,8 +10,11 @@ __all__ = [
     "Piece",
     "PlannedParameter",
     "RankWeights",
+    "Slice",
+    "SlicedTensor",
     "WeightPlan",
     "WeightPlanner",
     "plan_weights",
     "read_checkpoint",
+    "sliced_tensors",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
 from mimokit.architecture.huggingface.checkpoint_tensors import End, WholeParameter
@@ -18,6 +18,7 @@ from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
 from mimokit.planning.weights.checks import check_sizes, check_tensors
 from mimokit.planning.weights.headers import FLOATING, StoredTensor
 from mimokit.planning.weights.pieces import shard
+from mimokit.planning.weights.slices import joined_spans
 from mimokit.planning.weights.types import (
     DTYPE_BYTES,
     PlannedParameter,
@@ -161,13 +162,8 @@ def _touched(
     for parameter in parameters.values():
         for piece in parameter.pieces:
             rows[piece.tensor].append(piece.rows)
-    return sum(_covered(spans) * tensors[name].row_bytes for name, spans in rows.items())
-
-
-def _covered(spans: Iterable[Span]) -> int:
-    """Return the length of the union of spans."""
-    total = reached = 0
-    for start, stop in sorted(spans):
-        total += max(0, stop - max(start, reached))
-        reached = max(reached, stop)
-    return total
+    return sum(
+        (stop - start) * tensors[name].row_bytes
+        for name, spans in rows.items()
+        for start, stop in joined_spans(spans)
+    )

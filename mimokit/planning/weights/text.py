@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mimokit.axes import Axis
+from mimokit.planning.weights.slices import of_any_layer
 from mimokit.planning.weights.types import PlannedParameter, RankWeights, Span, WeightPlan
 from mimokit.tables import rich_table
 from mimokit.units import bytes_text, samples_text, span_text
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-_LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
 
 
 def tables(plan: WeightPlan) -> Iterator[Table]:
@@ -69,7 +67,7 @@ def _parameter_rows(plan: WeightPlan) -> Iterator[list[str]]:
 
 
 def _looks(name: str, one: PlannedParameter, tensor_parallel: int) -> tuple[str, ...]:
-    tensors = dict.fromkeys(_LAYER.sub("N", piece.tensor) for piece in one.pieces)
+    tensors = dict.fromkeys(of_any_layer(piece.tensor) for piece in one.pieces)
     shape = " x ".join(f"{length:,}" for length in one.shape)
     cut = one.cut if tensor_parallel > 1 else "whole"
-    return _LAYER.sub("N", name), shape, one.dtype, cut, ", ".join(tensors) or "padding alone"
+    return of_any_layer(name), shape, one.dtype, cut, ", ".join(tensors) or "padding alone"

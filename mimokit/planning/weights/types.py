@@ -79,6 +79,10 @@ DTYPE_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfl
 """Dtypes of loading and the bytes of one entry."""
 
 
+VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
+"""Endings of the parameters with a row for every token."""
+
+
 @dataclass(frozen=True)
 class RankWeights:
     """What one rank holds.
@@ -114,6 +118,11 @@ class RankWeights:
     def bytes(self) -> int:
         """Bytes of all parameters in the dtype of loading."""
         return sum(parameter.bytes for parameter in self.parameters.values())
+
+    @property
+    def holds_vocabulary(self) -> bool:
+        """Whether the rank holds rows of the token embedding or of the output layer."""
+        return any(name.endswith(VOCABULARY) for name in self.parameters)
 
     def to_json(self) -> dict[str, Any]:
         """Return the rank as JSON."""

@@ -1,0 +1,200 @@
+"""Which heads, rows of the vocabulary and slices of the files are on which rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import altair as alt
+
+from mimokit.charts import _palette
+from mimokit.charts._axes import inline, layered, ranks
+from mimokit.planning.weights import RankWeights, SlicedTensor, WeightPlan, sliced_tensors
+from mimokit.units import samples_text, span_text
+
+PANEL, BETWEEN = 126, 14
+"""Pixels of the width of a panel, and between panels."""
+MOST_LINES = 48
+"""Ranks up to which each has a line with its number; more of them have thinner lines."""
+MOST_NAMED_STAGES = 8
+CELL, GAP, VECTOR = 26, 6, 10
+"""Pixels of a matrix's height, between tensors, and of the height of one with one dimension."""
+TEXT_WIDTH = 6.5
+"""Pixels per letter; a text that does not fit into its bar is in the tool tip only."""
+
+
+def weight_map(plan: WeightPlan) -> alt.VConcatChart:
+    """Return what every rank holds, and which slices of the files' tensors that is.
+
+    Above, the layers, heads and rows of the vocabulary of each rank. Below, a tensor of each kind
+    as a rectangle, with a column for each pipeline stage: its rows and columns are those of the
+    file. A tensor of one dimension is a thin line. A colour is a place in the tensor parallel
+    group; grey is what several of its ranks hold.
+    """
+    tensors = sliced_tensors(plan)
+    sizes = f"TP {plan.tensor_parallel}, PP {plan.pipeline_parallel}"
+    panels = _held(plan)
+    held = alt.hconcat(*panels, spacing=BETWEEN)
+    width = len(panels) * (PANEL + BETWEEN) - BETWEEN
+    chart: alt.VConcatChart = alt.vconcat(
+        held, _sliced(plan, tensors, width), spacing=22
+    ).properties(
+        title=alt.TitleParams(f"Weights of {plan.model_type}, {sizes}", subtitle=_subtitle(plan)),
+        description=f"Weights of {plan.model_type} on {len(plan.ranks)} ranks, {sizes}",
+    )
+    return chart
+
+
+def _subtitle(plan: WeightPlan) -> str:
+    said = "a colour is a place in the tensor parallel group; grey is on several of its ranks"
+    if plan.vocab_size is None or plan.padded_vocab_size == plan.vocab_size:
+        return said
+    return f"{said}; vocabulary {plan.vocab_size:,} padded to {plan.padded_vocab_size:,}"
+
+
+def _held(plan: WeightPlan) -> list[alt.LayerChart]:
+    """Return the panels with a line per rank."""
+    panels: dict[str, list[tuple[int, int] | None]] = {
+        "layers": [rank.layers for rank in plan.ranks],
+        "query heads": [rank.query_heads for rank in plan.ranks],
+        "query groups": [rank.query_groups for rank in plan.ranks],
+    }
+    if plan.vocab_size is not None:
+        panels["rows of the vocabulary"] = [_vocab(rank) for rank in plan.ranks]
+    return [
+        _panel(plan, name, spans, first=not place)
+        for place, (name, spans) in enumerate(panels.items())
+    ]
+
+
+def _vocab(rank: RankWeights) -> tuple[int, int] | None:
+    """Return the rows of the vocabulary of a rank, if its stage holds an embedding or the head."""
+    return rank.vocab if rank.holds_vocabulary else None
+
+
+def _panel(
+    plan: WeightPlan, name: str, spans: Sequence[tuple[int, int] | None], *, first: bool
+) -> alt.LayerChart:
+    few = len(spans) <= MOST_LINES
+    colors = _palette.place_colors(plan.tensor_parallel)
+    last = max((span[1] for span in spans if span), default=1)
+    rows = [
+        {
+            "rank": rank,
+            "start": span[0],
+            "stop": span[1],
+            "middle": sum(span) / 2,
+            "color": (color := colors[plan.ranks[rank].tensor_rank]),
+            "ink": _palette.ink_on(color),
+            "holds": (text := samples_text(span)),
+            "text": text if len(text) * TEXT_WIDTH < PANEL * (span[1] - span[0]) / last else "",
+        }
+        for rank, span in enumerate(spans)
+        if span is not None
+    ]
+    y = ranks() if few and first else alt.Y("rank:O", axis=None)
+    base = alt.Chart(inline(rows)).encode(
+        y=y.scale(domain=list(range(len(spans))), paddingInner=0.15),
+        tooltip=["rank:Q", alt.Tooltip("holds:N", title=name)],
+    )
+    bars = base.mark_bar(cornerRadius=2).encode(
+        x=alt.X(
+            "start:Q", title=None, scale=alt.Scale(domain=[0, last], nice=False),
+            axis=alt.Axis(grid=False, tickCount=3, format=",d", values=[0, last]),
+        ),
+        x2="stop:Q",
+        fill=alt.Fill("color:N", scale=None),
+    )  # fmt: skip
+    text = base.mark_text(fontSize=11).encode(
+        x="middle:Q", text="text:N", fill=alt.Fill("ink:N", scale=None)
+    )
+    panel: alt.LayerChart = layered(bars, *([text] if few else [])).properties(
+        width=PANEL,
+        height=alt.Step(20) if few else alt.Step(max(1.0, 640 / len(spans))),
+        title=alt.TitleParams(name, fontSize=12, fontWeight="normal", offset=4),
+    )
+    return panel
+
+
+def _sliced(plan: WeightPlan, tensors: Sequence[SlicedTensor], width: int) -> alt.LayerChart:
+    """Return a tensor of every kind as a rectangle, in a column for its stage."""
+    names = list(dict.fromkeys(one.name for one in tensors))
+    whole = {one.name: one for one in tensors}
+    labels = [f"{name}  {whole[name].shape_text}" for name in names]
+    rows = [row for one in tensors for row in _bands(plan, one, names.index(one.name))]
+    stages = plan.pipeline_parallel
+    middles = [row + 0.5 for row in range(len(names))]
+    y = alt.Y(
+        "top:Q",
+        title=None,
+        scale=alt.Scale(domain=[len(names), 0], nice=False),
+        axis=alt.Axis(
+            grid=False, values=middles, labelLimit=340,
+            labelExpr=f"{json.dumps(labels)}[floor(datum.value)]",
+        ),
+    )  # fmt: skip
+    x = alt.X(
+        "left:Q",
+        title=None,
+        scale=alt.Scale(domain=[0, stages], nice=False),
+        axis=alt.Axis(
+            grid=False, orient="top", values=[stage + 0.5 for stage in range(stages)],
+            labelExpr=f"{json.dumps(_stages(plan))}[floor(datum.value)]",
+        ),
+    )  # fmt: skip
+    chart: alt.LayerChart = layered(
+        alt.Chart(inline(rows))
+        .mark_rect(stroke=_palette.PAPER, strokeWidth=_stroke(plan))
+        .encode(
+            x=x,
+            x2="right:Q",
+            y=y,
+            y2="bottom:Q",
+            fill=alt.Fill("color:N", scale=None),
+            tooltip=["tensor:N", "layers:N", "files:N", "rows:N", "columns:N", "ranks:N"],
+        )
+    ).properties(
+        width=width,
+        height=(CELL + GAP) * len(names),
+        title=alt.TitleParams(
+            "slices of the files' tensors, layers of a kind together",
+            fontSize=12, fontWeight="normal", offset=4,
+        ),
+    )  # fmt: skip
+    return chart
+
+
+def _stages(plan: WeightPlan) -> list[str]:
+    if plan.pipeline_parallel == 1:
+        return [""]
+    word = "stage " if plan.pipeline_parallel <= MOST_NAMED_STAGES else ""
+    return [f"{word}{stage}" for stage in range(plan.pipeline_parallel)]
+
+
+def _stroke(plan: WeightPlan) -> float:
+    """Return the width of the line between bands: none where bands are thinner than it."""
+    return 1.0 if plan.tensor_parallel <= 4 else 0.4 if plan.tensor_parallel <= 8 else 0.0
+
+
+def _bands(plan: WeightPlan, tensor: SlicedTensor, line: int) -> Iterator[dict[str, Any]]:
+    """Yield the slices of a tensor as rectangles; a tensor is a unit wide, as is a line high."""
+    colors = _palette.place_colors(plan.tensor_parallel)
+    high = (CELL if tensor.columns > 1 else VECTOR) / (CELL + GAP)
+    others = len(tensor.files) - 1
+    for one in tensor.slices:
+        (left, right), (top, bottom) = tensor.place_of(one)
+        alike = len(one.ranks) > 1
+        yield {
+            "tensor": tensor.name,
+            "layers": span_text(tensor.layers) or "outside of layers",
+            "files": tensor.files[0] + (f" and {others} more" if others else ""),
+            "rows": samples_text(one.rows),
+            "columns": "all" if one.columns is None else samples_text(one.columns),
+            "ranks": span_text(one.ranks),
+            "left": tensor.stage + 0.02 + 0.96 * left,
+            "right": tensor.stage + 0.02 + 0.96 * right,
+            "top": line + 0.5 + high * (top - 0.5),
+            "bottom": line + 0.5 + high * (bottom - 0.5),
+            "color": _palette.SHARED if alike else colors[plan.ranks[one.ranks[0]].tensor_rank],
+        }

@@ -1,0 +1,191 @@
+"""Which slices of the files' tensors each rank holds; layers of one kind and stage together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from mimokit.architecture.huggingface.checkpoint_tensors import Cut
+from mimokit.planning.weights.types import Piece, PlannedParameter, Span, WeightPlan
+
+_LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
+
+Block = tuple[Span, Span | None]
+"""Rows, and columns or None for all of them."""
+Share = tuple[float, float]
+"""[start, stop) of a length of 1."""
+
+
+def of_any_layer(name: str) -> str:
+    """Return the name of a parameter or tensor with N in place of the number of its layer."""
+    return _LAYER.sub("N", name)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A block of a tensor.
+
+    Attributes:
+        ranks: that hold it.
+        rows: counted in the tensor.
+        columns: likewise; None for all of them.
+    """
+
+    ranks: tuple[int, ...]
+    rows: Span
+    columns: Span | None
+
+
+@dataclass(frozen=True)
+class SlicedTensor:
+    """The tensors of one kind that the ranks of one pipeline stage hold: one in each layer.
+
+    Attributes:
+        name: in the files, with N in place of the number of a layer.
+        stage: pipeline stage.
+        layers: as the files number them; empty for a tensor outside of layers.
+        files: that have them.
+        rows: of each tensor.
+        columns: of each, 1 if it has one dimension; of more dimensions all but the first.
+        slices: in the order of ranks; those that several ranks hold once.
+    """
+
+    name: str
+    stage: int
+    layers: tuple[int, ...]
+    files: tuple[str, ...]
+    rows: int
+    columns: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks that hold a slice."""
+        return tuple(sorted({rank for one in self.slices for rank in one.ranks}))
+
+    def place_of(self, one: Slice) -> tuple[Share, Share]:
+        """Return where a slice lies from left to right and from top to bottom, 0 to 1.
+
+        A tensor of one dimension lies from left to right.
+        """
+        start, stop = (row / self.rows for row in one.rows)
+        if self.columns == 1:
+            return (start, stop), (0.0, 1.0)
+        first, last = one.columns or (0, self.columns)
+        return (first / self.columns, last / self.columns), (start, stop)
+
+    @property
+    def shape_text(self) -> str:
+        """Rows and columns, or the entries of a tensor of one dimension."""
+        return f"{self.rows:,}" + (f" × {self.columns:,}" if self.columns > 1 else "")
+
+    @property
+    def replicated(self) -> bool:
+        """Whether several ranks hold the same slice."""
+        return any(len(one.ranks) > 1 for one in self.slices)
+
+
+def sliced_tensors(plan: WeightPlan) -> tuple[SlicedTensor, ...]:
+    """Return the tensors of a plan, stage after stage, in the order of its parameters."""
+    kinds: dict[tuple[int, str], _Kind] = {}
+    for number, rank in enumerate(plan.ranks):
+        for parameter in rank.parameters.values():
+            for piece in parameter.pieces:
+                key = rank.pipeline_rank, of_any_layer(piece.tensor)
+                if key not in kinds:
+                    kinds[key] = _Kind(piece.tensor, _columns(parameter, piece))
+                kinds[key].add(number, piece)
+    rows: dict[str, int] = {}
+    for (_, name), kind in kinds.items():
+        rows[name] = max(rows.get(name, 0), kind.reached())
+    found = (
+        SlicedTensor(
+            name, stage, tuple(sorted(kind.layers)), tuple(kind.files), rows[name],
+            kind.columns, tuple(kind.slices()),
+        )
+        for (stage, name), kind in kinds.items()
+    )  # fmt: skip
+    return tuple(sorted(found, key=lambda one: one.stage))
+
+
+@dataclass
+class _Kind:
+    """What is known of the tensors of one kind and stage.
+
+    Attributes:
+        first: the tensor whose slices are looked at; those of other layers are alike.
+        columns: of each tensor.
+        files: that have them, as keys.
+        layers: that have them.
+        held: rank -> its blocks of the first tensor.
+    """
+
+    first: str
+    columns: int
+    files: dict[str, None] = field(default_factory=dict)
+    layers: set[int] = field(default_factory=set)
+    held: dict[int, list[Block]] = field(default_factory=dict)
+
+    def add(self, rank: int, piece: Piece) -> None:
+        """Take a piece of a rank into account."""
+        self.files[piece.file] = None
+        if layer := _LAYER.search(piece.tensor):
+            self.layers.add(int(layer[0]))
+        if piece.tensor == self.first:
+            self.held.setdefault(rank, []).append((piece.rows, piece.columns))
+            if piece.columns is not None:
+                self.columns = max(self.columns, piece.columns[1])
+
+    def reached(self) -> int:
+        """Return the end of the last row that a rank holds."""
+        return max(rows[1] for blocks in self.held.values() for rows, _ in blocks)
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield the slices, each with its ranks."""
+        ranks: dict[Block, list[int]] = {}
+        for rank, blocks in self.held.items():
+            for rows, columns in _merged(blocks):
+                whole = columns == (0, self.columns)
+                ranks.setdefault((rows, None if whole else columns), []).append(rank)
+        return (Slice(tuple(of), *block) for block, of in ranks.items())
+
+
+def _columns(parameter: PlannedParameter, piece: Piece) -> int:
+    """Return the columns of the tensor of a piece that has them all; 0 for another piece."""
+    if piece.columns is not None:
+        return 0
+    if piece.transposed:
+        return parameter.shape[0]
+    if parameter.cut == Cut.NONE.value:  # its shape in the file may be another
+        return math.prod(parameter.shape) // (piece.rows[1] - piece.rows[0])
+    return math.prod(parameter.shape[1:])
+
+
+def _merged(blocks: Iterable[Block]) -> list[Block]:
+    """Return blocks of which those that touch are one: first along rows, then along columns."""
+    by_columns: dict[Span | None, list[Span]] = {}
+    for rows, columns in blocks:
+        by_columns.setdefault(columns, []).append(rows)
+    by_rows: dict[Span, list[Span]] = {}
+    found: list[Block] = []
+    for columns, spans in by_columns.items():
+        for rows in joined_spans(spans):
+            if columns is None:
+                found.append((rows, None))
+            else:
+                by_rows.setdefault(rows, []).append(columns)
+    found += [(rows, one) for rows, spans in by_rows.items() for one in joined_spans(spans)]
+    return found
+
+
+def joined_spans(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in their order, those that touch or overlap as one."""
+    found: list[Span] = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], stop)
+        else:
+            found.append((start, stop))
+    return found
