@@ -125,13 +125,14 @@ def checkpoint(name: str, std: float = 1.0) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=std)
-    path = _folder() / (name if std == 1.0 else f"{name}-{std}")
+    path = kept_folder() / (name if std == 1.0 else f"{name}-{std}")
     model.save_pretrained(path, max_shard_size=SHARD_SIZES.get(name, "1GB"))
     return path
 
 
 @functools.cache
-def _folder() -> Path:
+def kept_folder() -> Path:
+    """Return a folder that is removed when the process ends."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     folder = tempfile.TemporaryDirectory(prefix="mimokit-checkpoints-")

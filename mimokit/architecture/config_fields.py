@@ -120,10 +120,12 @@ LANGUAGE = (
 
 VISION = (
     _always("class_token", "class_token"),
+    _constant("keeps_class_token", "keep_class_token", False),
     _constant("registers", "num_registers", 0),
     _constant("frames_per_patch", "temporal_patch_size", 1),
     _constant("patch_bias", "patch_bias", True),
     _constant("norms", "outer_norms", 1),
+    _constant("norm_after", "post_layer_norm", True),
 )
 """Of a `VisionEncoder`, its layers, positions and the sizes of its images aside."""
 

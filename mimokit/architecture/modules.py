@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mimokit.architecture.parallel_sizes import Numbers
@@ -91,9 +91,11 @@ class VisionEncoder:
         merge: merge x merge patches become one token before the projector.
         positions: learned position embeddings; 0 for rotary positions.
         class_token: one extra learned token.
+        keeps_class_token: it is part of the output.
         registers: extra learned tokens without position embeddings.
         patch_bias: the patch embedding has a bias.
         norms: norms outside the layers: 1 after them, 2 before and after.
+        norm_after: of these, the one after the layers is there.
         head: "attention" for one attention and one feed-forward layer that pool (SigLIP).
     """
 
@@ -106,9 +108,11 @@ class VisionEncoder:
     merge: int = 1
     positions: int = 0
     class_token: bool = False
+    keeps_class_token: bool = False
     registers: int = 0
     patch_bias: bool = True
     norms: int = 1
+    norm_after: bool = True
     head: PoolingHead = "none"
 
     @property
@@ -123,12 +127,13 @@ class VisionEncoder:
         pixels = self.channels * self.frames_per_patch * self.patch_size**2
         patches = pixels * width + self.patch_bias * width
         vectors = self.positions + self.class_token + self.registers
-        return patches + vectors * width + self.norms * self.net.norm_parameters + self._head
+        before = max(self.norms - 1, 0) * self.net.norm_parameters
+        return patches + vectors * width + before + self.parameters_after_layers
 
     @property
     def parameters_after_layers(self) -> int:
         """Of `parameters_outside_layers`, those after the layers: last norm and pooling head."""
-        return min(self.norms, 1) * self.net.norm_parameters + self._head
+        return min(self.norms, self.norm_after) * self.net.norm_parameters + self._head
 
     @property
     def _head(self) -> int:
@@ -147,7 +152,7 @@ class VisionEncoder:
 
     def tokens(self, height: int | None = None, width: int | None = None) -> int:
         """Return the tokens that one image becomes in the language model."""
-        return self.patches(height, width) // self.merge**2
+        return self.patches(height, width) // self.merge**2 + self.keeps_class_token
 
 
 @dataclass(frozen=True)
@@ -273,11 +278,14 @@ class EncoderBranch:
         name: name of the module.
         encoder: the encoder.
         projector: runs with the parallelism of the encoder.
+        features: the part of the encoder whose output the projector takes, as a network; None
+            where it is all of it.
     """
 
     name: str
     encoder: Encoder
     projector: Projector
+    features: VisionEncoder | None = field(default=None, compare=False)
 
     @property
     def parameters(self) -> int:

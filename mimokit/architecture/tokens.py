@@ -24,6 +24,7 @@ class ImageGeometry:
         merge_size: merge_size x merge_size patches become one token.
         extra_positions: learned positions before the patches (class token and registers),
             which become no tokens.
+        keeps_first: the first of them, the class token, becomes one.
         any_size: an image may have fewer rows and columns, and comes with their number.
     """
 
@@ -34,6 +35,7 @@ class ImageGeometry:
     merge_size: int
     extra_positions: int = 0
     any_size: bool = False
+    keeps_first: bool = False
 
     @property
     def height(self) -> int:
@@ -58,7 +60,7 @@ class ImageGeometry:
     @property
     def tokens(self) -> int:
         """Tokens per image in the language model."""
-        return self.patches // self.merge_size**2
+        return self.patches // self.merge_size**2 + self.keeps_first
 
 
 def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
@@ -90,6 +92,7 @@ def image_geometry(architecture: ModuleArchitecture) -> ImageGeometry:
         merge,
         extra,
         architecture.any_image_size,
+        architecture.keep_class_token,
     )
 
 

@@ -61,7 +61,11 @@ class TrainedArchitecture(ConfigModel):
 
     class_token: bool = False
     """A learned position before the patches (CLIP, DINO). It takes part in attention and is
-    dropped from the output."""
+    dropped from the output, unless keep_class_token is set."""
+
+    keep_class_token: bool = False
+    """The class token stays in the output, one token per image before those of the patches (LLaVA's
+    vision_feature_select_strategy full)."""
 
     num_registers: SizeOrZero = 0
     """Learned positions next to the class token (DINOv2 with registers), dropped from the output
@@ -92,8 +96,8 @@ class TrainedArchitecture(ConfigModel):
     weights: Annotated[str, Field(min_length=1)] | None = None
     """Directory of a Hugging Face checkpoint from which the module starts. Fields that are left out
     are those of its config.json, the others must agree with it. The vocabulary is padded to the
-    next multiple of tensor_parallel. Of a LLaVA's tower all layers run: its vision_feature_layer
-    is not read. None: random weights."""
+    next multiple of tensor_parallel. Of a LLaVA's tower the layers up to its vision_feature_layer
+    run, without the norm after them. None: random weights."""
 
     weights_prefix: Annotated[str, Field(min_length=1)] | None = None
     """Begins the names of the module's tensors in a larger checkpoint. None: found by known

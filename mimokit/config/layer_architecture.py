@@ -126,5 +126,9 @@ class LayerArchitecture(ConfigModel):
     """Norms of an encoder outside its layers: 0, 1 after them, or 2, one before and one after.
     None: 1."""
 
+    post_layer_norm: bool | None = None
+    """Of the outer_norms, the one after the layers is there. false: it is left out, as where LLaVA
+    takes the output of an inner layer of CLIP. None: yes."""
+
     projector: ProjectorArchitecture | None = None
     """The projector from this encoder to the language model. None: two matrices with biases."""

@@ -72,7 +72,7 @@ def _plain(module: LanguageModel | EncoderBranch) -> LanguageModel | EncoderBran
 
 def _differences(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield (field, its value in each) of every difference of two records, nested ones included."""
-    for field in fields(one):
+    for field in (field for field in fields(one) if field.compare):
         value, found = getattr(one, field.name), getattr(other, field.name)
         if is_dataclass(value) and type(value) is type(found):
             yield from _differences(value, found)

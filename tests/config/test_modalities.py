@@ -94,6 +94,13 @@ def test_two_encoders_with_one_token() -> None:
         (f"model.module_architectures.{LANGUAGE}.class_token", True, LANGUAGE, "class_token"),
         ("model.module_architectures.clip.tied_embeddings", True, "clip", "tied_embeddings"),
         ("model.module_architectures.audio.class_token", True, "audio", "class_token"),
+        (
+            f"model.module_architectures.{LANGUAGE}.keep_class_token",
+            True,
+            LANGUAGE,
+            "keep_class_token",
+        ),
+        ("model.module_architectures.audio.keep_class_token", True, "audio", "keep_class_token"),
         ("model.module_architectures.audio.patch_size", 4, "audio", "patch_size"),
         ("model.module_architectures.audio.merge_size", 5, "audio", "merge_size"),
         ("model.module_architectures.dino.num_registers", -1, "dino", "num_registers"),
@@ -126,6 +133,22 @@ def test_wrong_values(path: str, value: object, module: str, field: str) -> None
     assert field in problem.sentence
     assert module in problem.sentence
     assert problem.sentence.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("other", "value", "why"),
+    [
+        ("class_token", False, "class_token is false"),
+        ("any_image_size", True, "any_image_size is true"),
+        ("merge_size", 2, "merge_size is 2"),
+    ],
+)
+def test_what_a_class_token_cannot_stay_in_the_output_with(
+    other: str, value: object, why: str
+) -> None:
+    content = put(three_encoders(), "model.module_architectures.clip.keep_class_token", True)
+    put(content, f"model.module_architectures.clip.{other}", value)
+    assert f"keep_class_token is true, but {why}; leave it out." in only(problems(content)).sentence
 
 
 def text_head() -> dict[str, Any]:

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import ConfigError, config_from_mapping
+from mimokit.architecture.tokens import tokens_per_item
+from mimokit.config import (
+    ConfigError,
+    ProjectorArchitecture,
+    check_runnable,
+    config_from_mapping,
+)
 from mimokit.experiment.prepare import prepared
 from mimokit.planning.weights import read_checkpoint
 from mimokit.planning.weights.modules import check_saving, module_planner
 from tests.checkpoints import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
+from tests.llava import llava_config
 
 ONE = {"data_parallel": 1}
 LANGUAGE = "language_module"
+PROJECTOR = "input_projections.0.encoder.linear_fc1.weight"
 
 
 def _mapping(language: str = "gpt2", tower: str = "siglip_tower") -> dict[str, Any]:
@@ -78,10 +86,38 @@ def test_a_part_of_a_larger_checkpoint() -> None:
     config = config_from_mapping(content).model.get_architecture("images")
     whole = read_checkpoint(network["weights"])
     planner = module_planner(whole, config, language=False, tensor_parallel=2, pipeline_parallel=1)
-    assert "input_projections.0.encoder.linear_fc1.weight" in planner.rank(0).parameters
+    assert PROJECTOR in planner.rank(0).parameters
+    config = config.model_copy(update={"weights_prefix": "vision_tower."})
+    planner = module_planner(whole, config, language=False, tensor_parallel=1, pipeline_parallel=1)
+    (piece,) = planner.rank(0).parameters[PROJECTOR].pieces
+    assert piece.tensor == "multi_modal_projector.linear_1.weight", "it is next to the tower"
     config = config.model_copy(update={"weights_prefix": "tower."})
     with pytest.raises(ConfigError, match=r"no tensor begins with tower\. \(weights_prefix\)"):
         module_planner(whole, config, language=False, tensor_parallel=1, pipeline_parallel=1)
+
+
+@pytest.mark.parametrize(
+    ("variant", "layers", "norms", "kept"), [("clip", 3, 2, False), ("clip_full", 2, 2, True)]
+)
+def test_a_tower_in_a_llava_ends_where_its_features_are_taken(
+    variant: str, layers: int, norms: int, kept: bool
+) -> None:
+    config = llava_config(variant, "homogeneous", ONE, ONE)
+    images = config.model.get_architecture("images")
+    assert (images.num_layers, images.outer_norms, images.post_layer_norm) == (layers, norms, False)
+    assert images.keep_class_token is kept
+    assert tokens_per_item(images) == 4 + kept
+    assert images.projector == ProjectorArchitecture(hidden_sizes=[32])
+    images.num_layers = 4
+    with pytest.raises(ConfigError, match=f"num_layers is 4, but its weights in .* have {layers}"):
+        prepared(config)
+
+
+def test_frames_are_not_shared_with_a_class_token_in_the_output() -> None:
+    config = llava_config("clip_full", "homogeneous", {"data_parallel": 2}, {"data_parallel": 2})
+    config.runtime.patch_type = ["vit_frame_parallel"]
+    with pytest.raises(ConfigError, match="keep_class_token is true, but vit_frame_parallel"):
+        check_runnable(config)
 
 
 def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:

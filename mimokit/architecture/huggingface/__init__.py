@@ -18,15 +18,14 @@ from mimokit.architecture.huggingface.encoders import (
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.language import (
     LANGUAGE_TYPES,
-    LLAMA_DEFAULTS,
     language_model,
 )
+from mimokit.architecture.huggingface.llava import llava
 from mimokit.architecture.limits import check_parameters
 from mimokit.architecture.modules import (
     EncoderBranch,
     Model,
     MultimodalModel,
-    Projector,
 )
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.files.text_file import read_text_file, reason_of
@@ -106,26 +105,7 @@ def _model(fields: Fields, kind: str, name: str) -> Model:
         return vision_encoder(fields, kind, name)
     if kind == "whisper":
         return whisper_encoder(fields, name)
-    return _llava(fields, name) if kind == "llava" else _qwen_vl(fields, kind, name)
-
-
-def _llava(fields: Fields, name: str) -> MultimodalModel:
-    """Return LLaVA: a vision tower, two matrices with a GELU, and a language model."""
-    vision, text = fields.section("vision_config"), fields.section("text_config")
-    tower = vision.text("model_type", "clip_vision_model")
-    defaults = VISION_DEFAULTS.get(tower, {})
-    encoder = vision_encoder(fields.section("vision_config", defaults), tower, IMAGES)
-    kind = text.text("model_type", "llama")
-    known = LLAMA_DEFAULTS if kind == "llama" else {}
-    if kind not in LANGUAGE_TYPES:
-        raise unknown_name("Model_type", kind, LANGUAGE_TYPES)
-    tied = fields.flag("tie_word_embeddings")
-    language = language_model(fields.section("text_config", known), kind, f"{name} language", tied)
-    width = language.net.hidden
-    projector = Projector(
-        (encoder.net.hidden, width, width), fields.flag("multimodal_projector_bias", default=True)
-    )
-    return MultimodalModel(name, language, (EncoderBranch(IMAGES, encoder, projector),))
+    return llava(fields, name, IMAGES) if kind == "llava" else _qwen_vl(fields, kind, name)
 
 
 def _qwen_vl(fields: Fields, kind: str, name: str) -> MultimodalModel:

@@ -37,6 +37,9 @@ ENCODER = f"modality_submodules.{IMAGES}.encoders.vit_encoder."
 PROJECTOR = f"modality_submodules.{IMAGES}.input_projections.0."
 """Where Megatron's `MimoModel` has the parts of a LLaVA."""
 
+PROJECTOR_WEIGHT = "linear_1.weight"
+"""Ends the name of a tensor of LLaVA's projector."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -112,21 +115,28 @@ def _add_llava(
     names: Collection[str],
 ) -> None:
     """Add language model, tower and projector; the latter two lie on the first stage."""
-    text = config.get("text_config")
-    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else "llama"
-    if kind not in GROUPED_TYPES:
-        raise unknown_name("Model_type", kind, GROUPED_TYPES)
+    check_language_type(config)
     (branch,) = model.branches
     assert isinstance(branch.encoder, VisionEncoder)
     in_front = CheckpointTensors()
     tower = prefix_of(names, "embeddings.patch_embedding.weight")
     add_tower(in_front, branch.encoder, tower, ENCODER)
-    add_projector(in_front, branch.projector, prefix_of(names, "linear_1.weight"), PROJECTOR)
+    add_projector(in_front, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
     found.tensors.update(in_front.tensors)
     found.parameters += [replace(one, place=End.FIRST) for one in in_front.parameters]
     found.passed_over += in_front.passed_over
     prefix = prefix_of(names, "embed_tokens.weight")
     add_grouped(found, model.language, prefix, head_name(names), LANGUAGE)
+
+
+def check_language_type(config: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if the language model in a LLaVA is one whose weights cannot be read."""
+    text = config.get("text_config")
+    if config.get("model_type") != "llava" or not isinstance(text, Mapping):
+        return
+    kind = text.get("model_type", "llama")
+    if kind not in GROUPED_TYPES:
+        raise unknown_name("Model_type", kind, GROUPED_TYPES)
 
 
 def prefix_of(names: Collection[str], ending: str) -> str:

@@ -84,6 +84,17 @@ class Fields:
         self.refuse(name, "write a list of whole numbers of at least 0")
         return []
 
+    def one_integer(self, name: str, default: int) -> int:
+        """Return a whole number of any sign, also as a list of one; a longer list is refused."""
+        value = self._values.get(name, default)
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        if type(value) is int and abs(value) <= LARGEST_SIZE:
+            return value
+        several = isinstance(value, list) and len(value) > 1
+        self.refuse(name, "only one can run; write one number" if several else "write one number")
+        return default
+
     def chosen_of(self, name: str, layers: int) -> int:
         """Return the number of layers that a list of layer numbers names."""
         named = set(self.integers(name))

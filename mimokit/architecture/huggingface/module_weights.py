@@ -21,7 +21,14 @@ from mimokit.architecture.config_fields import (
 )
 from mimokit.architecture.huggingface import from_hf
 from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors
-from mimokit.architecture.huggingface.families import FAMILIES, Family, head_name, prefix_of
+from mimokit.architecture.huggingface.families import (
+    FAMILIES,
+    PROJECTOR_WEIGHT,
+    Family,
+    check_language_type,
+    head_name,
+    prefix_of,
+)
 from mimokit.architecture.huggingface.language_tensors import add_gpt2, add_grouped
 from mimokit.architecture.huggingface.vision_tensors import (
     OF_WHOLE_MODELS,
@@ -120,7 +127,10 @@ def read_row(row: NetworkField, network: ModuleArchitecture) -> Any:
 
 def _part(model: Model, language: bool) -> Part:
     if isinstance(model, MultimodalModel):
-        return model.language if language else model.branches[0]
+        if language:
+            return model.language
+        branch = model.branches[0]
+        return replace(branch, encoder=branch.features or branch.encoder)
     wanted = LanguageModel if language else VisionEncoder
     if not isinstance(model, wanted):
         kinds = "a language model" if language else "a vision tower"
@@ -129,13 +139,20 @@ def _part(model: Model, language: bool) -> Part:
     return model
 
 
-def module_family(config: Mapping[str, Any], names: Collection[str], *, language: bool) -> Family:
+def module_family(
+    config: Mapping[str, Any],
+    names: Collection[str],
+    *,
+    language: bool,
+    others: Collection[str] = (),
+) -> Family:
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
         config: the content of config.json.
         names: of the tensors, those of other parts among them.
         language: the module is the language model.
+        others: names among which an encoder's projector is if it is not among the former.
 
     Raises:
         ConfigError: as `family_of`, or the part does not exist.
@@ -146,6 +163,7 @@ def module_family(config: Mapping[str, Any], names: Collection[str], *, language
     part = _part(from_hf(config, "model"), language)
     found = CheckpointTensors()
     if isinstance(part, LanguageModel):
+        check_language_type(config)
         if kind == "gpt2":
             add_gpt2(found, part, prefix_of(names, "wte.weight"), head_name(names))
         else:
@@ -158,6 +176,7 @@ def module_family(config: Mapping[str, Any], names: Collection[str], *, language
     add_tower(found, replace(tower, head="none"), prefix, ENCODER_NAME)
     found.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
     if isinstance(part, EncoderBranch):
-        prefix = prefix_of(names, "linear_1.weight")
+        near = any(f".{name}".endswith(f".{PROJECTOR_WEIGHT}") for name in names)
+        prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
         add_projector(found, part.projector, prefix, PROJECTOR_NAME)
     return Family(str(kind), tower, found)

@@ -30,8 +30,9 @@ def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name:
         _add_pairs(found, f"{name}pre_layernorm", f"{prefix}pre_layrnorm", net.hidden, End.FIRST)
     for number in range(net.layers):
         _add_layer(found, net, f"{prefix}encoder.layers.{number}.", name, number)
-    last = f"{name}decoder.final_layernorm"
-    _add_pairs(found, last, f"{prefix}post_layernorm", net.hidden, End.LAST)
+    if tower.norm_after:
+        last = f"{name}decoder.final_layernorm"
+        _add_pairs(found, last, f"{prefix}post_layernorm", net.hidden, End.LAST)
     if tower.head == "attention":
         _add_pooling_head(found, net, f"{prefix}head.", f"{name}head.")
 

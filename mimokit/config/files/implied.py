@@ -144,7 +144,8 @@ def _lengths(model: dict[str, Any], data: dict[str, Any]) -> dict[str, str]:
         if field in data:
             continue
         length = _number(_network(model, module), "seq_length")
-        data[field] = default if length is None else length
+        kept = (_network(model, module) or {}).get("keep_class_token") is True
+        data[field] = default if length is None else length + kept
         if length is not None:
             derived[f"data.{field}"] = f"model.module_architectures.{module}.seq_length"
     for name in _modules(model):

@@ -10,8 +10,9 @@ from mimokit.config.errors import Fix, Problem
 from mimokit.config.messages import written
 from mimokit.config.rules.context import ValidationContext
 
-_ENCODER_FIELDS = ("modal_type", "class_token", "num_registers", "any_image_size", "mel_bins")
-_VISION_FIELDS = ("image_size", "patch_size", "class_token", "num_registers", "any_image_size")
+_OF_IMAGES = ("class_token", "keep_class_token", "num_registers", "any_image_size")
+_ENCODER_FIELDS = ("modal_type", *_OF_IMAGES, "mel_bins")
+_VISION_FIELDS = ("image_size", "patch_size", *_OF_IMAGES)
 _LANGUAGE_FIELDS = ("tied_embeddings", "mrope_section")
 
 

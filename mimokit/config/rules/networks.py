@@ -27,7 +27,7 @@ _OF_EXPERTS = (
 )
 _OF_LANGUAGE = ("mtp_num_layers", "make_vocab_size_divisible_by")
 _OF_ROTARY = ("rotary_base", "rope_scaling")
-_OF_ENCODERS = ("outer_norms", "projector")
+_OF_ENCODERS = ("outer_norms", "post_layer_norm", "projector")
 _OF_VISION = ("temporal_patch_size", "patch_bias", "pooling_head")
 
 
@@ -101,6 +101,19 @@ def _image_problems(name: str, network: ModuleArchitecture) -> Iterator[Problem]
             f"Module '{name}': merge_size is {network.merge_size}, which does not divide the "
             f"{patches} patches along a side of an image; choose a divisor of {patches}.",
         )
+
+
+def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
+    """Yield what a class token cannot stay in the output with."""
+    wrong = {
+        "class_token is false": not network.class_token,
+        "any_image_size is true": network.any_image_size,
+        f"merge_size is {network.merge_size}": network.merge_size > 1,
+    }
+    for why, found in wrong.items():
+        if network.keep_class_token and found:
+            yield _problem(name, "keep_class_token", True, f"but {why}; leave it out.", True)
+            return
 
 
 def _problem(name: str, field: str, value: object, what: str, leave_out: bool = False) -> Problem:
@@ -206,6 +219,8 @@ def _out_of_place(
         )
     whose = "an encoder" if language else "the language module"
     why = "is the language module" if language else "is not the language module"
+    if not language and network.modality == "vision":
+        yield from _kept_class_token(name, network)
     if not language and network.modality == "audio":
         yield from _misplaced(name, network, _OF_VISION, "has mel_bins and so reads sound", whose)
     yield from _misplaced(name, network, wrong, why, whose)

@@ -11,7 +11,7 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.rules.facts import ModuleFacts, ModuleSizes
+from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, network_path
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
@@ -179,6 +179,15 @@ def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:
             {"path": "runtime.patch_type", "value": []},
         )
     for name in encoders:
+        if model.get_architecture(name).keep_class_token:
+            yield Problem(
+                name,
+                "keep_class_token",
+                True,
+                f"Module '{name}': keep_class_token is true, but {FRAME_PARALLEL} shares the "
+                "tokens of patches only; leave one of them out.",
+                {"path": network_path(name, "keep_class_token"), "value": False},
+            )
         stages = model.get_parallelism(name).pipeline_parallel
         if stages > 1:
             yield Problem(

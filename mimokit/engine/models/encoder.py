@@ -28,6 +28,25 @@ from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec, tran
 from mimokit.planning.ranks import RankMap
 
 
+@dataclass(frozen=True)
+class OuterNorms:
+    """The norms of an encoder outside its layers.
+
+    Attributes:
+        before: one in front of the layers.
+        after: one behind them.
+    """
+
+    before: bool
+    after: bool
+
+    @classmethod
+    def of(cls, architecture: ModuleArchitecture) -> OuterNorms:
+        """Return those that an architecture describes."""
+        number = 1 if architecture.outer_norms is None else architecture.outer_norms
+        return cls(number > 1, number > 0 and architecture.post_layer_norm is not False)
+
+
 class Encoder(MegatronModule):  # type: ignore[misc]
     """An encoder of independent items (images, recordings): no item attends to another.
 
@@ -59,22 +78,22 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         return vectors
 
     def _build_layers(
-        self, layer_spec: ModuleSpec, outer_norms: int, groups: ProcessGroupCollection
+        self, layer_spec: ModuleSpec, outer_norms: OuterNorms, groups: ProcessGroupCollection
     ) -> None:
         """Build the layers. Called last, as weights are drawn in the order of building.
 
         Args:
             layer_spec: the spec of one layer.
-            outer_norms: 0, 1 for a norm after the layers, or 2 for one in front of them, too.
+            outer_norms: the norms outside them.
             groups: process groups of the module.
         """
-        if outer_norms > 1 and self.part.first:
+        if outer_norms.before and self.part.first:
             width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
             self.pre_layernorm = WrappedTorchNorm(self.config, width, eps=epsilon)
         self.decoder = TransformerBlock(
             config=self.config,
             spec=layer_spec,
-            post_layer_norm=outer_norms > 0,
+            post_layer_norm=outer_norms.after,
             pre_process=self.part.first,
             post_process=self.part.last,
             pg_collection=groups,
@@ -215,7 +234,7 @@ class EncoderKind:
             params={
                 "config": transformer_config(architecture, sizes),
                 "layer_spec": layer_spec(architecture, initial_seed, self.mask_type),
-                "outer_norms": 1 if architecture.outer_norms is None else architecture.outer_norms,
+                "outer_norms": OuterNorms.of(architecture),
                 "part": WHOLE,
                 "pg_collection": None,
                 **self.parameters(architecture),

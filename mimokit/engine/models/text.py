@@ -17,7 +17,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
-from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
 from mimokit.engine.models.transformer import StagePart
 
 
@@ -40,7 +40,7 @@ class TextTransformer(Encoder):
         layer_spec: ModuleSpec,
         geometry: TextGeometry,
         vocab_size: int,
-        outer_norms: int,
+        outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:

@@ -15,7 +15,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     VisionModalitySubmodules,
 )
-from mimokit.engine.models.encoder import Encoder, EncoderKind
+from mimokit.engine.models.encoder import Encoder, EncoderKind, OuterNorms
 from mimokit.engine.models.patches import cut_patches
 from mimokit.engine.models.transformer import StagePart
 
@@ -23,8 +23,8 @@ from mimokit.engine.models.transformer import StagePart
 class VisionTransformer(Encoder):
     """A ViT, optionally with a class token (CLIP, DINO) and registers (DINOv2).
 
-    Class token and registers come before the patches and are dropped at the end. The class token
-    has a position embedding, registers have none.
+    Class token and registers come before the patches and are dropped at the end, except a class
+    token that is kept. The class token has a position embedding, registers have none.
 
     Args:
         config: Megatron's transformer configuration.
@@ -44,7 +44,7 @@ class VisionTransformer(Encoder):
         geometry: ImageGeometry,
         class_token: bool,
         patch_bias: bool,
-        outer_norms: int,
+        outer_norms: OuterNorms,
         part: StagePart,
         pg_collection: ProcessGroupCollection,
     ) -> None:
@@ -107,7 +107,10 @@ class VisionTransformer(Encoder):
                 f"The batch says that images become {sizes.tolist()} tokens, but the encoder makes "
                 f"{self.geometry.tokens} of each."
             )
-        patches = hidden[self.geometry.extra_positions :].transpose(0, 1).contiguous()
+        patches = hidden[self.geometry.extra_positions :]
+        if self.geometry.keeps_first:
+            patches = torch.cat([hidden[:1], patches])
+        patches = patches.transpose(0, 1).contiguous()
         return patches.reshape(-1, self.geometry.merge_size**2 * hidden.shape[-1])
 
 

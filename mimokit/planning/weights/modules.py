@@ -116,7 +116,9 @@ def module_planner(
                 f"(weights_prefix); the first is {next(iter(checkpoint.tensors), 'none')}."
             )
             raise ConfigError([Problem("weights", "weights_prefix", prefix, sentence)])
-    family = module_family(checkpoint.config, names, language=language)
+    family = module_family(
+        checkpoint.config, names, language=language, others=list(checkpoint.tensors)
+    )
     whole = prefix is None and checkpoint.config.get("model_type") != "llava"
     if not whole:
         wanted = family.found.tensors

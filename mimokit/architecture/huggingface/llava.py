@@ -1,0 +1,98 @@
+"""Hugging Face configs of LLaVA: a vision tower, two matrices with a GELU, and a language model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mimokit.architecture.huggingface.encoders import VISION_DEFAULTS, vision_encoder
+from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.huggingface.functions import ACTIVATION_NAMES
+from mimokit.architecture.huggingface.language import (
+    LANGUAGE_TYPES,
+    LLAMA_DEFAULTS,
+    language_model,
+)
+from mimokit.architecture.modules import (
+    EncoderBranch,
+    MultimodalModel,
+    Projector,
+    VisionEncoder,
+)
+from mimokit.config.errors import unknown_name
+
+FEATURE_LAYER = -2
+IMAGE_TOKEN = 32000
+"""transformers `LlavaConfig`: defaults of vision_feature_layer and image_token_index."""
+
+_STRATEGIES = ("default", "full")
+
+
+def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
+    """Return LLaVA; problems are left in the fields.
+
+    Args:
+        fields: of the config.
+        name: of the model.
+        images: name of the vision module.
+    """
+    vision, text = fields.section("vision_config"), fields.section("text_config")
+    tower = vision.text("model_type", "clip_vision_model")
+    defaults = VISION_DEFAULTS.get(tower, {})
+    encoder = vision_encoder(fields.section("vision_config", defaults), tower, images)
+    kind = text.text("model_type", "llama")
+    known = LLAMA_DEFAULTS if kind == "llama" else {}
+    if kind not in LANGUAGE_TYPES:
+        raise unknown_name("Model_type", kind, LANGUAGE_TYPES)
+    tied = fields.flag("tie_word_embeddings")
+    language = language_model(fields.section("text_config", known), kind, f"{name} language", tied)
+    width = language.net.hidden
+    projector = Projector(
+        (encoder.net.hidden, width, width), fields.flag("multimodal_projector_bias", default=True)
+    )
+    _check_activation(fields)
+    branch = EncoderBranch(images, encoder, projector, _features(fields, encoder))
+    return MultimodalModel(name, language, (branch,))
+
+
+def image_token(fields: Fields) -> int:
+    """Return the token id whose embeddings are replaced by those of an image."""
+    name = "image_token_id" if "image_token_id" in fields else "image_token_index"
+    return fields.size_or(name, IMAGE_TOKEN)
+
+
+def _features(fields: Fields, encoder: VisionEncoder) -> VisionEncoder:
+    """Return the tower up to the layer whose output the projector takes, without a last norm."""
+    strategy = fields.text("vision_feature_select_strategy", "default")
+    if strategy not in _STRATEGIES:
+        fields.refuse("vision_feature_select_strategy", "write default or full")
+    elif strategy == "default" and not encoder.class_token:
+        fields.refuse(
+            "vision_feature_select_strategy",
+            "default drops the first patch of a tower without a class token; write full",
+        )
+    return replace(
+        encoder,
+        net=replace(encoder.net, layers=_layers(fields, encoder.net.layers)),
+        norm_after=False,
+        keeps_class_token=encoder.class_token and strategy == "full",
+        head="none",
+    )
+
+
+def _layers(fields: Fields, layers: int) -> int:
+    """Return how many layers run: hidden state 0 is the embedding, state n is behind n layers."""
+    name = "vision_feature_layer"
+    state = fields.one_integer(name, FEATURE_LAYER)
+    found = state if state >= 0 else layers + 1 + state
+    if 1 <= found <= layers:
+        return found
+    fields.refuse(name, f"the tower has {layers} layers; write -{layers} to -1, or 1 to {layers}")
+    return layers
+
+
+def _check_activation(fields: Fields) -> None:
+    """Refuse a projector that is not built."""
+    name = "projector_hidden_act"
+    written = fields.text(name, "gelu")
+    if ACTIVATION_NAMES.get(written, written) != "gelu":
+        fields.refuse(name, "a projector can run with gelu")
