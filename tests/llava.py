@@ -11,6 +11,7 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig, config_from_mapping
 from mimokit.experiment import Oracle
+from mimokit.interop import config_of_checkpoint
 from tests.checkpoints import GROUPED, SIZES, kept_folder
 
 IMAGE_TOKEN = 20
@@ -59,7 +60,7 @@ def llava_checkpoint(variant: str, std: float = 0.2) -> Path:
 def llava_config(
     variant: str, mode: str, images: dict[str, int], words: dict[str, int], samples: int = 4
 ) -> ExperimentConfig:
-    """Return a config whose modules start from one directory, and which reads digits.
+    """Return a config that was imported from a LLaVA, in a layout, with strips of digits.
 
     Args:
         variant: of `VARIANTS`.
@@ -68,22 +69,15 @@ def llava_config(
         words: of the language model.
         samples: of a step.
     """
-    directory = str(llava_checkpoint(variant))
-    return config_from_mapping({
-        "model": {
-            "deployment_mode": mode,
-            "module_parallelisms": {"images": images, "language_module": words},
-            "module_architectures": {
-                "images": {"weights": directory},
-                "language_module": {"weights": directory, "seq_length": 24},
-            },
-            "special_token_ids": {"images": IMAGE_TOKEN},
-        },
-        "data": {
-            "base_batch_size": samples // words.get("data_parallel", 1), "image_seq_length": 15
-        },
-        "runtime": {"num_iterations": 1},
-    })  # fmt: skip
+    content = config_of_checkpoint(llava_checkpoint(variant), seq_length=24).to_mapping()
+    content["model"] |= {
+        "deployment_mode": mode,
+        "module_parallelisms": {"images": images, "language_module": words},
+    }
+    replicas = words.get("data_parallel", 1)
+    content["data"] |= {"base_batch_size": samples // replicas, "image_seq_length": 15}
+    content["runtime"] = {"num_iterations": 1}
+    return config_from_mapping(content)
 
 
 def of_hugging_face(oracle: Oracle, directory: Path, steps: int) -> tuple[Oracle, Any]:

@@ -1,4 +1,4 @@
-"""`mimokit search`, `predict`, `import` and `export`: the commands that need no engine."""
+"""`mimokit search`, `predict` and `export`: the commands that need no engine."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def search(
     if form is not None:
         with refusals():
             text = _export_best(result, asked, form)
-        _write(text, output)
+        write_text(text, output)
 
 
 def predict(
@@ -146,7 +146,7 @@ def predict(
     from mimokit.prediction import predict as predict_layout
 
     with refusals():
-        read = read_layout_file(file, gpus=gpus, model=_model(model))
+        read = read_layout_file(file, gpus=gpus, model=model_named(model))
         found = with_samples(read.found, seq_length, global_batch)
         if read.model is None or found.workload is None:
             raise ConfigError([Problem("file", "content", None, _lacking(file, read, found))])
@@ -169,23 +169,6 @@ def predict(
     _console().print(prediction_to_rich(known))
 
 
-def import_layout(
-    file: File, model: ModelName = None, gpus: WorldSize = None, as_json: Json = False
-) -> None:
-    """Show the layout that another tool's file describes."""
-    from mimokit.cli.layout_files import read_layout_file
-
-    with refusals():
-        read = read_layout_file(file, gpus=gpus, model=_model(model))
-    if as_json:
-        notes = list(read.found.notes)
-        typer.echo(json.dumps({**read.found.layout.to_json(), "notes": notes}))
-        return
-    typer.echo(f"{read.found.layout} on {read.found.layout.gpus} GPUs")
-    for note in read.found.notes:
-        typer.echo(note)
-
-
 def export(
     file: File,
     to: Annotated[str, typer.Option(help="yaml, bridge, megatron, torchrun or slurm.")],
@@ -203,7 +186,7 @@ def export(
 
     with refusals():
         form = _format(to)
-        read = read_layout_file(file, gpus=gpus, model=_model(model))
+        read = read_layout_file(file, gpus=gpus, model=model_named(model))
         found = with_samples(read.found, seq_length, global_batch)
         text = written(
             found.layout,
@@ -216,7 +199,7 @@ def export(
             hosts=tuple(host or ()),
             gpus_per_node=gpus_per_node,
         )
-    _write(text, output)
+    write_text(text, output)
 
 
 def _export_best(result: SearchResult, asked: Searched, form: Any) -> str:
@@ -254,14 +237,16 @@ def _format(form: str) -> Any:
     return form
 
 
-def _model(name: str | None) -> Model | None:
+def model_named(name: str | None) -> Model | None:
+    """Return a shipped model, or one of Hugging Face; None for None."""
     from mimokit.layout_search import resolve_source
     from mimokit.prediction import Workload
 
     return None if name is None else resolve_source(name, Workload(1, 1))[0]
 
 
-def _write(text: str, output: Path | None) -> None:
+def write_text(text: str, output: Path | None) -> None:
+    """Write to a file, or print."""
     if output is None:
         typer.echo(text, nl=False)
         return

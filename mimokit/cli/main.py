@@ -12,7 +12,8 @@ from mimokit.cli.advice_commands import advise, memory
 from mimokit.cli.analyze_command import analyze
 from mimokit.cli.config_command import config
 from mimokit.cli.frames_command import frames
-from mimokit.cli.layout_commands import export, import_layout, predict, search
+from mimokit.cli.import_command import import_layout
+from mimokit.cli.layout_commands import export, predict, search
 from mimokit.cli.model_commands import check, generate
 from mimokit.cli.run_commands import run, verify
 from mimokit.cli.strategy_command import strategy

@@ -1,7 +1,8 @@
-"""Import and export of layouts: experiments, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
+"""Import and export: experiments, checkpoints, Megatron-Bridge, Megatron-LM, torchrun, Slurm."""
 
 from mimokit.interop.bridge_read import from_bridge
 from mimokit.interop.bridge_write import to_bridge
+from mimokit.interop.checkpoint import config_of_checkpoint
 from mimokit.interop.experiment import config_of_layout, to_yaml
 from mimokit.interop.imported import Imported
 from mimokit.interop.launch import to_slurm, to_torchrun
@@ -10,6 +11,7 @@ from mimokit.prediction.from_config import layout_of_config, workload_of_config
 
 __all__ = [
     "Imported",
+    "config_of_checkpoint",
     "config_of_layout",
     "from_bridge",
     "from_megatron_arguments",

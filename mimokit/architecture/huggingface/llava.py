@@ -50,6 +50,7 @@ def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
         (encoder.net.hidden, width, width), fields.flag("multimodal_projector_bias", default=True)
     )
     _check_activation(fields)
+    image_token(fields)
     branch = EncoderBranch(images, encoder, projector, _features(fields, encoder))
     return MultimodalModel(name, language, (branch,))
 

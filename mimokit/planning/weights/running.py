@@ -25,13 +25,7 @@ def runnable_functions(checkpoint: Checkpoint) -> NetworkFunctions:
     Raises:
         ConfigError: it is a network of several parts, or it has what cannot run.
     """
-    kind = checkpoint.config.get("model_type")
-    if kind not in (*LANGUAGE_TYPES, *TOWER_TYPES):
-        what = (
-            f"its model_type is {shown(kind)}, a network of several parts; give the checkpoint of "
-            "its language model or of its tower, or import it as a config"
-        )
-        raise refused(checkpoint.directory, "model_type", kind, what)
+    _check_one_part(checkpoint)
     functions = functions_of(checkpoint.config)
     refuse_if_any(
         problem
@@ -41,8 +35,21 @@ def runnable_functions(checkpoint: Checkpoint) -> NetworkFunctions:
     return functions
 
 
+def _check_one_part(checkpoint: Checkpoint) -> None:
+    """Raise `ConfigError` if the checkpoint is of a network of several parts."""
+    kind = checkpoint.config.get("model_type")
+    if kind not in (*LANGUAGE_TYPES, *TOWER_TYPES):
+        what = (
+            f"its model_type is {shown(kind)}, a network of several parts, and one part alone is "
+            "checked or generates; make an experiment of it with `mimokit import`, and run or "
+            "verify that"
+        )
+        raise refused(checkpoint.directory, "model_type", kind, what)
+
+
 def check_language(checkpoint: Checkpoint) -> None:
     """Raise `ConfigError` unless the checkpoint is of a language model."""
+    _check_one_part(checkpoint)
     kind = checkpoint.config.get("model_type")
     if kind not in LANGUAGE_TYPES:
         right = ", ".join(LANGUAGE_TYPES)

@@ -1,0 +1,99 @@
+"""`mimokit import`: the layout in another tool's file, or a checkpoint as an experiment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from mimokit.cli.layout_commands import (
+    Json,
+    ModelName,
+    Output,
+    SeqLength,
+    WorldSize,
+    model_named,
+    write_text,
+)
+from mimokit.experiment.prepare import refusals
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="An experiment (.yaml, or preset:NAME), Megatron-Bridge Python (.py), a text with "
+        "Megatron-LM arguments, or the directory of a LLaVA of Hugging Face, which becomes an "
+        "experiment."
+    ),
+]
+Mode = Annotated[
+    str | None,
+    typer.Option(help="Of the experiment: homogeneous (by default), colocated or heterogeneous."),
+]
+
+
+def import_layout(
+    source: Source,
+    model: ModelName = None,
+    gpus: WorldSize = None,
+    mode: Mode = None,
+    seq_length: SeqLength = None,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Show the layout that another tool's file describes; write an experiment for a checkpoint."""
+    if Path(source).is_dir():
+        _import_checkpoint(source, model, gpus, mode, seq_length, output, as_json)
+        return
+    from mimokit.cli.layout_files import read_layout_file
+
+    with refusals():
+        options = {"--mode": mode, "--seq-length": seq_length, "--output": output}
+        _check_options(f"'{source}' is not a directory", "one", options)
+        read = read_layout_file(source, gpus=gpus, model=model_named(model))
+    if as_json:
+        notes = list(read.found.notes)
+        typer.echo(json.dumps({**read.found.layout.to_json(), "notes": notes}))
+        return
+    typer.echo(f"{read.found.layout} on {read.found.layout.gpus} GPUs")
+    for note in read.found.notes:
+        typer.echo(note)
+
+
+def _import_checkpoint(
+    directory: str,
+    model: str | None,
+    gpus: int | None,
+    mode: str | None,
+    seq_length: int | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Write the experiment of a LLaVA."""
+    from mimokit.config.errors import unknown_name
+    from mimokit.config.runtime import DeploymentMode
+    from mimokit.interop import config_of_checkpoint
+
+    with refusals():
+        _check_options(f"'{directory}' is a directory", "a file", {"--model": model})
+        if mode is not None and mode not in get_args(DeploymentMode):
+            raise unknown_name("Mode", mode, get_args(DeploymentMode))
+        config = config_of_checkpoint(
+            directory,
+            mode=mode or "homogeneous",  # type: ignore[arg-type]
+            ranks=gpus,
+            seq_length=seq_length,
+        )
+    write_text(json.dumps(config.to_mapping()) + "\n" if as_json else config.to_yaml(), output)
+
+
+def _check_options(what: str, right: str, options: Mapping[str, object]) -> None:
+    """Raise `ConfigError` if an option is given that belongs to another kind of source."""
+    from mimokit.config import ConfigError, Problem
+
+    for option, value in options.items():
+        if value is not None:
+            sentence = f"Option {option}: {what}, and the option belongs to {right}; leave it out."
+            raise ConfigError([Problem("options", option, str(value), sentence)])
