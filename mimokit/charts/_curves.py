@@ -9,14 +9,20 @@ from mimokit.analysis import per_iteration, without_warmup
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import columns, inline, layered, need, records
 
-TRAINING, HELD_OUT = "training", "held-out samples"
+TRAINING, VALIDATION, HELD_OUT = "training", "validation", "held-out samples"
+LOSS_COLORS = {
+    TRAINING: _palette.LINE,
+    VALIDATION: _palette.STEP_COLORS["matrix"],
+    HELD_OUT: _palette.ACCENT,
+}
 WHOLE, DIGIT, CHANCE = "whole answer", "single digit", "chance"
 MEASURES = {WHOLE: "exact_match", DIGIT: "digit_accuracy", CHANCE: "chance"}
+RATES = ("tokens_per_sec", "samples_per_sec")
 EACH, MEDIAN = "each iteration", "median after warm-up"
 
 
 def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.LayerChart:
-    """Return the training loss per iteration, and the held-out loss of each evaluation."""
+    """Return the training loss per iteration, and those of validations and evaluations."""
     need(steps, "loss", "iteration", "loss")
     iterations = per_iteration(steps)
     line = (
@@ -26,15 +32,41 @@ def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.La
         .encode(
             x=_axes.iterations(),
             y=_axes.amount("loss", "~g"),
-            color=_loss_color(),
             tooltip=["iteration:Q", alt.Tooltip("loss:Q", format=".4f")],
         )
     )
-    chart: alt.LayerChart = layered(line, *_held_out(evaluations)).properties(
-        title=alt.TitleParams("Loss", subtitle="mean over the unmasked tokens"),
+    layers = {
+        TRAINING: [line],
+        VALIDATION: _validated(iterations),
+        HELD_OUT: _held_out(evaluations),
+    }
+    color = _loss_color([name for name, drawn in layers.items() if drawn])
+    of_tokens = "tokens_per_sec" in iterations.columns
+    chart: alt.LayerChart = layered(
+        *(one.encode(color=color) for drawn in layers.values() for one in drawn)
+    ).properties(
+        title=alt.TitleParams("Loss", subtitle="mean over the unmasked tokens" * of_tokens),
         description=f"Loss over {len(iterations)} iterations",
     )
     return chart
+
+
+def _validated(iterations: pd.DataFrame) -> list[alt.Chart]:
+    if "validation_loss" not in iterations.columns:
+        return []
+    known = iterations[iterations["validation_loss"].notna()]
+    if known.empty:
+        return []
+    return [
+        alt.Chart(columns(known, ["iteration", "validation_loss"]))
+        .transform_calculate(on=f"'{VALIDATION}'")
+        .mark_line(strokeWidth=1.2, point={"size": 24})
+        .encode(
+            x="iteration:Q",
+            y="validation_loss:Q",
+            tooltip=["iteration:Q", alt.Tooltip("validation_loss:Q", format=".4f")],
+        )
+    ]
 
 
 def _held_out(evaluations: pd.DataFrame | None) -> list[alt.Chart]:
@@ -47,17 +79,16 @@ def _held_out(evaluations: pd.DataFrame | None) -> list[alt.Chart]:
         .encode(
             x="iteration:Q",
             y="loss:Q",
-            color=_loss_color(),
             shape=alt.Shape("task:N", legend=_task_legend(evaluations)),
             tooltip=["task:N", "iteration:Q", alt.Tooltip("loss:Q", format=".4f")],
         )
     ]
 
 
-def _loss_color() -> alt.Color:
+def _loss_color(shown: list[str]) -> alt.Color:
     return alt.Color(
         "on:N",
-        scale=alt.Scale(domain=[TRAINING, HELD_OUT], range=[_palette.LINE, _palette.ACCENT]),
+        scale=alt.Scale(domain=shown, range=[LOSS_COLORS[name] for name in shown]),
         legend=_axes.legend_above("stroke"),
     )
 
@@ -110,19 +141,24 @@ def _accuracy_dashes() -> alt.Scale:
 
 
 def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChart:
-    """Return tokens per second of all ranks together, with the median after the warm-up."""
-    need(steps, "throughput", "iteration", "tokens_per_sec")
+    """Return tokens per second of all ranks together, with the median after the warm-up.
+
+    Samples instead, where the model has no tokens.
+    """
+    column = RATES[0] if RATES[0] in steps.columns or RATES[1] not in steps.columns else RATES[1]
+    need(steps, "throughput", "iteration", column)
+    what = f"{column.split('_')[0].capitalize()} per second"
     iterations = per_iteration(steps)
-    median = float(without_warmup(iterations, warmup_iterations)["tokens_per_sec"].median())
+    median = float(without_warmup(iterations, warmup_iterations)[column].median())
     line = (
-        alt.Chart(columns(iterations, ["iteration", "tokens_per_sec"]))
+        alt.Chart(columns(iterations, ["iteration", column]))
         .transform_calculate(what=f"'{EACH}'")
         .mark_line(strokeWidth=1.4)
         .encode(
             x=_axes.iterations(),
-            y=_axes.amount("tokens_per_sec", "~s"),
+            y=_axes.amount(column, "~s"),
             color=_throughput_color(),
-            tooltip=["iteration:Q", alt.Tooltip("tokens_per_sec:Q", format=",.0f")],
+            tooltip=["iteration:Q", alt.Tooltip(f"{column}:Q", format=",.0f")],
         )
     )
     rule = (
@@ -132,10 +168,8 @@ def throughput(steps: pd.DataFrame, warmup_iterations: int = 0) -> alt.LayerChar
         .encode(y="median:Q", color=_throughput_color())
     )
     chart: alt.LayerChart = layered(line, rule).properties(
-        title=alt.TitleParams(
-            "Tokens per second", subtitle=f"all ranks together; median {median:,.0f}"
-        ),
-        description=f"Tokens per second over {len(iterations)} iterations",
+        title=alt.TitleParams(what, subtitle=f"all ranks together; median {median:,.0f}"),
+        description=f"{what} over {len(iterations)} iterations",
     )
     return chart
 

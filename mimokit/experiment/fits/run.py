@@ -18,7 +18,7 @@ from torch import nn
 
 from mimokit.cluster import ClusterRun, EngineCluster, RankError, RunAborted
 from mimokit.engine.strategies.fit.job import FitError
-from mimokit.engine.strategies.fit.records import Begun, records_of
+from mimokit.engine.strategies.fit.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import predict, time_columns
 from mimokit.experiment.fits.tables import FitTables, Row
@@ -94,12 +94,14 @@ class FitLayout:
     Attributes:
         deployment_mode: the strategy.
         world_size: nodes.
-        modules: none.
+        modules: the model, which nothing cuts.
+        averaged: columns of samples that differ between nodes, so that their mean is shown.
     """
 
     deployment_mode: str
     world_size: int
-    modules: Mapping[str, Any] = field(default_factory=dict)
+    modules: Mapping[str, None] = field(default_factory=lambda: {MODEL: None})
+    averaged: tuple[str, ...] = ("loss",)
 
 
 @dataclass

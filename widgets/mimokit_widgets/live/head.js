@@ -132,6 +132,8 @@ export class RunHead {
       setText(values.waiting.value, percent(share(all.waiting)));
       setText(values.utilisation.value, percent(all.utilisation));
     }
+    values.tokens.box.hidden = all !== null && all.tokens === null;
+    values.memory.box.hidden = all !== null && !all.memory;
     values.waiting.box.hidden = (all?.waiting ?? null) === null;
     values.utilisation.box.hidden = (all?.utilisation ?? null) === null;
     const tested = store.evaluations[store.evaluations.length - 1];

@@ -165,9 +165,12 @@ export class MonitorView {
     this.root.classList.toggle("failed", this.model.get("status") === "failed");
     this.root.classList.toggle("tested", this.store.evaluations.length > 0);
     this.head.draw(this.store);
-    const { accuracy, heat, utilisation } = this.panels;
+    const { accuracy, heat, memory, speed, utilisation } = this.panels;
+    const { last } = this.store;
     accuracy.figure.hidden = !this.store.evaluations.length;
-    utilisation.figure.hidden = (this.store.last?.utilisation ?? null) === null;
+    utilisation.figure.hidden = (last?.utilisation ?? null) === null;
+    speed.figure.hidden = last !== null && last.tokens === null; // a fit has no tokens
+    memory.figure.hidden = last !== null && !last.memory;
     heat.figure.classList.toggle("wide", !accuracy.figure.hidden);
     const scope = this.scope();
     for (const panel of Object.values(this.panels)) {

@@ -56,7 +56,8 @@ export class RunStore {
     if (!this.ranks.has(rank)) this.ranks.set(rank, new Map());
     this.ranks.get(rank).set(iteration, { seconds, memory: at("memory_allocated"), phases });
     const all = this.iteration(iteration);
-    const reduced = (before, column) => combine(this.over[column], before, at(column));
+    const reduced = (before, column) =>
+      combine(this.over[column], before, at(column), all.heard);
     all.time = reduced(all.time, "time");
     all.loss = reduced(all.loss, "loss");
     all.tokens = reduced(all.tokens, "tokens_per_sec");
@@ -69,6 +70,7 @@ export class RunStore {
     all.waiting = added(all.waiting, at("waiting_time"));
     all.rates = this.modules.map(({ rate }, module) => reduced(all.rates[module], rate));
     if (measured) this.addTimes(all, reduced(all.seconds, "total_time"), phases);
+    all.heard += at("loss") === null ? 0 : 1; // the one column whose mean is shown
     this.firstTime = Math.min(this.firstTime ?? Infinity, time - (seconds ?? 0));
     this.lastTime = Math.max(this.lastTime ?? time, time);
   }
@@ -83,7 +85,7 @@ export class RunStore {
   iteration(iteration) {
     const known = this.byIteration.get(iteration);
     if (known) return known;
-    const fresh = { iteration, time: 0, seconds: 0, loss: null, validation: null, tokens: null,
+    const fresh = { iteration, heard: 0, time: 0, seconds: 0, loss: null, validation: null, tokens: null,
       memory: 0, peak: null, utilisation: null, ranks: 0, waited: 0, collectives: null,
       messages: null, waiting: null, rates: this.modules.map(() => null),
       phases: this.phases.map(() => 0) };
@@ -159,10 +161,11 @@ function added(known, value) {
   return value === null || value === undefined ? known : (known ?? 0) + value;
 }
 
-/** What two ranks have together; null is unknown. */
-function combine(over, known, value) {
+/** What ranks have together, of which `heard` are known; null is unknown. */
+function combine(over, known, value, heard) {
   if (value === null || value === undefined) return known;
   if (known === null) return value;
   if (over === "first") return known;
+  if (over === "mean") return (known * heard + value) / (heard + 1);
   return over === "max" ? Math.max(known, value) : Math.min(known, value);
 }

@@ -30,7 +30,7 @@ from mimokit.engine.strategies.fit.evaluation import Evaluator
 from mimokit.engine.strategies.fit.forward import accumulate, check_finite
 from mimokit.engine.strategies.fit.job import Emit, FitError, FitJob
 from mimokit.engine.strategies.fit.minibatch import find_minibatch_size
-from mimokit.engine.strategies.fit.records import Begun, NodeStep, Record
+from mimokit.engine.strategies.fit.records import Begun, NodeStep, Record, Validation
 from mimokit.engine.strategies.fit.report import Reporter, Watch
 from mimokit.engine.strategies.metrics import collecting, means
 
@@ -91,7 +91,7 @@ class FitNode:
         self._report.send(begun)
         self._report.again(self._records)
         if self._step == 0:
-            self._validate()
+            self._send_validation()
 
     def train(self, should_stop: Callable[[], bool]) -> None:
         """Do all steps that are left, or as many as nodes agree on."""
@@ -100,9 +100,7 @@ class FitNode:
         for micros in self._data.from_step(self._step, self._minibatch_size):
             if self._step >= self._total or agreement.after(self._step):
                 break
-            self._train_step(micros)
-            if self._step % job.val_interval == 0:
-                self._validate()
+            self._report_step(*self._train_step(micros))
             if job.correlation_interval and self._step % job.correlation_interval == 0:
                 self._measure_drift()
             if job.checkpoint_interval and self._step % job.checkpoint_interval == 0:
@@ -112,7 +110,7 @@ class FitNode:
     def end(self) -> dict[str, Tensor] | None:
         """Validate, and return the mean of the weights."""
         if self._validated != self._step:
-            self._validate()
+            self._send_validation()
         if self._job.checkpoint_interval and self._saved != self._step:
             self._save()
         return self._evaluator.mean_state(self._step)
@@ -153,7 +151,7 @@ class FitNode:
         self._records = state.records
         return True
 
-    def _train_step(self, micros: list[Micro]) -> None:
+    def _train_step(self, micros: list[Micro]) -> tuple[NodeStep, dict[str, float]]:
         strategy, watch = self._strategy, self._watch
         step = communicate.ledger.step = self._step + 1
         parts = {"data_time": watch.lap()}
@@ -176,17 +174,31 @@ class FitNode:
         whole = watch.lap()
         parts["communication_time"] = watch.exchanging
         parts["optimizer_time"] = whole - watch.exchanging
+        parts["time"] = time.time()
         record = NodeStep(
             self._rank, step, samples, loss, rate, watch.total - watch.exchanging, watch.total,
             means(found),
         )  # fmt: skip
-        self._report.step(record, parts)
+        return record, parts
+
+    def _report_step(self, record: NodeStep, parts: dict[str, float]) -> None:
+        """Send the step; where a validation is due, node 0 sends both together."""
+        due = self._step % self._job.val_interval == 0 or self._step == self._total
+        if self._rank or not due:
+            self._report.step(record, parts)
+        if due:
+            found = self._validate()
+            if self._rank == 0:
+                self._report.step(record, parts, found)
         self._watch = Watch()
 
-    def _validate(self) -> None:
-        communicate.ledger.step = self._step
-        found = self._evaluator.evaluate(self._step)
-        self._validated = self._step
+    def _validate(self) -> Validation | None:
+        """Return what node 0 reports of a validation; elsewhere None. Collective."""
+        communicate.ledger.step = self._validated = self._step
+        return self._evaluator.evaluate(self._step)
+
+    def _send_validation(self) -> None:
+        found = self._validate()
         self._report.send(*([] if found is None else [found]))
         self._watch = Watch()
 

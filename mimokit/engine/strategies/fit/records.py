@@ -11,6 +11,9 @@ from mimokit.engine.strategies.communicate import Message
 RECORDS = "fit"
 """The key of records in a message of a node."""
 
+MODEL = "model"
+"""What the samples of a fit call its one module."""
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -76,6 +79,11 @@ class Validation:
 
     step: int
     values: Mapping[str, float]
+
+    @property
+    def loss(self) -> float:
+        """That of the mean of all nodes' weights; of one node's weights where it is alone."""
+        return self.values.get("global_loss", self.values["local_loss"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.fit.job import Emit
-from mimokit.engine.strategies.fit.records import RECORDS, Exchanged, NodeStep, Record
-from mimokit.samples import StepSample, to_wire
+from mimokit.engine.strategies.fit.records import (
+    MODEL,
+    RECORDS,
+    Exchanged,
+    NodeStep,
+    Record,
+    Validation,
+)
+from mimokit.samples import ModuleSample, StepSample, to_wire
 
 
 class Watch:
@@ -45,24 +53,30 @@ class Reporter:
         """Send records, and what was exchanged meanwhile."""
         self._send({}, *records)
 
-    def step(self, record: NodeStep, parts: dict[str, float]) -> None:
+    def step(
+        self, record: NodeStep, parts: Mapping[str, float], validation: Validation | None = None
+    ) -> None:
         """Send a step, also as the sample that monitors show.
 
         Args:
             record: of the step.
             parts: columns of `StepSample` -> seconds.
+            validation: after the step, of the node that reports it.
         """
+        passes = {name: parts[name] for name in ("forward_time", "backward_time")}
         sample = StepSample(
             iteration=record.step - 1,
             rank=self._rank,
-            time=time.time(),
             total_time=record.seconds,
             loss=record.loss,
             samples_per_sec=self._nodes * record.samples / max(record.seconds, 1e-9),
+            validation_loss=None if validation is None else validation.loss,
+            modules={MODEL: ModuleSample(**passes)},
             further={} if record.lr is None else {"lr": record.lr},
             **parts,  # type: ignore[arg-type]
         )
-        self._send(to_wire(sample), record)
+        records = (record,) if validation is None else (record, validation)
+        self._send(to_wire(sample), *records)
 
     def again(self, records: list[Record]) -> None:
         """Send the records of a checkpoint: the last run may have been killed before they left."""
