@@ -1,13 +1,18 @@
-"""A training loop of plain torch, alone in its file: spawned processes import nothing else."""
+"""A training loop of plain torch, alone in its file: spawned processes import nothing else.
+
+`python -m tests.benchmarks.plain_fit` spawns them, and prints how many seconds they took.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -65,3 +70,16 @@ def spawned(rank: int, port: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=NODES)
     plain_loop(rank, STEPS, parallel=True)
     dist.destroy_process_group()
+
+
+def seconds_spawned() -> float:
+    """Return how long processes take to start and train."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    begun = time.perf_counter()
+    mp.spawn(spawned, (port,), NODES)
+    return time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    print(seconds_spawned())
