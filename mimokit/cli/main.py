@@ -35,13 +35,20 @@ def plan(
         int | None,
         typer.Option(help="Ranks of the world; by default the number that the modules need."),
     ] = None,
+    engines_per_host: Annotated[
+        int | None,
+        typer.Option(help="Place the replicas of a strategy on equal hosts with so many engines."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
 ) -> None:
     """Show a layout before it runs: ranks, batches, bridges, and what sharing frames saves."""
+    from mimokit.experiment.planned import equal_hosts
     from mimokit.experiment.planned import plan as plan_layout
 
     with refusals():
         layout = plan_layout(file, world_size)
+        if engines_per_host is not None:
+            layout = plan_layout(file, world_size, equal_hosts(layout, engines_per_host))
     if as_json:
         typer.echo(json.dumps(layout.to_json()))
         return

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from mimokit.config.errors import ConfigError, Problem
 from mimokit.planning.frames.batch_frames import says_frames
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
+from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.planning.types import LayoutPlan
 
 
-def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
+def plan(
+    config: ConfigSource, world_size: int | None = None, hosts: Sequence[str] | None = None
+) -> LayoutPlan:
     """Return all decisions about a layout that can be made before it runs.
 
     Where the config says how many frames samples have, or wants them to be shared, the plan also
@@ -19,13 +24,16 @@ def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
     Args:
         config: a config, a mapping in the form of a YAML file, the path of one, or `preset:NAME`.
         world_size: ranks of the world; None: as many as the modules need.
+        hosts: the host of each engine of a cluster, on which the replicas of the layout are placed;
+            None: the hosts are not known.
 
     Returns:
         The plan. The config is not changed: missing data_parallel sizes stay missing.
 
     Raises:
         ConfigError: all problems of the config, alone and in this world; more micro-batches, edges
-            or slots than the tag of a message between stages can number; frames that have no room.
+            or slots than the tag of a message between stages can number; frames that have no room;
+            hosts of a layout without replicas, or with too few engines.
     """
     checked = checked_config(config, world_size)
     found = plan_checked(checked, world_size)
@@ -34,8 +42,44 @@ def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
 
         seconds = exchange_seconds_of_replicas(found.replicas)
         found = replace(found, replicas=replace(found.replicas, exchange_seconds=seconds))
+    if hosts is not None:
+        found = replace(found, replicas=_replicas(found).placed(hosts)[0])
     if not says_frames(checked):
         return found
     from mimokit.prediction.frames import timed_frames
 
     return replace(found, frames=timed_frames(checked, found))
+
+
+def equal_hosts(plan: LayoutPlan, engines: int) -> list[str]:
+    """Return the host of each engine of as many equal hosts as the replicas of a layout need.
+
+    Args:
+        plan: of the layout.
+        engines: of each host.
+
+    Raises:
+        ConfigError: the layout has no replicas, or a host has no engine.
+    """
+    replicas = _replicas(plan)
+    if engines < 1:
+        sentence = f"engines_per_host is {engines}; it must be at least 1."
+        raise ConfigError([Problem("strategy", "engines_per_host", engines, sentence)])
+    engines = min(engines, replicas.world_size)
+    fitting = engines // replicas.layout_ranks
+    hosts = (
+        -(-replicas.replicas // fitting)
+        if fitting
+        else replicas.replicas * -(-replicas.layout_ranks // engines)
+    )
+    return [f"host {host}" for host in range(hosts) for _ in range(engines)]
+
+
+def _replicas(plan: LayoutPlan) -> ReplicaPlan:
+    if plan.replicas is not None:
+        return plan.replicas
+    sentence = (
+        "The layout has no replicas that could be placed on hosts; add a section strategy, or "
+        "leave out the hosts."
+    )
+    raise ConfigError([Problem("strategy", "hosts", None, sentence)])

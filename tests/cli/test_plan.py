@@ -48,6 +48,22 @@ def test_bad_files(tmp_path: Path, text: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("engines", "hosts", "split"), [("8", 2, []), ("16", 1, []), ("12", 2, []), ("3", 6, [0, 1])]
+)
+def test_replicas_on_hosts(tmp_path: Path, engines: str, hosts: int, split: list[int]) -> None:
+    path = load_preset("llava_7b_colocated").save(tmp_path / "replicas.yaml")
+    path.write_text(f"{path.read_text()}\nstrategy: {{name: diloco, replicas: 2}}\n")
+    command = ["plan", str(path), "--engines-per-host", engines]
+    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["strategy"]
+    assert len(set(found["hosts"].values())) == hosts
+    assert found["split_replicas"] == split
+    assert "Exchanges of ranks" in CliRunner().invoke(app, command).stdout
+    none = CliRunner().invoke(app, ["plan", PRESET, "--engines-per-host", engines])
+    assert (none.exit_code, none.stdout) == (2, "")
+    assert "The layout has no replicas" in none.stderr
+
+
+@pytest.mark.parametrize(
     ("section", "sentence"),
     [
         ("{name: diloco, H: 0}", "strategy.H is 0; it must be at least 1"),

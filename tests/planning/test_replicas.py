@@ -120,6 +120,44 @@ def test_a_plan_says_it_in_words_and_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(plan)) == plan
 
 
+def test_a_plan_says_which_links_exchanges_cross() -> None:
+    """Engines of two hosts, listed in turn; then hosts with room for one and a half replicas."""
+    config = small(name="diloco", replicas=2, H=20)
+    assert planned(config)[1]["hosts"] is None
+    found = json.loads(json.dumps(mimokit.plan(config, hosts=["a", "b", "a", "b"]).to_json()))
+    found = found["strategy"]
+    assert found["hosts"] == {"0": "a", "1": "a", "2": "b", "3": "b"}
+    assert found["links"] == {"0": [["a", "b"]], "1": [["a", "b"]]}
+    assert found["split_replicas"] == []
+    text = " ".join(str(mimokit.plan(config, hosts=["a", "b", "a", "b"])).split())
+    assert "Replicas on hosts: 0 on a, 1 on b." in text
+    assert "Exchanges of ranks 0–1 of the replicas cross the link a – b." in text
+    config = small(name="diloco", replicas=3, H=20)
+    plan = mimokit.plan(config, hosts=[*"aaabbb"])
+    assert plan.replicas is not None
+    assert (plan.replicas.links(0), plan.replicas.links(1)) == ((("a", "b"),), (("a", "b"),))
+    assert "Replica 2 of 2 ranks is spread over the hosts a, b" in " ".join(str(plan).split())
+    one = " ".join(str(mimokit.plan(config, hosts=["a"] * 6)).split())
+    assert "cross no link between hosts" in one
+
+
+@pytest.mark.parametrize(
+    ("strategy", "hosts", "sentence"),
+    [
+        ({"name": "diloco", "replicas": 2}, ["a", "b"], "which makes 4 ranks with 2 each, but the"),
+        (None, ["a"] * 8, "The layout has no replicas that could be placed on hosts"),
+    ],
+)
+def test_hosts_without_room_or_replicas_are_rejected(
+    strategy: Any, hosts: list[str], sentence: str
+) -> None:
+    config = small(name="fedavg") if strategy is None else small(**strategy)
+    if strategy is None:
+        config.strategy = None
+    with pytest.raises(ConfigError, match=sentence):
+        mimokit.plan(config, hosts=hosts)
+
+
 def test_a_module_behind_the_language_module_is_rejected() -> None:
     config = layout("heterogeneous", sizes(), 4, words=sizes(offset=1))
     config.model.topology = {"language": ["words"]}

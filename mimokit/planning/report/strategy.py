@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,33 @@ def strategy_sentences(plan: ReplicaPlan) -> list[str]:
             f"Predicted time of an exchange of all ranks of a replica over its line of "
             f"{line.bandwidth} with {line.latency}: {each}."
         )
-    return sentences
+    return [*sentences, *_host_sentences(plan)]
+
+
+def _host_sentences(plan: ReplicaPlan) -> Iterator[str]:
+    """Yield where replicas are, and which links exchanges cross."""
+    placement = plan.placement
+    if placement is None:
+        return
+    places = groupby(range(plan.replicas), placement.hosts_of)
+    each = [(list(replicas), hosts) for hosts, replicas in places]
+    shown = [
+        f"{span_text(replicas)} on {' and '.join(hosts)}" for replicas, hosts in each[:PEERS_SHOWN]
+    ]
+    more = ", …" if len(each) > PEERS_SHOWN else ""
+    yield f"Replicas on hosts: {', '.join(shown)}{more}."
+    for links, same in groupby(range(plan.layout_ranks), plan.links):
+        yield f"Exchanges of ranks {span_text(same)} of the replicas cross {_links_text(links)}."
+    if placement.problem is not None:
+        yield placement.problem
+
+
+def _links_text(links: Sequence[tuple[str, str]]) -> str:
+    if not links:
+        return "no link between hosts"
+    shown = [f"{one} – {other}" for one, other in links[:PEERS_SHOWN]]
+    word = "the link" if len(links) == 1 else f"{len(links):,} links:"
+    return f"{word} {', '.join(shown)}" + (", …" if len(links) > PEERS_SHOWN else "")
 
 
 def strategy_to_json(plan: ReplicaPlan) -> dict[str, Any]:
@@ -99,6 +125,22 @@ def strategy_to_json(plan: ReplicaPlan) -> dict[str, Any]:
         "bytes_by_purpose": {str(rank): plan.payload_bytes(rank) for rank in layout},
         "outer_state_bytes": {str(rank): plan.outer_state_bytes(rank) for rank in layout},
         "exchange_seconds": None if plan.exchange_seconds is None else dict(plan.exchange_seconds),
+        **_hosts_to_json(plan),
+    }
+
+
+def _hosts_to_json(plan: ReplicaPlan) -> dict[str, Any]:
+    """Return the host of each rank, and the links that exchanges of ranks of the layout cross."""
+    placement = plan.placement
+    if placement is None:
+        return {"hosts": None, "links": None, "split_replicas": []}
+    return {
+        "hosts": {str(rank): host for rank, host in enumerate(placement.hosts)},
+        "links": {
+            str(rank): [list(pair) for pair in plan.links(rank)]
+            for rank in range(plan.layout_ranks)
+        },
+        "split_replicas": list(placement.split),
     }
 
 

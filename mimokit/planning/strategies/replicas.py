@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,14 @@ from mimokit.architecture.parameters_on_rank import (
     rank_parameters,
 )
 from mimokit.config import ExperimentConfig, OptimizerConfig, StrategyConfig
-from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.ranks import RankMap
+from mimokit.planning.strategies.placement import (
+    HostPair,
+    Placement,
+    crossed_links,
+    place_replicas,
+)
 from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_of_size
 from mimokit.planning.strategies.sizes import sent_bytes
 
@@ -47,6 +53,7 @@ class ReplicaPlan:
         seed: of groups, masks and faults.
         exchange_seconds: purpose -> predicted time of an exchange of a whole replica; None: the
             links between replicas are not known. Filled by `mimokit.plan`; no run reads it.
+        hosts: of each rank of the world; None: they are not known, or all ranks are on one.
     """
 
     config: StrategyConfig
@@ -55,6 +62,7 @@ class ReplicaPlan:
     steps: int
     seed: int
     exchange_seconds: Mapping[str, float] | None = field(default=None, compare=False)
+    hosts: tuple[str, ...] | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Rules hold functions, which pickle cannot take; they are made again.
@@ -83,6 +91,41 @@ class ReplicaPlan:
         first = rank % self.layout_ranks
         every = range(first, self.world_size, self.layout_ranks)
         return tuple(other for other in every if other != rank)
+
+    def placed(self, hosts: Sequence[str]) -> tuple[ReplicaPlan, Placement]:
+        """Return this plan on the engines of a cluster, and which engine becomes which rank.
+
+        Args:
+            hosts: the host of each engine.
+
+        Raises:
+            ConfigError: there are fewer engines than ranks.
+        """
+        if len(hosts) < self.world_size:
+            sentence = (
+                f"Section 'strategy': strategy.replicas is {self.replicas}, which makes "
+                f"{self.world_size} ranks with {self.layout_ranks} each, but the hosts have "
+                f"{len(hosts)} engines; choose fewer replicas or more hosts."
+            )
+            raise ConfigError([Problem("strategy", "replicas", self.replicas, sentence)])
+        placement = place_replicas(hosts, self.layout_ranks, self.replicas)
+        return replace(self, hosts=placement.hosts), placement
+
+    @property
+    def placement(self) -> Placement | None:
+        """The replicas on their hosts; None: the hosts are not known, or there is one."""
+        if self.hosts is None:
+            return None
+        return Placement(tuple(range(self.world_size)), self.hosts, self.layout_ranks)
+
+    def links(self, rank: int) -> tuple[HostPair, ...]:
+        """Return the links between hosts that the exchanges of a rank of the layout cross.
+
+        Where groups change with every exchange, one exchange crosses some of them.
+        """
+        if self.hosts is None:
+            return ()
+        return crossed_links(self.hosts, sorted((rank, *self.peers(rank))))
 
     def plan_of(self, rank: int) -> StrategyPlan:
         """Return what a rank of the layout exchanges; nodes of the plan are replicas."""
