@@ -89,17 +89,34 @@ def convert_to_hf(
         ConfigError: as `convert_to_layout`.
     """
     with opened(source) as (checkpoint, tensors):
-        files = _files(checkpoint, max_shard_size)
-        total = total_bytes(_shapes(checkpoint, checkpoint.tensors))
-        with _new_directory(Path(target), total) as folder:
-            for file, names in files.items():
-                _write_whole(folder / file, _shapes(checkpoint, names), tensors)
-            _copy_others(checkpoint.directory, folder)
-            if list(files) != [SINGLE]:
-                metadata = {**_index_metadata(Path(source)), "total_size": total}
-                places = {name: file for file, names in files.items() for name in names}
-                index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
-                folder.joinpath(INDEX).write_text(json.dumps(index, indent=2) + "\n")
+        return write_hf(checkpoint, tensors, Path(target), max_shard_size)
+
+
+def write_hf(
+    checkpoint: Checkpoint,
+    tensors: TensorSource,
+    target: Path,
+    max_shard_size: int | None = None,
+) -> tuple[str, ...]:
+    """Write a directory that Hugging Face reads; see `convert_to_hf`.
+
+    Args:
+        checkpoint: its config, files and other contents.
+        tensors: of all its tensors.
+        target: the new directory.
+        max_shard_size: as there.
+    """
+    files = _files(checkpoint, max_shard_size)
+    total = total_bytes(_shapes(checkpoint, checkpoint.tensors))
+    with _new_directory(target, total) as folder:
+        for file, names in files.items():
+            _write_whole(folder / file, _shapes(checkpoint, names), tensors)
+        _copy_others(checkpoint.directory, folder)
+        if list(files) != [SINGLE]:
+            metadata = {**_index_metadata(checkpoint.directory), "total_size": total}
+            places = {name: file for file, names in files.items() for name in names}
+            index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
+            folder.joinpath(INDEX).write_text(json.dumps(index, indent=2) + "\n")
     return tuple(files)
 
 

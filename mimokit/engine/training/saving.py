@@ -1,4 +1,4 @@
-"""Leaves the trained language model of a run as a Hugging Face directory."""
+"""Leaves the trained modules of a run as a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from mimokit.engine.models.parameter_names import parameters_of_whole
 from mimokit.engine.tensor_parallel.layout_tensors import opened
 from mimokit.engine.tensor_parallel.saving import finish, write_rank
 from mimokit.engine.training.modes import RankModel
-from mimokit.planning.weights.modules import module_planner
+from mimokit.planning.weights import WeightPlanner
+from mimokit.planning.weights.modules import module_planner, saved_modules
 
 
 def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> None:
-    """Write the language model, rank by rank. Collective over the world.
+    """Write the language model and what else started from its checkpoint. Collective.
 
-    The directory has to be on a file system that all ranks share.
+    Every rank writes its part. The directory has to be on a file system that all ranks share.
 
     Args:
         model: the model on this rank.
@@ -27,24 +28,29 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
     Raises:
         ConfigError: it cannot be written, or replicated parameters differ between ranks.
     """
-    name, target = config.llm_module_name, Path(directory)
-    network, module = config.get_architecture(name), model.modules().get(name)
-    assert network.weights is not None
-    if module is not None:
+    weights, target = config.get_architecture(config.llm_module_name).weights, Path(directory)
+    assert weights is not None
+    planners = {name: _planner(config, name, weights) for name in saved_modules(config)}
+    for name, planner in planners.items():
+        module = model.modules().get(name)
+        if module is None or model.pg_collections[name].dp.rank():
+            continue
         groups = model.pg_collections[name]
-        if groups.dp.rank() == 0:
-            with opened(network.weights) as (checkpoint, source):
-                planner = module_planner(
-                    checkpoint,
-                    network,
-                    language=True,
-                    tensor_parallel=groups.tp.size(),
-                    pipeline_parallel=groups.pp.size(),
-                )
-                number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
-                parameters = parameters_of_whole(module.module)
-                write_rank(target, planner, number, parameters, source)
+        number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
+        write_rank(target, name, planner, number, parameters_of_whole(module.module))
     dist.barrier()
     if dist.get_rank() == 0:
-        finish(target)
+        finish(target, weights, planners)
     dist.barrier()
+
+
+def _planner(config: MimoParallelismConfig, name: str, weights: str) -> WeightPlanner:
+    sizes = config.get_parallelism(name)
+    with opened(weights) as (checkpoint, _):
+        return module_planner(
+            checkpoint,
+            config.get_architecture(name),
+            language=name == config.llm_module_name,
+            tensor_parallel=sizes.tensor_parallel,
+            pipeline_parallel=sizes.pipeline_parallel,
+        )

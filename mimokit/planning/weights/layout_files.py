@@ -116,14 +116,19 @@ def read_layout(directory: str | os.PathLike[str]) -> Layout:
     plan = WeightPlanner(checkpoint, *sizes).plan()  # type: ignore[arg-type]
     metadata = values.get("index_metadata")
     layout = layout_of(checkpoint, plan, metadata if isinstance(metadata, dict) else {})
-    for rank, file in zip(plan.ranks, layout.files, strict=True):
-        wanted = {name: (one.shape, one.dtype) for name, one in rank.parameters.items()}
-        _check_file(path / file, wanted)
+    check_files(layout)
     if layout.unplanned:
         missing = [one for one in layout.unplanned if one not in read_header(path / UNPLANNED)]
         if missing:
             raise refused(path / UNPLANNED, missing[0], None, f"{missing[0]} is not in it")
     return layout
+
+
+def check_files(layout: Layout) -> None:
+    """Raise `ConfigError` unless every rank's file has its parameters and no others."""
+    for rank, file in zip(layout.plan.ranks, layout.files, strict=True):
+        wanted = {name: (one.shape, one.dtype) for name, one in rank.parameters.items()}
+        _check_file(layout.checkpoint.directory / file, wanted)
 
 
 def _tensors(path: Path, values: Mapping[str, Any]) -> dict[str, StoredTensor]:

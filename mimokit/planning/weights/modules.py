@@ -50,27 +50,44 @@ def check_weights(model: MimoParallelismConfig) -> None:
     refuse_if_any(problems)
 
 
+def saved_modules(model: MimoParallelismConfig) -> tuple[str, ...]:
+    """Return the modules that `runtime.save_hf` writes.
+
+    They are the language model, and an encoder that started from the same checkpoint.
+    """
+    weights = model.get_architecture(model.llm_module_name).weights
+    return tuple(
+        name
+        for name in (model.llm_module_name, *model.encoder_module_names)
+        if _same_directory(model.get_architecture(name).weights, weights)
+    )
+
+
+def _same_directory(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and Path(one).resolve() == Path(other).resolve()
+
+
 def check_saving(config: ExperimentConfig) -> None:
     """Reject a `runtime.save_hf` that cannot be written at the end of the run.
 
     Raises:
-        ConfigError: the language model did not start from a checkpoint of its own with its
-            padding, or the directory exists.
+        ConfigError: the language model did not start from a checkpoint, or another module did not
+            that is a part of it, or the directory exists.
     """
     target = config.runtime.save_hf
     if target is None:
         return
-    network = config.model.get_architecture(config.model.llm_module_name)
-    part = network.weights_prefix is not None
-    why = None
-    if network.weights is None or part or network.make_vocab_size_divisible_by is not None:
-        why = (
-            f"module '{config.model.llm_module_name}' must start from the weights of a language "
-            "model, without weights_prefix and make_vocab_size_divisible_by"
-        )
-    elif isinstance(from_hf(network.weights), MultimodalModel):
-        why = f"{network.weights} is of several parts, of which one alone cannot be written"
-    elif Path(target).exists():
+    why, model = None, config.model
+    weights = model.get_architecture(model.llm_module_name).weights
+    if weights is None:
+        why = f"module '{model.llm_module_name}' must start from the weights of a checkpoint"
+    elif isinstance(from_hf(weights), MultimodalModel):
+        encoders = model.encoder_module_names
+        others = [name for name in encoders if name not in saved_modules(model)]
+        if others or len(encoders) != 1:
+            named = f"not module '{others[0]}'" if others else f"not {len(encoders)} modules"
+            why = f"one encoder must start from {weights}, of which it is a part, {named}"
+    if why is None and Path(target).exists():
         why = "it exists; name a new directory"
     if why is not None:
         sentence = f"Section 'runtime': save_hf is {target}, but {why}."
