@@ -20,6 +20,7 @@ ENTRIES = (
     "traffic_map.js",
     "stepper.js",
     "sweep_monitor.js",
+    "weight_map.js",
 )
 DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
 

@@ -22,5 +22,6 @@ if TYPE_CHECKING:
     from mimokit_widgets.stepper import show_step as show_step
     from mimokit_widgets.strips import show_strips as show_strips
     from mimokit_widgets.sweep_monitor import SweepMonitor as SweepMonitor
+    from mimokit_widgets.weight_map import WeightMap as WeightMap
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

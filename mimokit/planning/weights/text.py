@@ -8,34 +8,45 @@ from typing import TYPE_CHECKING
 from mimokit.axes import Axis
 from mimokit.planning.weights.slices import of_any_layer
 from mimokit.planning.weights.types import PlannedParameter, RankWeights, Span, WeightPlan
-from mimokit.tables import rich_table
+from mimokit.tables import html_table, rich_table
 from mimokit.units import bytes_text, samples_text, span_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
+RANK_COLUMNS = (
+    "rank", Axis.TENSOR.label, Axis.PIPELINE.label, "layers", "heads", "groups", "vocabulary",
+    "held", "touched",
+)  # fmt: skip
+PARAMETER_COLUMNS = (
+    "ranks", "parameter", "shape on a rank", "dtype", "cut", "tensors of the files"
+)  # fmt: skip
+
+
 def tables(plan: WeightPlan) -> Iterator[Table]:
     """Yield a table of the ranks and one of the parameters, layers of one kind together."""
-    columns = [
-        "rank",
-        Axis.TENSOR.label,
-        Axis.PIPELINE.label,
-        "layers",
-        "heads",
-        "groups",
-        "vocabulary",
-        "held",
-        "touched",
-    ]
+    yield rich_table(_heading(plan), RANK_COLUMNS, _rank_rows(plan))
+    yield rich_table("Parameters", PARAMETER_COLUMNS, _parameter_rows(plan))
+
+
+def plan_html(plan: WeightPlan) -> str:
+    """Return the same tables in HTML."""
+    ranks = html_table(RANK_COLUMNS, list(_rank_rows(plan)), heading=_heading(plan))
+    rows = list(_parameter_rows(plan))
+    return ranks + html_table(PARAMETER_COLUMNS, rows, heading="Parameters")
+
+
+def _heading(plan: WeightPlan) -> str:
     tp, pp = plan.tensor_parallel, plan.pipeline_parallel
     heading = f"Weights of {plan.model_type}, TP {tp}, PP {pp}"
     if plan.vocab_size is not None:
         heading += f", vocabulary {plan.vocab_size:,} padded to {plan.padded_vocab_size:,}"
-    rows = (_rank_row(number, rank) for number, rank in enumerate(plan.ranks))
-    yield rich_table(heading, columns, rows)
-    columns = ["ranks", "parameter", "shape on a rank", "dtype", "cut", "tensors of the files"]
-    yield rich_table("Parameters", columns, _parameter_rows(plan))
+    return heading
+
+
+def _rank_rows(plan: WeightPlan) -> Iterator[list[str]]:
+    return (_rank_row(number, rank) for number, rank in enumerate(plan.ranks))
 
 
 def _rank_row(number: int, rank: RankWeights) -> list[str]:
