@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from mimokit.planning.weights.check_plan import OUTPUT
-from mimokit.tables import rich_table
+from mimokit.tables import html_heading, html_table, rich_table
 
 if TYPE_CHECKING:
     from mimokit.engine.tensor_parallel.checking import PartDifference
@@ -101,14 +101,26 @@ class CheckReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Show a table and the verdict."""
-        rows = (
+        yield rich_table(self._heading, COLUMNS, self._rows())
+        yield self.verdict
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        return html_table(COLUMNS, self._rows(), heading=self._heading) + html_heading(self.verdict)
+
+    @property
+    def _heading(self) -> str:
+        return f"{self.layout} against {self.oracle}"
+
+    def _rows(self) -> list[list[str]]:
+        return [
             [one.name, f"{one.max_difference:.1e}", str(one.rank),
              "yes" if one.max_difference <= self.tolerance else "NO"]
             for one in self.layers
-        )  # fmt: skip
-        columns = ["part", "largest difference", "on rank", "passed"]
-        yield rich_table(f"{self.layout} against {self.oracle}", columns, rows)
-        yield self.verdict
+        ]  # fmt: skip
+
+
+COLUMNS = ("part", "largest difference", "on rank", "passed")
 
 
 def _finite(value: float) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from mimokit.tables import rich_table
+from mimokit.tables import html_heading, html_table, rich_table
 from mimokit.units import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -109,9 +109,20 @@ class HealthReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Show a table and the sentences."""
-        yield rich_table("Health of the ranks", COLUMNS, _rows(self.ranks))
-        yield from self.wrong or ("Nothing is wrong.",)
-        yield from self.notes
+        yield rich_table(HEADING, COLUMNS, _rows(self.ranks))
+        yield from self._sentences
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        table = html_table(COLUMNS, _rows(self.ranks), heading=HEADING)
+        return table + "".join(map(html_heading, self._sentences))
+
+    @property
+    def _sentences(self) -> tuple[str, ...]:
+        return (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
+
+
+HEADING = "Health of the ranks"
 
 
 COLUMNS = [

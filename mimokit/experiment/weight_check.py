@@ -7,6 +7,7 @@ import os
 from mimokit.cluster import EngineCluster
 from mimokit.experiment import weights_on_rank
 from mimokit.experiment.check_report import CheckReport, layers_of
+from mimokit.experiment.weights_on_rank import ChangeShard
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.check_plan import TOLERANCES, check_input, loading_dtype
 from mimokit.planning.weights.layout_files import LAYOUT
@@ -26,6 +27,7 @@ def check_weights(
     batch: int = 2,
     length: int = 16,
     seed: int = 0,
+    change: ChangeShard | None = None,
 ) -> CheckReport:
     """Compare a layout's forward pass on engines with Hugging Face's, part by part.
 
@@ -42,6 +44,8 @@ def check_weights(
         batch: rows of tokens, or images.
         length: tokens of the longest row.
         seed: of the tokens or images.
+        change: is called on each rank with its number and its parameters once they are loaded, and
+            may change them in place: so a check shows that it finds a wrong shard.
 
     Raises:
         ConfigError: as `plan_weights`, or the network has what cannot run.
@@ -64,6 +68,7 @@ def check_weights(
         dtype,
         given,
         oracle,
+        change,
         world_size=tensor_parallel * pipeline_parallel,
     )
     return CheckReport(

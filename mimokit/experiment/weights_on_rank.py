@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,17 @@ from mimokit.planning.ranks import DIMENSIONS, RankGrid
 from mimokit.planning.weights.check_plan import CheckInput
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from mimokit.engine.tensor_parallel.checking import PartDifference, Parts
     from mimokit.engine.tensor_parallel.generation import Request
     from mimokit.engine.tensor_parallel.health import RankHealth
     from mimokit.engine.tensor_parallel.language import LanguageShard
     from mimokit.planning.weights.prompts import Rows
+
+
+ChangeShard = Callable[[int, "Mapping[str, Tensor]"], object]
+"""Is given a rank and its parameters by name."""
 
 
 def tensor_group(tensor_parallel: int) -> Any:
@@ -50,7 +56,12 @@ def _group(tensor_parallel: int) -> Iterator[Any]:
 
 
 def check_rank(
-    directory: str, sizes: tuple[int, int], dtype: str, given: CheckInput, oracle: Parts
+    directory: str,
+    sizes: tuple[int, int],
+    dtype: str,
+    given: CheckInput,
+    oracle: Parts,
+    change: ChangeShard | None = None,
 ) -> Mapping[str, PartDifference]:
     """Load this rank's shard, run it and compare its parts with the oracle's.
 
@@ -60,6 +71,7 @@ def check_rank(
         dtype: of loading.
         given: what the network is given.
         oracle: what one process computes.
+        change: is given this rank and its parameters before they are used.
     """
     import torch.distributed as dist
 
@@ -88,6 +100,8 @@ def check_rank(
             pipeline_rank=stage,
             device=device,
         )
+        if change is not None:
+            change(rank, shard.parameters)
         mine = parts_on_rank(
             shard,
             given,

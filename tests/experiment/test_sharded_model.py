@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,7 @@ def test_a_check_on_engines_passes_and_finds_a_fault(cluster: EngineCluster) -> 
     assert report.passed, report.verdict
     assert len(report.layers) == 7
     assert report.oracle == "transformers"
-    target = "mimokit.engine.tensor_parallel.checking.load_shard"
-    with planted(cluster, target, broken, 4):
-        report = check_weights(cluster, checkpoint("qwen2"), **sizes)
+    report = check_weights(cluster, checkpoint("qwen2"), **sizes, change=of_the_last_layer)
     assert not report.passed
     assert report.first_wrong is not None
     assert (report.first_wrong.name, report.max_logit_difference > 1e-5) == (
@@ -155,14 +154,9 @@ def test_a_check_on_engines_passes_and_finds_a_fault(cluster: EngineCluster) -> 
     )  # fmt: skip
 
 
-def broken(original: Any) -> Any:
-    def load(*arguments: Any, **how: Any) -> Any:
-        shard = original(*arguments, **how)
-        if shard.layers.span[1] == 4:
-            shard.parameters["decoder.layers.3.mlp.linear_fc1.weight"][0] += 0.1
-        return shard
-
-    return load
+def of_the_last_layer(rank: int, parameters: Mapping[str, torch.Tensor]) -> None:
+    if rank >= 2:
+        parameters["decoder.layers.3.mlp.linear_fc1.weight"][0] += 0.1
 
 
 def test_health_on_engines(cluster: EngineCluster) -> None:
