@@ -157,3 +157,23 @@ def test_the_text_about_the_searched_model() -> None:
     assert f"{NUMBERS[pipeline]} pipeline stages" in said
     assert "memory_share=0.8" in code  # "leave a fifth of the memory free"
     assert f"--gpus 256 --seq-length {length} --global-batch {samples}" in said
+
+
+def test_the_text_about_weights() -> None:
+    said = text("08_weights_and_sampling.ipynb")
+    code = "\n".join(cells("08_weights_and_sampling.ipynb", "code"))
+    sizes = {
+        name: int(size) for name, size in re.findall(r"^    (\w+)=(\d+),$", code, re.MULTILINE)
+    }
+    vocab, heads = sizes["vocab_size"], NUMBERS[sizes["num_attention_heads"]]
+    groups = NUMBERS[sizes["num_key_value_heads"]]
+    assert f"{NUMBERS[sizes['num_hidden_layers']].capitalize()} layers, {heads} query heads" in said
+    assert f"in {groups} groups, and a vocabulary of {vocab:,} tokens" in said
+    assert (vocab % 2, vocab % 4 > 0) == (1, True)
+    padded = -(-vocab // 4) * 4
+    assert (padded - vocab, padded) == (1, 1004)
+    assert f"with one row of zeros to {padded:,}" in said
+    assert f"instead of all {padded:,}" in said
+    (kept,) = set(re.findall(r"top_k=(\d+)", code))
+    assert f"the {kept} most likely tokens, ranks exchange the {kept} largest logits" in said
+    assert sizes["num_key_value_heads"] < 8, "fewer groups than eight ranks"
