@@ -21,7 +21,7 @@ MOST_NAMED_STAGES = 8
 CELL, GAP, VECTOR = 26, 6, 10
 """Pixels of a matrix's height, between tensors, and of the height of one with one dimension."""
 TEXT_WIDTH = 6.5
-"""Pixels per letter; a text that does not fit into its bar is in the tool tip only."""
+"""Pixels per letter; a text that does not fit into its bar is next to it."""
 
 
 def weight_map(plan: WeightPlan) -> alt.VConcatChart:
@@ -87,8 +87,8 @@ def _panel(
             "middle": sum(span) / 2,
             "color": (color := colors[plan.ranks[rank].tensor_rank]),
             "ink": _palette.ink_on(color),
-            "holds": (text := samples_text(span)),
-            "text": text if len(text) * TEXT_WIDTH < PANEL * (span[1] - span[0]) / last else "",
+            "holds": samples_text(span),
+            **_text_places(span, last),
         }
         for rank, span in enumerate(spans)
         if span is not None
@@ -106,15 +106,32 @@ def _panel(
         x2="stop:Q",
         fill=alt.Fill("color:N", scale=None),
     )  # fmt: skip
-    text = base.mark_text(fontSize=11).encode(
-        x="middle:Q", text="text:N", fill=alt.Fill("ink:N", scale=None)
-    )
-    panel: alt.LayerChart = layered(bars, *([text] if few else [])).properties(
+    panel: alt.LayerChart = layered(bars, *(_texts(base) if few else [])).properties(
         width=PANEL,
         height=alt.Step(20) if few else alt.Step(max(1.0, 640 / len(spans))),
         title=alt.TitleParams(name, fontSize=12, fontWeight="normal", offset=4),
     )
     return panel
+
+
+def _text_places(span: tuple[int, int], last: int) -> dict[str, str]:
+    """Return the text of a bar in it if it fits, else on the side with more room."""
+    text = samples_text(span)
+    if len(text) * TEXT_WIDTH < PANEL * (span[1] - span[0]) / last:
+        return {"inside": text, "behind": "", "before": ""}
+    left = sum(span) < last
+    return {"inside": "", "behind": text if left else "", "before": "" if left else text}
+
+
+def _texts(base: alt.Chart) -> list[alt.Chart]:
+    beside: dict[str, Any] = {"fontSize": 11, "fill": _palette.MUTED}
+    return [
+        base.mark_text(fontSize=11).encode(
+            x="middle:Q", text="inside:N", fill=alt.Fill("ink:N", scale=None)
+        ),
+        base.mark_text(align="left", dx=4, **beside).encode(x="stop:Q", text="behind:N"),
+        base.mark_text(align="right", dx=-4, **beside).encode(x="start:Q", text="before:N"),
+    ]
 
 
 def _sliced(plan: WeightPlan, tensors: Sequence[SlicedTensor], width: int) -> alt.LayerChart:
