@@ -168,6 +168,24 @@ class TraceSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSample:
+    """What a rank holds after an iteration.
+
+    Attributes:
+        rank: the sender.
+        iteration: after which.
+        digests: tensor or shard -> digest of its bits; ranks of one replica of a layout that have
+            a name in common must have the same.
+        not_finite: those with an entry that is not finite.
+    """
+
+    rank: int
+    iteration: int
+    digests: Mapping[str, int]
+    not_finite: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSample:
     """A part of a file of PyTorch's profiler, sent to the process that writes the run's folder.
 
@@ -216,7 +234,13 @@ class RankFacts:
 
 
 Sample: TypeAlias = (
-    StepSample | EvaluationSample | TraceSample | ProfileSample | CalibrationSample | RankFacts
+    StepSample
+    | EvaluationSample
+    | TraceSample
+    | HealthSample
+    | ProfileSample
+    | CalibrationSample
+    | RankFacts
 )
 Emit: TypeAlias = Callable[[Sample], None]
 

@@ -21,16 +21,17 @@ from mimokit.experiment.prepare import Config, check_room, check_trainable, prep
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import Setting
 from mimokit.experiment.results.writer import RunWriter
+from mimokit.experiment.run_health import RunHealth
 from mimokit.planning import plan as make_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
-from mimokit.samples import ProfileSample, RankFacts, Sample, from_wire
+from mimokit.samples import HealthSample, ProfileSample, RankFacts, Sample, from_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
 
-_OF_THE_FOLDER = (RankFacts, ProfileSample)
-"""Samples that are for the run's folder alone."""
+_OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample)
+"""Samples that are for the run's folder or its health."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,29 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         self.config = config
         self.plan = plan
         self._writer = writer
+        self._heard: list[HealthSample] = []
+        self._health = 0, RunHealth((), ())
         super().__init__(run, directory)
 
     def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
         sample = from_wire(message)
-        return None if isinstance(sample, _OF_THE_FOLDER) else sample
+        return None if isinstance(sample, _OF_NO_TABLE) else sample
 
     def _record(self, message: Mapping[str, Any]) -> None:
-        self._writer.take(from_wire(message))
+        sample = from_wire(message)
+        if isinstance(sample, HealthSample):
+            self._heard.append(sample)
+        self._writer.take(sample)
+
+    def health(self) -> RunHealth:
+        """Return whether ranks agree on what they must hold alike, as far as they have said.
+
+        They do after the first iteration and after the last. `LiveMonitor` shows what is wrong.
+        """
+        heard = len(self._heard)
+        if self._health[0] != heard:
+            self._health = heard, RunHealth.of(self._heard[:heard], self.plan)
+        return self._health[1]
 
     def _complete(self, error: Exception | None) -> None:
         self._writer.finish(self.samples, self.elapsed, error)

@@ -19,6 +19,7 @@ class FakeRun:
         self.done = False
         self.stopped = 0
         self.error: Exception | None = None
+        self.wrong: tuple[str, ...] = ()
         self._callbacks: list[Callable[[Sample], None]] = []
 
     def give(self, samples: list[Sample]) -> None:
@@ -39,6 +40,9 @@ class FakeRun:
     def result(self, timeout: float | None = None) -> None:
         if self.error is not None:
             raise self.error
+
+    def health(self) -> SimpleNamespace:
+        return SimpleNamespace(wrong=self.wrong)
 
     def stop(self) -> None:
         self.stopped += 1

@@ -109,6 +109,24 @@ def test_a_failed_run_says_so_in_one_sentence_and_keeps_what_it_has(messages: Me
     assert "image/svg+xml" in monitor._picture
 
 
+def test_wrong_parameters_are_said_while_the_run_goes_on(messages: Messages) -> None:
+    run = FakeRun()
+    monitor = LiveMonitor(run)
+    run.give(samples(iterations=2))
+    run.wrong = ("Ranks 0 and 1 have different bits of a.b, which must be alike.",)
+    run.give(samples(iterations=5)[16:])
+    deadline = time.monotonic() + 60
+    while not monitor.health:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert monitor.status == "training"
+    run.end()
+    monitor.wait()
+    assert monitor.health == run.wrong[0]
+    assert monitor._picture is not None
+    assert run.wrong[0] in monitor._picture["text/html"]
+
+
 def test_a_run_that_fails_before_its_first_step(messages: Messages) -> None:
     run = FakeRun()
     monitor = LiveMonitor(run)

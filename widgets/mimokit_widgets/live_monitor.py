@@ -36,6 +36,7 @@ FIRST_SNAPSHOT = 64
 STATE = (
     "status",
     "sentence",
+    "health",
     "total_iterations",
     "warmup_iterations",
     "marks",
@@ -93,6 +94,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     Attributes:
         status: training, stopping, finished, stopped, aborted or failed.
         sentence: how the run ended, empty while it goes on.
+        health: what is wrong with what ranks hold, empty if nothing is.
         total_iterations: how many iterations the run is to have.
         marks: iterations that are marked in all charts, sorted.
     """
@@ -102,6 +104,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
 
     status = traitlets.Unicode("training").tag(sync=True)
     sentence = traitlets.Unicode("").tag(sync=True)
+    health = traitlets.Unicode("").tag(sync=True)
     total_iterations = traitlets.Int(0).tag(sync=True)
     warmup_iterations = traitlets.Int(0).tag(sync=True)
     marks = traitlets.List(traitlets.Int(min=0)).tag(sync=True)
@@ -196,6 +199,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
         start, rows = self._rows.take()
         if rows:
             self.send({"type": "append", "start": start, "rows": rows})
+            self.health = _wrong(self._run)
         if len(self._rows) >= self._snapshot_at:
             self._snapshot_at = 2 * len(self._rows)
             self.send_state("_history")
@@ -234,6 +238,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
                 return
             failure = self._failure()
             self._drain()
+            self.health = _wrong(self._run)
             self.status, self.sentence = self._outcome(failure)
             self._picture = self._draw()
             for widget, memory in self._handles:
@@ -308,6 +313,11 @@ def _layout_in_words(plan: Any) -> str:
     )
     words = f"{plan.deployment_mode} on {plan.world_size} ranks"
     return f"{words}: {modules}" if modules else words
+
+
+def _wrong(run: Any) -> str:
+    """Return what the ranks of a run hold that they must not; a fit has no health."""
+    return " ".join(run.health().wrong) if hasattr(run, "health") else ""
 
 
 def _first_sentence(error: BaseException) -> str:

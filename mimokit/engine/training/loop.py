@@ -35,6 +35,7 @@ from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
 from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
+from mimokit.engine.training.health import health_sample
 from mimokit.engine.training.modes import RankModel, mode_of
 from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.training.profiling import profiler
@@ -255,7 +256,8 @@ def train_on_rank(
     Args:
         plan: the layout.
         config: model, data, runtime.
-        emit: takes a `StepSample` per iteration on every rank, an `EvaluationSample` on rank 0.
+        emit: takes a `StepSample` per iteration on every rank, a `HealthSample` after the first and
+            the last, an `EvaluationSample` on rank 0.
         should_stop: called once per iteration; all ranks stop after the same one.
         source: returns the data.
         evaluations: when to test; by default once at the end.
@@ -326,10 +328,14 @@ def _train(
             if monitor is not None:
                 monitor.rows[-1] = sample
             profile.step(iteration)
+            if not iteration:
+                emit(health_sample(state.model, iteration))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
                 _test(state, evaluations.samples, iteration, emit)
+    if iteration:
+        emit(health_sample(state.model, iteration))
     _test(state, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []

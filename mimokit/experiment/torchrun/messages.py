@@ -18,6 +18,7 @@ from mimokit.samples import (
     CalibrationSample,
     EvaluationSample,
     Hardware,
+    HealthSample,
     ProfileSample,
     RankFacts,
     Sample,
@@ -29,7 +30,7 @@ from mimokit.samples import (
 _STEP = "step"
 _RECORDS: Mapping[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (EvaluationSample, TraceSample, ProfileSample, CalibrationSample)
+    for kind in (EvaluationSample, TraceSample, HealthSample, ProfileSample, CalibrationSample)
 }
 
 

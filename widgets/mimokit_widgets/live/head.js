@@ -31,13 +31,14 @@ export class RunHead {
     this.done = element("span");
     this.left = element("span");
     this.sentence = element("div", { class: "sentence", role: "status" });
+    this.health = element("div", { class: "health", role: "alert" });
     this.note = element("div", { class: "note", role: "status" });
     this.values = {};
     this.nodes = [element("header", {}, this.title,
       element("span", { class: "layout" }, model.get("_layout_in_words")),
       element("span", { class: "tools" }, this.whole, this.pause, this.stop, this.abort)),
     this.progress, element("div", { class: "where" }, this.done, this.left), this.sentence,
-    this.note, this.numbers()];
+    this.health, this.note, this.numbers()];
   }
 
   numbers() {
@@ -63,6 +64,7 @@ export class RunHead {
     const ended = ENDED.includes(status);
     setText(this.title, this.titleOf(status, done));
     setText(this.sentence, this.model.get("sentence"));
+    setText(this.health, this.model.get("health") ?? "");
     this.fill.style.width = `${(100 * done) / Math.max(1, total)}%`;
     setAttribute(this.progress, "aria-valuemax", total);
     setAttribute(this.progress, "aria-valuenow", done);

@@ -13,7 +13,7 @@ const MILLISECONDS_BETWEEN_PICTURES = 60;
 const HEAT_LIGHT = ["#edf4f9", "#a9cfe5", "#4a98c5", "#0b5a8a", "#052c49"];
 const HEAT_DARK = ["#12303f", "#1d5573", "#3b8dbd", "#8cc7e6", "#e6f4fb"];
 const FIRST_REACH = 25;
-const FOLLOWED = ["status", "sentence", "marks"];
+const FOLLOWED = ["status", "sentence", "health", "marks"];
 
 export class MonitorView {
   /** `live` is false on a page that only remembers a run. */
