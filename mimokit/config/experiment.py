@@ -33,6 +33,8 @@ UNCHECKED = {
         "adam_epsilon",
         "clip_grad",
         "seed",
+        "loss_func",
+        "forward_step",
     },
 }
 """Fields that no rule reads: a copy that differs in them alone needs no new check."""

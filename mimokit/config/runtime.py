@@ -138,6 +138,16 @@ class RuntimeConfig(ConfigModel):
     """Patches of the model. vit_frame_parallel: the data-parallel replicas of a vision encoder
     share the images and frames of each micro-batch evenly, whichever replica reads them."""
 
+    loss_func: Annotated[str, Field(min_length=1)] | None = None
+    """package.module:function of the user's, a function of (loss mask, loss of every token) that
+    returns the sum of the losses of the language model and the number of their tokens. See
+    docs/own_modules.md. None: the sum over the unmasked tokens."""
+
+    forward_step: Annotated[str, Field(min_length=1)] | None = None
+    """package.module:function of the user's, a function of (data iterator, model) that returns the
+    output of one micro-batch and a function that computes the loss of it. See docs/own_modules.md.
+    None: mimokit's."""
+
     sample_order: SampleOrder = AS_DRAWN
     """Which replica reads which sample of a micro-batch. as_drawn: in the order in which they are
     drawn. balanced: so that replicas have about the same work in encoders and language model, and

@@ -1,4 +1,4 @@
-"""A user's own code in a run: modules and a loss in place of those of mimokit."""
+"""A user's own code in a run: modules, loss and forward step in place of those of mimokit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Fix, Problem, refuse_if_any, unknown_name
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.rules.facts import network_path
-from mimokit.config.runtime import FRAME_PARALLEL
+from mimokit.config.runtime import FRAME_PARALLEL, RuntimeConfig
 
 OwnModule: TypeAlias = "Callable[[ModuleArchitecture, Any], Any] | Any"
 """A function of (architecture, process groups) that returns a module, a Megatron `ModuleSpec`, or
@@ -24,6 +24,10 @@ OwnLoss: TypeAlias = "Callable[[Any, Any], tuple[Any, ...]]"
 """A function of (loss mask, loss of every token), both [samples, tokens], as Megatron's training
 loop has it; returns the sum of the losses, the number of their tokens, and anything else."""
 
+ForwardStep: TypeAlias = "Callable[[Any, Any], tuple[Any, Any]]"
+"""A function of (data iterator, model), as Megatron's training loop has it; returns the output and
+a function of the output that returns what an `OwnLoss` returns."""
+
 
 @dataclass(frozen=True)
 class UserCode:
@@ -32,10 +36,28 @@ class UserCode:
     Attributes:
         modules: module -> what builds it, in place of the builder that the config names.
         loss_func: the loss of the language model, None for the sum over unmasked tokens.
+        forward_step: the forward of one micro-batch; None: that of mimokit.
     """
 
     modules: Mapping[str, OwnModule] = field(default_factory=dict)
     loss_func: OwnLoss | None = None
+    forward_step: ForwardStep | None = None
+
+    def completed(self, runtime: RuntimeConfig) -> UserCode:
+        """Return the code with the functions that a config names, where no other was given.
+
+        Args:
+            runtime: of the config.
+
+        Raises:
+            ConfigError: a function cannot be imported.
+        """
+        named = {
+            name: _imported("Section 'runtime'", "runtime", name, path)
+            for name in _FUNCTIONS
+            if getattr(self, name) is None and (path := getattr(runtime, name)) is not None
+        }
+        return replace(self, **named)
 
     def builder_of(self, name: str, network: ModuleArchitecture) -> OwnModule | None:
         """Return what builds a module, or None where mimokit does.
@@ -48,13 +70,21 @@ class UserCode:
             ConfigError: the config names a builder that cannot be imported.
         """
         own = self.modules.get(name, network.builder)
-        return _imported(name, own) if isinstance(own, str) else own
+        if not isinstance(own, str):
+            return own
+        return _imported(f"Module '{name}'", name, "builder", own)
 
 
 NO_CODE = UserCode()
 
 _BUILDER = "a ModuleSpec or a function of (architecture, process groups) that returns a module"
-_LOSS = "a function of (loss mask, loss of every token) that returns their sum and their number"
+_FUNCTIONS = {
+    "loss_func": "a function of (loss mask, loss of every token) that returns their sum and their "
+    "number",
+    "forward_step": "a function of (data iterator, model) that returns an output and a function of "
+    "it",
+}
+"""What the functions of a run have to be, by the argument and the field of `runtime`."""
 
 
 def is_spec(own: OwnModule) -> bool:
@@ -66,27 +96,27 @@ def checked_code(
     config: ExperimentConfig,
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
+    forward_step: ForwardStep | None = None,
 ) -> UserCode:
-    """Return the code that a run gets, after importing the builders that the config names.
+    """Return the code that a run is given, after importing what the config names.
 
     Args:
         config: finalized.
         modules: module -> what builds it.
         loss_func: of the language model.
+        forward_step: of a micro-batch.
 
     Raises:
-        ConfigError: a name is not that of a module, a builder cannot be imported or is not one, the
-            module cannot be the user's, or the loss is not a function of two arguments.
+        ConfigError: a name is not that of a module, a builder or function cannot be imported or is
+            not one, the module cannot be the user's, or both a loss and a forward step are given.
     """
-    given = UserCode(dict(modules or {}), loss_func)
+    given = UserCode(dict(modules or {}), loss_func, forward_step)
     refuse_if_any(_problems(config, given))
     return given
 
 
 def _problems(config: ExperimentConfig, given: UserCode) -> Iterator[Problem]:
-    if given.loss_func is not None and (why := _uncallable(given.loss_func)) is not None:
-        sentence = f"Argument loss_func: it {why}; it must be {_LOSS}."
-        yield Problem("code", "loss_func", str(given.loss_func), sentence)
+    yield from _wrong_functions(config.runtime, given)
     model = config.model
     for name in given.modules:
         if name not in model.module_parallelisms:
@@ -100,6 +130,28 @@ def _problems(config: ExperimentConfig, given: UserCode) -> Iterator[Problem]:
         if own is not None:
             yield from _unfit(name, own)
             yield from _out_of_place(config, name)
+
+
+def _wrong_functions(runtime: RuntimeConfig, given: UserCode) -> Iterator[Problem]:
+    """Yield what is wrong with the loss and the forward step."""
+    try:
+        functions = given.completed(runtime)
+    except ConfigError as error:
+        yield from error.problems
+        return
+    for name, wanted in _FUNCTIONS.items():
+        function = getattr(functions, name)
+        if function is not None and (why := _uncallable(function)) is not None:
+            where = f"Argument {name}" if getattr(given, name) is not None else "Section 'runtime'"
+            what = "it" if getattr(given, name) is not None else f"{name}"
+            sentence = f"{where}: {what} {why}; it must be {wanted}."
+            yield Problem("code", name, str(function), sentence)
+    if functions.loss_func is not None and functions.forward_step is not None:
+        sentence = (
+            "Both loss_func and forward_step are given, but a forward step returns its loss "
+            "function; leave loss_func out."
+        )
+        yield Problem("code", "loss_func", str(functions.loss_func), sentence)
 
 
 def _unfit(name: str, own: OwnModule) -> Iterator[Problem]:
@@ -160,15 +212,26 @@ def _without(name: str, part: str) -> Fix:
     return {"path": network_path(name, part), "value": None}
 
 
-def _imported(name: str, path: str) -> OwnModule:
+def _imported(where: str, section: str, part: str, path: str) -> Any:
     """Return what `package.module:function` names.
+
+    Args:
+        where: begins the sentence of an error.
+        section: of the config, or a module.
+        part: the field that names it.
+        path: its value.
 
     Raises:
         ConfigError: it cannot be imported, or does not exist.
     """
+
+    def rejected(why: str) -> ConfigError:
+        sentence = f"{where}: {part} is {path}, but {why}."
+        return ConfigError([Problem(section, part, path, sentence)])
+
     package, colon, function = path.partition(":")
     if not (colon and package and function):
-        raise _not_imported(name, path, "it must be package.module:function")
+        raise rejected("it must be package.module:function")
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # a command does not search the working directory
@@ -176,14 +239,9 @@ def _imported(name: str, path: str) -> OwnModule:
         found: Any = importlib.import_module(package)
     except Exception as error:  # whatever the user's module raises
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise _not_imported(name, path, f"{package} cannot be imported ({said})") from None
-    for part in function.split("."):
-        if not hasattr(found, part):
-            raise _not_imported(name, path, f"{package} has no {function}")
-        found = getattr(found, part)
+        raise rejected(f"{package} cannot be imported ({said})") from None
+    for name in function.split("."):
+        if not hasattr(found, name):
+            raise rejected(f"{package} has no {function}")
+        found = getattr(found, name)
     return found
-
-
-def _not_imported(name: str, path: str, why: str) -> ConfigError:
-    sentence = f"Module '{name}': builder is {path}, but {why}."
-    return ConfigError([Problem(name, "builder", path, sentence)])

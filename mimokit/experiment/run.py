@@ -13,7 +13,7 @@ from mimokit.analysis import samples_to_evaluations, samples_to_steps
 from mimokit.cluster import ClusterRun
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
-from mimokit.config.user_code import OwnLoss, OwnModule, UserCode, checked_code
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.logger_backends import make_loggers
@@ -135,6 +135,7 @@ def train(
     trace: bool = False,
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
+    forward_step: ForwardStep | None = None,
 ) -> TrainingRun:
     """Start training a layout and return at once.
 
@@ -152,6 +153,8 @@ def train(
             of (architecture, process groups) that returns a module, or a Megatron `ModuleSpec`.
         loss_func: a function of (loss mask, loss of every token), both [samples, tokens], that
             returns the sum of the losses of the language model and the number of their tokens.
+        forward_step: a function of (data iterator, model) that returns the output of one
+            micro-batch and a function that computes the loss of it; in place of `loss_func`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet, or the folder cannot be written.
@@ -160,7 +163,7 @@ def train(
     ready = prepared(config)
     check_trainable(ready)
     check_room(ready, len(cluster))
-    code = checked_code(ready, modules, loss_func)
+    code = checked_code(ready, modules, loss_func, forward_step)
     plan = make_plan(ready)
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)

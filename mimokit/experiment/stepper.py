@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mimokit.cluster import ClusterError, EngineCluster
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
-from mimokit.config.user_code import OwnLoss, OwnModule, checked_code
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.snapshot import StepSnapshot, state_table
@@ -66,6 +66,7 @@ class Stepper:
         keep: int = KEEP,
         modules: Mapping[str, OwnModule] | None = None,
         loss_func: OwnLoss | None = None,
+        forward_step: ForwardStep | None = None,
     ) -> None:
         """Build the model on the ranks.
 
@@ -76,6 +77,8 @@ class Stepper:
             keep: the number of ticks for which ranks keep copies of their tensors, for `inspect`.
             modules: module -> what builds it in place of mimokit, as for `train`.
             loss_func: of the language model, as for `train`.
+            forward_step: of a micro-batch, as for `train`; it is one step, with its backward
+                another one.
 
         Raises:
             ConfigError: the config is wrong or cannot run yet.
@@ -87,7 +90,7 @@ class Stepper:
         self.config = prepared(config)
         check_runnable(self.config)
         _reject_replicas(self.config)
-        code = checked_code(self.config, modules, loss_func)
+        code = checked_code(self.config, modules, loss_func, forward_step)
         self.plan = make_plan(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster

@@ -15,7 +15,7 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.config.user_code import OwnLoss, OwnModule, UserCode, checked_code
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, check_room, prepared
 from mimokit.experiment.verification_report import (
@@ -72,10 +72,12 @@ class Oracle:
         data: DataSource | None = None,
         modules: Mapping[str, OwnModule] | None = None,
         loss_func: OwnLoss | None = None,
+        forward_step: ForwardStep | None = None,
     ) -> bool:
         """Whether a layout has the same model, global batches, runtime settings and data."""
         layout = _for_verification(prepared(config))
-        return self._is_for(layout, data, checked_code(layout, modules, loss_func))
+        code = checked_code(layout, modules, loss_func, forward_step)
+        return self._is_for(layout, data, code)
 
     def _is_for(self, layout: ExperimentConfig, data: DataSource | None, code: UserCode) -> bool:
         return (
@@ -94,6 +96,7 @@ def compute_oracle(
     steps: int = STEPS,
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
+    forward_step: ForwardStep | None = None,
 ) -> Oracle:
     """Train the model of a layout in one process; `verify` takes the result for any layout of it.
 
@@ -105,6 +108,7 @@ def compute_oracle(
         steps: optimizer steps.
         modules: module -> what builds it in place of mimokit, as for `train`.
         loss_func: of the language model, as for `train`.
+        forward_step: of a micro-batch, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -112,7 +116,17 @@ def compute_oracle(
     """
     layout = _for_verification(prepared(config))
     check_runnable(layout)
-    code = checked_code(layout, modules, loss_func)
+    code = checked_code(layout, modules, loss_func, forward_step)
+    return _computed(cluster, layout, data, steps, code)
+
+
+def _computed(
+    cluster: EngineCluster,
+    layout: ExperimentConfig,
+    data: DataSource | None,
+    steps: int,
+    code: UserCode,
+) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
     plan = make_plan(_unfrozen(alone))
     name, taken = cluster.run(
@@ -131,6 +145,7 @@ def verify(
     oracle: Oracle | None = None,
     modules: Mapping[str, OwnModule] | None = None,
     loss_func: OwnLoss | None = None,
+    forward_step: ForwardStep | None = None,
 ) -> VerificationReport:
     """Train a layout and the one-process oracle from the same seed on the same global batches.
 
@@ -144,6 +159,7 @@ def verify(
             if None. All layouts of a model can share one.
         modules: module -> what builds it in place of mimokit, as for `train`.
         loss_func: of the language model, as for `train`.
+        forward_step: of a micro-batch, as for `train`.
 
     Raises:
         ConfigError: the config is wrong or cannot run yet.
@@ -153,11 +169,9 @@ def verify(
     layout = _for_verification(prepared(config))
     check_runnable(layout)
     check_room(layout, len(cluster))
-    code = checked_code(layout, modules, loss_func)
+    code = checked_code(layout, modules, loss_func, forward_step)
     if oracle is None:
-        oracle = compute_oracle(
-            cluster, config, data, steps=steps, modules=modules, loss_func=loss_func
-        )
+        oracle = _computed(cluster, layout, data, steps, code)
     if not oracle._is_for(layout, data, code):
         raise ValueError(
             f"The oracle differs from {layout.name!r} in its model, global batches, runtime "

@@ -251,7 +251,7 @@ def test_torchrun_takes_no_modules_of_a_notebook() -> None:
 
     code = UserCode({"images": _like_the_example})
     submit = partial(TorchrunCluster.submit, SimpleNamespace(), on_rank.train_rank)  # type: ignore[arg-type]
-    with pytest.raises(ClusterError, match="name builders of modules in the config"):
+    with pytest.raises(ClusterError, match="name builders of modules, loss_func"):
         submit(None, None, None, None, False, None, code, world_size=1)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
-from mimokit.config.user_code import NO_CODE, OwnLoss, UserCode
+from mimokit.config.user_code import NO_CODE, ForwardStep, OwnLoss, UserCode
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, MimoModel, ProcessGroupCollection
 from mimokit.engine.models.specs import multimodal_provider
@@ -30,6 +30,7 @@ class ColocatedModel:
         tokens_per_item: encoder -> number of embeddings per item, unless the batch contains it.
         frozen: the modules that are not trained.
         loss_func: of the user, if there is one.
+        forward_step: of the user, if there is one.
     """
 
     plan: LayoutPlan
@@ -41,6 +42,7 @@ class ColocatedModel:
     tokens_per_item: dict[str, int] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     loss_func: OwnLoss | None = None
+    forward_step: ForwardStep | None = None
 
     @property
     def language_module_name(self) -> str:
@@ -98,4 +100,5 @@ def build_colocated_model(
         },
         frozen=model_config.frozen_modules,
         loss_func=code.loss_func,
+        forward_step=code.forward_step,
     )

@@ -156,6 +156,21 @@ def forward_microbatch(
     return text, boundaries, language_forward(model, text, embeddings)
 
 
+def shares_of(model: ColocatedModel, loaded: Batch) -> Batch:
+    """Return the samples of a loaded batch that this rank computes, of every module its own."""
+    text = slice_text(loaded, *_within_loaded(model, model.language_module_name))
+    inputs = {
+        name: slice_modality(given, *_within_loaded(model, name))
+        for name, given in _encoder_inputs(model, loaded).items()
+    }
+    return {**text, "modality_inputs": inputs}
+
+
+def shares_items(model: ColocatedModel, name: str) -> bool:
+    """Return whether an encoder shares its items with other replicas, and so always runs."""
+    return _shared_encoder(model, name) is not None
+
+
 def _encoder_inputs(model: ColocatedModel, loaded: Batch) -> dict[str, Batch]:
     """Return the inputs of all encoders that run on this rank.
 
@@ -209,7 +224,7 @@ def _encode(
     together = slice(*_within_loaded(model, name, model.language_module_name))
     counts = rows_per_sample(inputs, len(inputs[ITEMS]), model.tokens_per_item[name])
     rows = counts[together].tolist()
-    if not sum(rows) and _shared_encoder(model, name) is None:
+    if not sum(rows) and not shares_items(model, name):
         return None
     output = yield from encoder_rows(
         model, name, slice_modality(inputs, *_within_loaded(model, name)), microbatch
@@ -231,7 +246,7 @@ def encoder_rows(
 
     Without items the result has 0 rows.
     """
-    if not int(inputs[ITEMS].sum()) and _shared_encoder(model, name) is None:
+    if not int(inputs[ITEMS].sum()) and not shares_items(model, name):
         width = model.model.language_model.config.hidden_size
         return torch.zeros(0, width, device=rank_device())
     yield Step(StepKind.FORWARD, name, microbatch)

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
-from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
@@ -34,6 +34,7 @@ class HeterogeneousModel:
         pg_collections: the process groups of the module of this rank.
         communicator: sends and receives the messages of this rank.
         tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
+        forward_step: of the user, if there is one.
     """
 
     plan: LayoutPlan
@@ -45,6 +46,7 @@ class HeterogeneousModel:
     pg_collections: dict[str, ProcessGroupCollection]
     communicator: MultiModulePipelineCommunicator
     tokens_per_item: dict[str, int]
+    forward_step: ForwardStep | None = None
 
     @property
     def pipeline(self) -> PipelinePlan:
@@ -112,6 +114,7 @@ def build_heterogeneous_model(
             encoder: tokens_per_item(model_config.get_architecture(encoder))
             for encoder in model_config.encoder_module_names
         },
+        forward_step=code.forward_step,
     )
 
 

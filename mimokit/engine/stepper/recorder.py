@@ -44,7 +44,7 @@ class Watcher:
         self._rank = dist.get_rank()
         if isinstance(model, HeterogeneousModel):
             model.mailbox.listeners.append(self._on_message)
-        else:
+        elif model.forward_step is None:  # what crosses within one opaque step has no tick
             for bridge in model.bridges.values():
                 bridge.listeners.append(_BridgeWatch(self, bridge))
 

@@ -110,7 +110,7 @@ def prepare(
     # More threads would compete for cores with the other ranks of this machine.
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
-    model = build_model(plan, config, code)
+    model = build_model(plan, config, code.completed(config.runtime))
     modules = tuple(
         (module, model.module_to_grid_map[name]) for name, module in model.modules().items()
     )

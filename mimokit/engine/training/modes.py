@@ -25,9 +25,10 @@ from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.iterators import Collate, iterate_module_batches, iterate_shared_batches
 from mimokit.engine.data.order import Order
 from mimokit.engine.pipeline.executor import LogitsObserver, StageExecutor, forward_only
-from mimokit.engine.pipeline.executor import forward_backward_steps as pipeline_steps
+from mimokit.engine.pipeline.executor import forward_backward_steps as stage_steps
 from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model
 from mimokit.engine.steps import StepGenerator, exhaust
+from mimokit.engine.user_loop.training import pipeline_steps, shared_ranks_steps
 from mimokit.planning.types import LayoutPlan
 
 RankModel: TypeAlias = ColocatedModel | HeterogeneousModel
@@ -115,12 +116,26 @@ def _observe_stage(
             exhaust(StageExecutor(model, iterator).run(forward_only(model), counted))
 
 
+def _run_together(
+    model: ColocatedModel, iterator: Iterator[Batch]
+) -> StepGenerator[list[MicrobatchLoss]]:
+    if model.forward_step is not None:
+        return shared_ranks_steps(iterator, model, model.forward_step)
+    return forward_backward_steps(iterator, model, model.plan.batch.num_microbatches)
+
+
+def _run_stage(
+    model: HeterogeneousModel, iterator: Iterator[Batch] | None
+) -> StepGenerator[list[MicrobatchLoss]]:
+    if model.forward_step is not None:
+        return pipeline_steps(iterator, model, model.forward_step)
+    return stage_steps(iterator, model)
+
+
 _SHARED_RANKS = Mode(
     build_colocated_model,
     _read_once,
-    lambda model, iterator: forward_backward_steps(
-        iterator, model, model.plan.batch.num_microbatches
-    ),
+    _run_together,
     _observe_microbatches,
 )
 
@@ -130,7 +145,7 @@ _MODES = {
     "heterogeneous": Mode(
         build_heterogeneous_model,
         _read_for_stage,
-        lambda model, iterator: pipeline_steps(iterator, model),
+        _run_stage,
         _observe_stage,
     ),
 }

@@ -13,7 +13,7 @@ import torch
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.colocated.model import ColocatedModel, build_colocated_model
-from mimokit.engine.colocated.schedule import encoder_rows, language_forward
+from mimokit.engine.colocated.schedule import encoder_rows, language_forward, shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
@@ -64,11 +64,17 @@ class MimoModelOnRank(torch.nn.Module):
 
 
 class SharedRanksModel(MimoModelOnRank):
-    """A model whose modules share all ranks: homogeneous or colocated."""
+    """A model whose modules share all ranks: homogeneous or colocated.
+
+    Attributes:
+        laid_out: the modules and what connects them.
+        module_tokens: module -> number of tokens that the last call computed on this rank.
+    """
 
     def __init__(self, laid_out: ColocatedModel) -> None:
         super().__init__(laid_out.model)
         self.laid_out = laid_out
+        self.module_tokens: dict[str, int] = {}
 
     def forward(
         self,
@@ -95,10 +101,10 @@ class SharedRanksModel(MimoModelOnRank):
         Raises:
             ValueError: an encoder and the language model have samples that do not fit each other.
         """
-        embeddings = {}
+        embeddings, self.module_tokens = {}, {self.language_module_name: input_ids.numel()}
         for name, inputs in (modality_inputs or {}).items():
             rows = self._rows_per_sample(name, inputs, input_ids)
-            if sum(rows):
+            if sum(rows) or shares_items(self.laid_out, name):
                 embeddings[name] = self.laid_out.bridges[name](self._encode(name, inputs), rows)
         text = {"input_ids": input_ids, "position_ids": position_ids}
         logits = language_forward(self.laid_out, text, embeddings)
@@ -117,6 +123,7 @@ class SharedRanksModel(MimoModelOnRank):
 
     def _encode(self, name: str, inputs: Batch) -> torch.Tensor:
         output = exhaust(encoder_rows(self.laid_out, name, inputs, 0))
+        self.module_tokens[name] = len(output)
         # Also without items on this rank: all ranks of a gather group take part in the backward.
         trained = name not in self.laid_out.frozen and torch.is_grad_enabled()
         return output if output.requires_grad or not trained else output.requires_grad_()
@@ -130,13 +137,18 @@ class StageModel(MimoModelOnRank):
     Attributes:
         laid_out: the stage and what it needs to send and receive.
         received: what the stages before it sent, of the current micro-batch.
-        computed: what the last call gave.
+        calls: how often it was called for the current micro-batch.
+        computed: what the last call gave; None before the first.
     """
 
     def __init__(self, laid_out: HeterogeneousModel) -> None:
         super().__init__(laid_out.model)
         self.laid_out = laid_out
-        self.received = StageInput(None, {}, {})
+        self.take(StageInput(None, {}, {}))
+
+    def take(self, given: StageInput) -> None:
+        """Take what the stages before it sent, of the next micro-batch."""
+        self.received, self.calls = given, 0
         self.computed: StageOutput | None = None
 
     def forward(self, **batch: Any) -> Output:
@@ -146,15 +158,19 @@ class StageModel(MimoModelOnRank):
             batch: what this rank has read of the micro-batch; nothing on a stage that reads none.
 
         Returns:
-            At the end of the language model the loss of every token [samples, tokens] and the
-            loss mask; on all other stages what the next stage takes, and None.
+            At the end of the language model the loss of every token [samples, tokens], or without
+            labels the logits [samples, tokens, vocabulary / TP], and the loss mask; on all other
+            stages what the next stage takes, and None.
         """
+        self.calls += 1
         self.computed = self.laid_out.stage.forward(replace(self.received, batch=batch or None))
         if not self.laid_out.stage.ends or self.computed.logits is None:
             return self.computed.tensor, None
+        labels, loss_mask = batch.get("labels"), batch.get("loss_mask")
+        if labels is None:
+            return self.computed.logits, loss_mask
         group = self.laid_out.pg_collections[self.language_module_name].tp
-        losses = vocab_parallel_cross_entropy(self.computed.logits, batch["labels"], group)
-        return losses, batch["loss_mask"]
+        return vocab_parallel_cross_entropy(self.computed.logits, labels, group), loss_mask
 
 
 class HomogeneousParts(NamedTuple):

@@ -7,29 +7,29 @@ schedule. Order, accumulation and messages are the same as in `mimokit.experimen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
+from mimokit.config.user_code import ForwardStep
 from mimokit.engine.colocated.schedule import MicrobatchLoss, no_pipelining_steps
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.parallel.gradients import get_module_to_grid_tuple
-from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput, StageOutput
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.executor import forward_backward_steps, forward_steps
 from mimokit.engine.steps import Observer, Step, StepGenerator, exhaust
+from mimokit.engine.user_loop.forward import (
+    ForwardStepError,
+    OneBatch,
+    call_forward_step,
+    loss_of_output,
+)
 from mimokit.engine.user_loop.models import SharedRanksModel, StageModel
 from mimokit.step_kinds import StepKind
-
-LossFunction = Callable[[torch.Tensor], tuple[Any, ...]]
-"""Output -> (sum of the losses of unmasked tokens, their number, anything else)."""
-
-ForwardStep = Callable[[Any, Any], tuple[torch.Tensor, LossFunction]]
-"""(data iterator, model) -> (output, loss function)."""
 
 
 def forward_backward_no_pipelining(
@@ -57,9 +57,10 @@ def forward_backward_no_pipelining(
         One entry per micro-batch; its `module_tokens` are empty.
 
     Raises:
+        ForwardStepError: the forward step raised, or returned something else.
         ValueError: the loss function does not return a sum and a number of tokens.
     """
-    run = partial(_microbatch, forward_step_func, data_iterator, model)
+    run = partial(microbatch_steps, forward_step_func, data_iterator, model)
     if forward_only:
         with torch.no_grad():
             return [exhaust(run(number), observe) for number in range(num_microbatches)]
@@ -67,19 +68,21 @@ def forward_backward_no_pipelining(
     return exhaust(no_pipelining_steps(run, modules, num_microbatches), observe)
 
 
-def _microbatch(
+def microbatch_steps(
     forward_step: ForwardStep,
     data_iterator: Iterator[Batch],
     model: SharedRanksModel,
     microbatch: int,
 ) -> StepGenerator[MicrobatchLoss]:
-    yield Step(StepKind.FORWARD, None, microbatch)
-    output, loss_function = forward_step(data_iterator, model)
-    yield Step(StepKind.LOSS, model.language_module_name, microbatch)
-    loss, tokens = sum_and_tokens(loss_function(output))
+    """Yield the steps of one micro-batch of modules that share their ranks."""
+    language = model.language_module_name
+    yield Step(StepKind.FORWARD, language, microbatch)
+    output, loss_function = call_forward_step(forward_step, data_iterator, model)
+    yield Step(StepKind.LOSS, language, microbatch)
+    loss, tokens = loss_of_output(forward_step, output, loss_function)
     if torch.is_grad_enabled():
-        yield Step(StepKind.BACKWARD, None, microbatch)
         if loss.requires_grad:
+            yield Step(StepKind.BACKWARD, language, microbatch)
             loss.backward()  # type: ignore[no-untyped-call]
         assert model.language_model is not None
         model.language_model.num_tokens += tokens
@@ -116,6 +119,7 @@ def forward_backward_1f1b_with_multimodule_communicator(
     Raises:
         ValueError: the plan is for another number of micro-batches, or the loss function does not
             return a sum and a number of tokens.
+        ForwardStepError: the forward step raised, or returned something else.
     """
     planned = model.laid_out.pipeline.schedule.num_microbatches
     if num_microbatches != planned:
@@ -123,13 +127,13 @@ def forward_backward_1f1b_with_multimodule_communicator(
             f"The plan is for {planned} micro-batches, not {num_microbatches}; plan the layout "
             "with as many as are to run."
         )
-    stage = _UserStage(forward_step_func, model)
+    stage = UserStage(forward_step_func, model)
     laid_out = replace(model.laid_out, stage=stage, communicator=communicator)
     run = forward_steps if forward_only else forward_backward_steps
     return exhaust(run(data_iterator, laid_out), observe)
 
 
-class _UserStage(ModuleStage):
+class UserStage(ModuleStage):
     """A stage whose forward and loss are the user's."""
 
     def __init__(self, forward_step: ForwardStep, model: StageModel) -> None:
@@ -144,17 +148,34 @@ class _UserStage(ModuleStage):
         return self._forward(given)
 
     def _forward(self, given: StageInput) -> StageOutput:
-        self._model.received, self._model.computed = given, None
-        self._output, self._loss_function = self._forward_step(
-            iter([given.batch or {}]), self._model
+        self._model.take(given)
+        batch = OneBatch(given.batch or {})
+        self._output, self._loss_function = call_forward_step(
+            self._forward_step, batch, self._model
         )
-        if self._model.computed is None:
-            raise ValueError(
-                f"The forward step did not call its model on the stage of {self.name!r}."
+        calls, computed = self._model.calls, self._model.computed
+        if calls != 1 or computed is None:
+            found = f"called its model {calls} times" if calls else "did not call its model"
+            raise ForwardStepError(
+                f"The forward step {found} on the stage of {self.name!r}; it must call it once."
             )
-        if self.ends:
-            return self._model.computed
-        return replace(self._model.computed, tensor=self._output)
+        return computed if self.ends else replace(computed, tensor=self._sent(computed.tensor))
+
+    def _sent(self, computed: torch.Tensor) -> torch.Tensor:
+        """Return what the next stage takes.
+
+        Raises:
+            ForwardStepError: it is not as the next stage expects it.
+        """
+        if isinstance(self._output, torch.Tensor) and self._output.shape == computed.shape:
+            return self._output
+        found = self._output
+        shape = list(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise ForwardStepError(
+            f"The forward step returned {shape} as its output on the stage of {self.name!r}; it "
+            f"must return what its model returned there, {list(computed.shape)}, for the next "
+            "stage."
+        )
 
     def infer(self, given: Any) -> Any:
         """Return what this stage hands on."""
@@ -169,7 +190,7 @@ class _UserStage(ModuleStage):
         """Return the user's loss at the end of the language model."""
         if not self.ends:
             return self._own.loss(output, batch)
-        return sum_and_tokens(self._loss_function(self._output))
+        return loss_of_output(self._forward_step, self._output, self._loss_function)
 
     def tokens(self, output: StageOutput, batch: Batch | None) -> int:
         """Count tokens."""

@@ -9,7 +9,7 @@ bridge, no batch slicing, no schedule, no gradient buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,21 +19,19 @@ from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
 )
-from mimokit.config.user_code import NO_CODE, OwnLoss, UserCode
-from mimokit.engine.data.batch import ITEMS, Batch, targets_of, to_device
+from mimokit.config.user_code import NO_CODE, UserCode
+from mimokit.engine.data.batch import to_device
 from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
-from mimokit.engine.megatron import MimoModel, ProcessGroupCollection
+from mimokit.engine.megatron import ProcessGroupCollection
 from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
-from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
-from mimokit.engine.parallel.loss import sum_and_tokens
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler
-from mimokit.engine.replicas.shards import real_rows
 from mimokit.engine.verify.replicas import ReplicaArithmetic
+from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.strategies.fragments import in_order
@@ -57,49 +55,6 @@ class OracleStep:
     loss: float
     gradients: dict[str, Tensors]
     weights: dict[str, Tensors]
-
-
-@dataclass(frozen=True)
-class _Whole:
-    """The whole model.
-
-    Attributes:
-        mimo: encoders and language model.
-        decoders: the modules behind the language model.
-        language: the language model's name.
-        loss_func: of the user, if there is one.
-    """
-
-    mimo: MimoModel
-    decoders: dict[str, TextDecoder]
-    language: str
-    loss_func: OwnLoss | None
-
-    def modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        yield from self.mimo.modality_submodules.items()
-        yield self.language, self.mimo.language_model
-        yield from self.decoders.items()
-
-    def trained(self) -> list[torch.nn.Parameter]:
-        return [p for _, module in self.modules() for p in module.parameters() if p.requires_grad]
-
-    def named(self) -> dict[str, torch.nn.Parameter]:
-        """Return what trains, by module and name."""
-        return {
-            f"{name}.{path}": p
-            for name, module in self.modules()
-            for path, p in module.named_parameters()
-            if p.requires_grad
-        }
-
-    def shapes(self, config: ExperimentConfig) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of what trains, without the padding of vocabularies."""
-        found = {}
-        for module, parameters in self.modules():
-            for path, p in parameters.named_parameters():
-                rows = real_rows(config.model, module, path) or p.shape[0]
-                found[f"{module}.{path}"] = (min(rows, p.shape[0]), *p.shape[1:])
-        return {name: found[name] for name in self.named()}
 
 
 def run_oracle(
@@ -153,7 +108,7 @@ def _build(
     config: ExperimentConfig,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
-) -> _Whole:
+) -> WholeModel:
     seed, language = config.runtime.seed, config.model.llm_module_name
     provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
     assert provided.model is not None
@@ -163,7 +118,7 @@ def _build(
         name: _decoder(network, width, plan.modules[language], module_seed(seed, name), groups)
         for name, network in decoders.items()
     }
-    return _Whole(provided.model, behind, language, code.loss_func)
+    return WholeModel(provided.model, behind, language, code.completed(config.runtime))
 
 
 def _decoder(
@@ -216,7 +171,7 @@ class _Replica:
         loss_sum, tokens = 0.0, 0.0
         for _ in range(self._plan.batch.num_microbatches):
             batch = to_device(next(self._iterator), rank_device())
-            loss, counted = _loss_sum(self.model, batch)
+            loss, counted = self.model.loss_sum(batch)
             if loss.requires_grad:  # False where all modules of this micro-batch are frozen
                 loss.backward()  # type: ignore[no-untyped-call]
             loss_sum += float(loss.detach())
@@ -236,47 +191,12 @@ class _Replica:
 
     def record(self, loss: float) -> OracleStep:
         """Return what the step left."""
-        modules = dict(self.model.modules())
+        modules = dict(self.model.parts())
         return OracleStep(
             loss=loss,
             gradients={name: _gradients(module) for name, module in modules.items()},
             weights={name: _weights(module) for name, module in modules.items()},
         )
-
-
-def _loss_sum(model: _Whole, batch: Batch) -> tuple[torch.Tensor, float]:
-    """Return the sum of all losses and their number of tokens."""
-    tokens = batch["input_ids"].shape[1]
-    mask = torch.ones(tokens, tokens, dtype=torch.bool, device=rank_device()).triu(1)[None, None]
-    with hidden_states_of(model.mimo.language_model) as hidden:
-        logits, _ = model.mimo(
-            input_ids=batch["input_ids"],
-            position_ids=batch["position_ids"],
-            attention_mask=mask,
-            modality_inputs={
-                name: inputs
-                for name, inputs in batch["modality_inputs"].items()
-                if int(inputs[ITEMS].sum())
-            },
-        )
-    losses, mask_of_loss = _losses(logits, batch["labels"]), batch["loss_mask"]
-    if model.loss_func is None:
-        total, counted = (losses * mask_of_loss).sum(), float(mask_of_loss.sum())
-    else:
-        total, number = sum_and_tokens(model.loss_func(mask_of_loss, losses))
-        counted = float(number)
-    for name, decoder in model.decoders.items():
-        labels, loss_mask = targets_of(batch, name)
-        total = total + (_losses(decoder(hidden[-1], mask), labels) * loss_mask).sum()
-        counted += float(loss_mask.sum())
-    return total, counted
-
-
-def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the loss of every token, [samples, tokens]."""
-    return torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, 1), labels.flatten(), reduction="none"
-    ).reshape(labels.shape)
 
 
 def _gradients(module: torch.nn.Module) -> Tensors:

@@ -86,7 +86,7 @@ class TorchrunCluster:
         if function is not on_rank.train_rank or data is not None or code != NO_CODE:
             raise ClusterError(
                 "under torchrun ranks train on their default data, nothing else; name builders of "
-                "modules in the config"
+                "modules, loss_func and forward_step in the config"
             )
         if self._lost is not None:
             raise ClusterError(f"{self._lost}; {ENDS}")

@@ -1,0 +1,148 @@
+"""The whole model of the oracle, and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from mimokit.config import ExperimentConfig
+from mimokit.config.user_code import UserCode
+from mimokit.engine.data.batch import ITEMS, Batch, targets_of
+from mimokit.engine.device import rank_device
+from mimokit.engine.megatron import MimoModel
+from mimokit.engine.models.decoder import TextDecoder
+from mimokit.engine.models.language import hidden_states_of
+from mimokit.engine.parallel.loss import sum_and_tokens
+from mimokit.engine.replicas.shards import real_rows
+from mimokit.engine.user_loop.forward import OneBatch, call_forward_step, loss_of_output
+from mimokit.engine.user_loop.models import ModulesByName
+
+
+class WholeModel(torch.nn.Module):
+    """All modules in one process. A forward step of the user's calls it as it calls a layout's.
+
+    Args:
+        mimo: encoders and language model.
+        decoders: the modules behind the language model.
+        language: the language model's name.
+        code: of the user, with what the config names.
+
+    Attributes:
+        modality_submodules: encoder -> module.
+        language_model: of Megatron.
+        language_module_name: its name.
+        text_decoders: module behind the language model -> module.
+    """
+
+    def __init__(
+        self, mimo: MimoModel, decoders: Mapping[str, TextDecoder], language: str, code: UserCode
+    ) -> None:
+        super().__init__()
+        self.modality_submodules = ModulesByName(dict(mimo.modality_submodules.items()))
+        self.language_model = mimo.language_model
+        self.language_module_name = language
+        self.text_decoders = torch.nn.ModuleDict(dict(decoders))
+        self._code = code
+        self._mimo = [mimo]  # not a module of this one: its parts are
+
+    def parts(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Yield every module of the layout by its name."""
+        yield from self.modality_submodules.items()
+        yield self.language_module_name, self.language_model
+        yield from self.text_decoders.items()
+
+    def trained(self) -> list[torch.nn.Parameter]:
+        """Return the parameters that train."""
+        return [p for _, module in self.parts() for p in module.parameters() if p.requires_grad]
+
+    def named(self) -> dict[str, torch.nn.Parameter]:
+        """Return what trains, by module and name."""
+        return {
+            f"{name}.{path}": p
+            for name, module in self.parts()
+            for path, p in module.named_parameters()
+            if p.requires_grad
+        }
+
+    def shapes(self, config: ExperimentConfig) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what trains, without the padding of vocabularies."""
+        found = {}
+        for module, parameters in self.parts():
+            for path, p in parameters.named_parameters():
+                rows = real_rows(config.model, module, path) or p.shape[0]
+                found[f"{module}.{path}"] = (min(rows, p.shape[0]), *p.shape[1:])
+        return {name: found[name] for name in self.named()}
+
+    def loss_sum(self, batch: Batch) -> tuple[torch.Tensor, float]:
+        """Return the sum of all losses of a micro-batch and their number of tokens."""
+        total, counted = self._language_loss(batch)
+        for name, decoder in self.text_decoders.items():
+            labels, loss_mask = targets_of(batch, name)
+            losses = _losses(decoder(self._hidden, _causal(labels)), labels)
+            total = total + (losses * loss_mask).sum()
+            counted += float(loss_mask.sum())
+        return total, counted
+
+    def _language_loss(self, batch: Batch) -> tuple[torch.Tensor, float]:
+        step, loss_func = self._code.forward_step, self._code.loss_func
+        if step is not None:
+            output, loss_function = call_forward_step(step, OneBatch(batch), self)
+            total, number = loss_of_output(step, output, loss_function)
+            return total, float(number)
+        losses, loss_mask = self(**batch)
+        if loss_func is not None:
+            total, number = sum_and_tokens(loss_func(loss_mask, losses))
+            return total, float(number)
+        return (losses * loss_mask).sum(), float(loss_mask.sum())
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        modality_inputs: Mapping[str, Batch] | None = None,
+        labels: torch.Tensor | None = None,
+        loss_mask: torch.Tensor | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Run encoders and language model on a whole micro-batch.
+
+        Args:
+            input_ids: [samples, tokens].
+            position_ids: of the same samples.
+            modality_inputs: of every encoder.
+            labels: [samples, tokens].
+            loss_mask: [samples, tokens].
+
+        Returns:
+            Loss of every token [samples, tokens], or without labels the logits
+            [samples, tokens, vocabulary]; and the loss mask.
+        """
+        (mimo,) = self._mimo
+        with hidden_states_of(self.language_model) as hidden:
+            logits, _mask = mimo(
+                input_ids=input_ids,
+                position_ids=position_ids,
+                attention_mask=_causal(input_ids),
+                modality_inputs={
+                    name: inputs
+                    for name, inputs in (modality_inputs or {}).items()
+                    if int(inputs[ITEMS].sum())
+                },
+            )
+        self._hidden = hidden[-1]
+        return (logits if labels is None else _losses(logits, labels)), loss_mask
+
+
+def _causal(ids: torch.Tensor) -> torch.Tensor:
+    """[1, 1, tokens, tokens], True where attention is forbidden."""
+    tokens = ids.shape[1]
+    return torch.ones(tokens, tokens, dtype=torch.bool, device=rank_device()).triu(1)[None, None]
+
+
+def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the loss of every token, [samples, tokens]."""
+    return torch.nn.functional.cross_entropy(
+        logits.float().flatten(0, 1), labels.flatten(), reduction="none"
+    ).reshape(labels.shape)
