@@ -53,6 +53,10 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 }
 """Strategy -> the arguments that it takes, next to `ALWAYS`."""
 
+CUT_BY_RANK = ("sparse_loco", "demo")
+"""The strategies whose result depends on how tensor parallelism cuts tensors: they choose the
+largest numbers of a piece of what a rank holds."""
+
 OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"H": 1},
     "sparse_loco": {"outer_lr": 1.0},

@@ -78,13 +78,15 @@ def oracle_rank(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture],
     code: UserCode,
+    tensor_parallel: Mapping[str, int],
 ) -> tuple[str, list[list[OracleStep]]]:
     """Run the oracle; return the name of the data and the steps of each replica."""
     from mimokit.engine.data.sources import data_of, default_data
     from mimokit.engine.verify.oracle import run_oracle
 
     data = source or default_data
-    return data_of(data, config).name, run_oracle(plan, config, data, steps, decoders, code)
+    taken = run_oracle(plan, config, data, steps, decoders, code, tensor_parallel)
+    return data_of(data, config).name, taken
 
 
 def compare_rank(

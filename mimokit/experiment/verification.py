@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, Axis
@@ -15,6 +15,7 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.runtime import AS_DRAWN
+from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, check_room, prepared
@@ -47,6 +48,7 @@ class Oracle:
         data: the name of the data.
         code: of the user.
         replicas: loss, gradients and weights of every optimizer step, of each replica.
+        tensor_parallel: module -> its size in the layout, where the strategy depends on it.
     """
 
     config: ExperimentConfig
@@ -55,6 +57,7 @@ class Oracle:
     data: str
     code: UserCode
     replicas: tuple[tuple[OracleStep, ...], ...]
+    tensor_parallel: dict[str, int] = field(default_factory=dict)
 
     @property
     def steps(self) -> tuple[OracleStep, ...]:
@@ -85,6 +88,7 @@ class Oracle:
             and self.code == code
             and self.config == single_rank(layout)
             and self.decoders == _decoders(layout)
+            and self.tensor_parallel == _cut_by_rank(layout)
         )
 
 
@@ -103,7 +107,7 @@ def compute_oracle(
     Args:
         cluster: with at least one engine.
         config: any layout of the model, or the path of one; the parallel sizes do not matter, the
-            global batch does.
+            global batch does. With the strategies sparse_loco and demo tensor_parallel does too.
         data: makes the samples, as for `verify`.
         steps: optimizer steps.
         modules: module -> what builds it in place of mimokit, as for `train`.
@@ -129,10 +133,11 @@ def _computed(
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
     plan = make_plan(_unfrozen(alone))
+    cut = _cut_by_rank(layout)
     name, taken = cluster.run(
-        on_rank.oracle_rank, plan, alone, data, steps, decoders, code, world_size=1
+        on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
     )[0]
-    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, taken)))
+    return Oracle(alone, decoders, data, name, code, tuple(map(tuple, taken)), cut)
 
 
 def verify(
@@ -200,6 +205,7 @@ def verify(
         ),
         worst_parameters=_worst_parameters(by_rank),
         strategy=_strategy_text(layout),
+        open_share=max(one.open_share for own in expected for one in own),
     )
 
 
@@ -273,6 +279,14 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
     return ExperimentConfig(
         model=model, data=data, runtime=runtime, name="one process", strategy=config.strategy
     )
+
+
+def _cut_by_rank(config: ExperimentConfig) -> dict[str, int]:
+    """Return the tensor parallel sizes, if the strategy chooses among what a rank holds."""
+    if config.strategy is None or config.strategy.name not in CUT_BY_RANK:
+        return {}
+    modules = config.model.module_parallelisms
+    return {name: sizes.tensor_parallel for name, sizes in modules.items()}
 
 
 def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:

@@ -31,17 +31,6 @@ _UNSET: Mapping[str, object] = {
 }
 """Field of a module's sizes that is only planned -> the value with which it runs."""
 
-RUNNING = (
-    "simple_reduce",
-    "fedavg",
-    "sparta",
-    "diloco",
-    "sparta_diloco",
-    "streaming_diloco",
-    "noloco",
-)
-"""The strategies that run between replicas of a layout."""
-
 
 def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
     """Reject what can be planned but cannot be run yet.
@@ -53,8 +42,8 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
             of three phases, a precision other than fp32, frame parallel in an encoder with a
             pipeline, or more micro-batches or edges than a
-            message tag holds; or between replicas of a layout another
-            strategy than those that run, a codec, or another inner optimizer than AdamW.
+            message tag holds; or between replicas of a layout a codec or another inner optimizer
+            than AdamW.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
@@ -136,7 +125,6 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
         return
     inner = strategy.inner_optimizer
     found = {
-        "name": (strategy.name, strategy.name in RUNNING, f"choose {', '.join(RUNNING)}"),
         "codec": (strategy.codec, strategy.codec is None, "leave it out"),
         "inner_optimizer": (inner and inner.name, inner is None or _adamw(inner), "choose adamw"),
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from mimokit.engine.strategies import (
     STRATEGIES,
     CommunicateOptimizeStrategy,
     CommunicationModule,
+    DeMoStrategy,
     OptimSpec,
     SimpleReduceStrategy,
     communicate,
@@ -23,6 +25,7 @@ from mimokit.engine.strategies import (
 from mimokit.engine.strategies.buckets import Bucket
 from mimokit.engine.strategies.communicate_optimize_strategy import PlannedModule
 from mimokit.engine.strategies.shard import Shard
+from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
 from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
 
 
@@ -58,29 +61,44 @@ class ReplicaExchange:
         self._parameters = list(self._shard.parameters())
         self.strategy = strategy_of(peers.plan.config)
         self.strategy.seed = peers.plan.seed
-        assert isinstance(self.strategy, SimpleReduceStrategy | CommunicateOptimizeStrategy)
-        self.strategy.optim_spec = _Existing(optimizer)
+        if isinstance(self.strategy, SimpleReduceStrategy | CommunicateOptimizeStrategy):
+            self.strategy.optim_spec = _Existing(optimizer)
         with communicate.among(peers.group):
             self.strategy._init_node(self._shard, peers.replica, peers.plan.replicas)
         self._bucket = Bucket(self._parameters)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What steps the weights: that of the run, or the strategy where it is an optimizer."""
+        return self.strategy.optim
 
     def reduce_gradients(self) -> None:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
         if not isinstance(self.strategy, SimpleReduceStrategy) or self._peers.plan.replicas < 2:
             return
+        with self._reduced_gradients(), communicate.among(self._peers.group):
+            if self._parameters:
+                mean_of_gradients(self._parameters, self._bucket, self._peers.plan.replicas)
+
+    @contextmanager
+    def _reduced_gradients(self) -> Iterator[None]:
+        """Let `.grad` be what DDP reduced, until the end of the block."""
         for parameter in self._parameters:
             parameter.grad = parameter.main_grad  # type: ignore[attr-defined]
-        if self._parameters:
-            with communicate.among(self._peers.group):
-                mean_of_gradients(self._parameters, self._bucket, self._peers.plan.replicas)
+        yield
         # Left in place, `.grad` would make DDP's hook add the next gradient twice.
         for parameter in self._parameters:
             parameter.grad = None
 
-    def after_step(self) -> None:
-        """Exchange what is due after the optimizer step. Collective among the peers."""
+    def step(self) -> None:
+        """Step the optimizer, and exchange what is due. Collective among the peers."""
         strategy, peers = self.strategy, self._peers
         with communicate.among(peers.group):
+            if isinstance(strategy, DeMoStrategy):
+                with self._reduced_gradients(), strategy.ledger.counting("momentum"):
+                    strategy.optim.step()
+            else:
+                self.optimizer.step()
             for module in self._modules():
                 module.communicate(
                     self._shard, peers.replica, peers.plan.replicas, strategy.local_step
@@ -100,6 +118,14 @@ class ReplicaExchange:
         if not isinstance(strategy, CommunicateOptimizeStrategy) or not self._parameters:
             return []
         return strategy.communication_modules
+
+    def kept(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Return of each tensor what SparseLoCo or DeMo keeps from step to step."""
+        if isinstance(self.strategy, DeMoStrategy):
+            return self.strategy.kept()
+        (module,) = self._modules()
+        assert isinstance(module, SparseOuterCommunicator)
+        return module.kept()
 
     def stops(self, stop: bool) -> bool:
         """Return whether all replicas stop after this step. Collective where an exchange was due.

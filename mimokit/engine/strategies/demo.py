@@ -26,13 +26,15 @@ class DeMo(torch.optim.Optimizer):
 
     def __init__(self, parameters: list[nn.Parameter], config: StrategyConfig, nodes: int) -> None:
         """Take what trains, the strategy's arguments and the number of nodes."""
-        super().__init__(parameters, {"lr": config.lr})
+        super().__init__([{"params": parameters}], {"lr": config.lr})
         self._config, self._nodes = config, nodes
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Send the largest coefficients of the residuals, and step by the sign of their mean."""
         pairs = [(one, group["lr"]) for group in self.param_groups for one in group["params"]]
+        if not pairs:
+            return
         kind = common_dtype([one for one, _ in pairs])
         blocks = [_Blocks(tuple(one.shape), self._config.compression_chunk) for one, _ in pairs]
         sent = [self._kept(*pair, cut, kind) for pair, cut in zip(pairs, blocks, strict=True)]
@@ -176,6 +178,11 @@ class DeMoStrategy(Strategy):
         parameters = [one for one in trainable(model).values() if one.numel()]
         self.optim = DeMo(parameters, self.config, num_nodes)
         self._setup_scheduler()
+
+    def kept(self) -> dict[str, dict[str, Tensor]]:
+        """Return the residual of each tensor, from its first step on."""
+        state = self.optim.state
+        return {name: dict(state[one]) for name, one in trainable(self.model).items()}
 
     def step(self) -> None:
         """Step, which communicates."""

@@ -37,6 +37,20 @@ class SparseOuterCommunicator(PlannedModule):
         self.outer = self._bucket.flat.clone()
         self.residual = torch.zeros_like(self.outer, dtype=torch.float32)
 
+    def kept(self) -> dict[str, dict[str, Tensor]]:
+        """Return the outer weights and the residual of each tensor, as views in its shape."""
+        sizes = [one.numel() for one in self._weights]
+        both = zip(
+            self.parameters.items(),
+            self.outer.split_with_sizes(sizes),
+            self.residual.split_with_sizes(sizes),
+            strict=True,
+        )
+        return {
+            name: {"outer": outer.view(one.shape), "residual": residual.view(one.shape)}
+            for (name, one), outer, residual in both
+        }
+
     @torch.no_grad()
     def begin(self, exchange: Exchange) -> list[Tensor]:
         """Return the bytes of all nodes."""

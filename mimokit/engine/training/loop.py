@@ -122,7 +122,10 @@ def prepare(
         eps=runtime.adam_epsilon,
         fused=True,
     )
-    scheduler = learning_rate_scheduler(optimizer, runtime)
+    exchange = None
+    if peers is not None:
+        exchange = ReplicaExchange(peers, shard_of(config.model, model), optimizer)
+    scheduler = learning_rate_scheduler(exchange.optimizer if exchange else optimizer, runtime)
     data = data_of(source, config)
     iterator = mode_of(plan).read(
         model,
@@ -132,10 +135,9 @@ def prepare(
         runtime.seed,
         order_of(config, plan, data.train),
     )
-    state = TrainingState(model, modules, optimizer, scheduler, data, iterator, config)
-    if peers is not None:
-        state.exchange = ReplicaExchange(peers, shard_of(config.model, model), optimizer)
-    return state
+    return TrainingState(
+        model, modules, optimizer, scheduler, data, iterator, config, exchange=exchange
+    )
 
 
 @contextlib.contextmanager
@@ -180,9 +182,7 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     _check_finite(norm, state)
     yield Step(StepKind.OPTIMIZER)
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
-    state.optimizer.step()
-    if state.exchange is not None:
-        state.exchange.after_step()
+    (state.exchange or state.optimizer).step()
     state.scheduler.step()
     state.iteration += 1
     yield Step(StepKind.REPORT)

@@ -105,6 +105,8 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     result = exhaust(training_step(state))
+    if expected.open:
+        _take_open_entries(state, expected)
     gradients, weights, parameters = {}, {}, {}
     for name, module in state.model.modules().items():
         group = state.model.pg_collections[name].tp
@@ -113,6 +115,31 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
         gradients[name], weights[name] = slope[0], weight[0]
         parameters[name] = max(slope, weight)[1]
     return StepDifference(result.loss, gradients, weights, parameters)
+
+
+def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
+    """Take the oracle's choice where it is as right as that of this rank.
+
+    The next steps would differ otherwise, since weights and residuals follow from choices.
+    """
+    assert state.exchange is not None
+    kept = state.exchange.kept()
+    for module, wrapped in state.model.modules().items():
+        group = state.model.pg_collections[module].tp
+        for path, parameter in named_parameters(wrapped.module).items():
+            name = f"{module}.{path}"
+            if name not in expected.open:
+                continue
+            weights = expected.weights[module][path]
+            wholes = (expected.open[name], weights, expected.residuals[name])
+            mask, weight, residual = (
+                torch.from_numpy(_shard(one.reshape(weights.shape), parameter, group))
+                for one in wholes
+            )
+            there = kept[name]
+            values = {"residual": residual, "outer": weight}
+            for key, tensor in {**there, "weight": parameter.data}.items():
+                tensor[mask] = values.get(key, weight)[mask]
 
 
 def local_gradients(module: ModuleDataParallel) -> Tensors:

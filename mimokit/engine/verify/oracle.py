@@ -10,7 +10,7 @@ bridge, no batch slicing, no schedule, no gradient buffers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -50,11 +50,22 @@ class OracleStep:
         gradients: module -> parameter -> gradient of that mean, after clipping; a frozen module
             has none.
         weights: module -> parameter -> weight after the step.
+        open: tensor -> entries of which a strategy chose between numbers that are equal but for
+            rounding; see `mimokit.engine.verify.choices`.
+        residuals: tensor -> what a strategy did not send, where entries are open.
     """
 
     loss: float
     gradients: dict[str, Tensors]
     weights: dict[str, Tensors]
+    open: Tensors = field(default_factory=dict)
+    residuals: Tensors = field(default_factory=dict)
+
+    @property
+    def open_share(self) -> float:
+        """Of the entries of all tensors."""
+        total = sum(one.size for module in self.weights.values() for one in module.values())
+        return sum(int(one.sum()) for one in self.open.values()) / total
 
 
 def run_oracle(
@@ -64,6 +75,7 @@ def run_oracle(
     steps: int,
     decoders: Mapping[str, ModuleArchitecture] | None = None,
     code: UserCode = NO_CODE,
+    tensor_parallel: Mapping[str, int] | None = None,
 ) -> list[list[OracleStep]]:
     """Train in a world of one rank; return the steps of each replica.
 
@@ -74,33 +86,55 @@ def run_oracle(
         steps: number of optimizer steps.
         decoders: the modules behind the language model.
         code: of the user.
+        tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
     """
     models = [
         _Replica(plan.of_replica(number), config, source, decoders or {}, code)
         for number in range(config.replicas)
     ]
-    arithmetic = _arithmetic(config, models)
+    arithmetic = _arithmetic(config, models, tensor_parallel or {})
     taken: list[list[OracleStep]] = [[] for _ in models]
     for _ in range(steps):
         losses = [one.accumulate() for one in models]
         if arithmetic is not None:
             arithmetic.average_gradients()
         for one in models:
-            one.update()
+            one.clip()
+        if arithmetic is None or not arithmetic.step():
+            for one in models:
+                one.update()
         if arithmetic is not None:
             arithmetic.after_step()
-        for one, loss, own in zip(models, losses, taken, strict=True):
-            own.append(one.record(loss))
+        for number, (one, loss, own) in enumerate(zip(models, losses, taken, strict=True)):
+            step = one.record(loss)
+            own.append(step if arithmetic is None else _with_choices(step, arithmetic, number))
     return taken
 
 
-def _arithmetic(config: ExperimentConfig, models: Sequence[_Replica]) -> ReplicaArithmetic | None:
+def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int) -> OracleStep:
+    """Return a step with what its strategy left open."""
+    choices, left = arithmetic.choices, arithmetic.open
+    if choices is None or left is None:
+        return step
+    there = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}
+    own = choices.residuals[replica]
+    return replace(step, open=there, residuals={k: own[k][:-1].numpy().copy() for k in there})
+
+
+def _arithmetic(
+    config: ExperimentConfig, models: Sequence[_Replica], tensor_parallel: Mapping[str, int]
+) -> ReplicaArithmetic | None:
     if config.strategy is None:
         return None
     named = [one.model.named() for one in models]
     shapes = in_order(models[0].model.shapes(config))
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
-    return ReplicaArithmetic(plan, named)
+    holders = {
+        f"{name}.{path}": tensor_parallel.get(name, 1)
+        for name, module in models[0].model.parts()
+        for path, _ in module.named_parameters()
+    }
+    return ReplicaArithmetic(plan, named, holders)
 
 
 def _build(
@@ -182,10 +216,13 @@ class _Replica:
             parameter.grad /= max(tokens, 1.0)
         return loss_sum / max(tokens, 1.0)
 
-    def update(self) -> None:
-        """Clip the gradients and step."""
+    def clip(self) -> None:
+        """Clip the gradients."""
         if self._runtime.clip_grad > 0:
             torch.nn.utils.clip_grad_norm_(self.model.trained(), self._runtime.clip_grad)
+
+    def update(self) -> None:
+        """Step by the gradients."""
         self._optimizer.step()
         self._scheduler.step()
 

@@ -8,12 +8,14 @@ faults) and which tensors are a fragment.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from mimokit.config.strategy import CUT_BY_RANK
+from mimokit.engine.verify.choices import Choices, Open
 from mimokit.engine.verify.outer_step import Named, OuterStep
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.planning.strategies.draws import left_out
@@ -27,9 +29,16 @@ class ReplicaArithmetic:
     Args:
         plan: draws groups and masks.
         models: the tensors of each replica that train, by name.
+        holders: tensor -> the tensor parallel size with which the layout cuts it.
+
+    Attributes:
+        choices: of SparseLoCo and DeMo.
+        open: which entries the last step left open; None: it chose nothing.
     """
 
-    def __init__(self, plan: StrategyPlan, models: Sequence[Named]) -> None:
+    def __init__(
+        self, plan: StrategyPlan, models: Sequence[Named], holders: Mapping[str, int]
+    ) -> None:
         self._plan, self._config, self._models = plan, plan.config, models
         self._completed = 0
         self._later: dict[int, list[Write]] = {}
@@ -40,6 +49,10 @@ class ReplicaArithmetic:
         self._outer = [
             [OuterStep(one, names, outer) for names in self._fragments] for one in models
         ]
+        self.choices: Choices | None = None
+        self.open: Open | None = None
+        if self._config.name in CUT_BY_RANK:
+            self.choices = Choices(self._config, models, holders)
         self._drift = [{name: torch.zeros_like(one) for name, one in m.items()} for m in models]
 
     def average_gradients(self) -> None:
@@ -51,6 +64,15 @@ class ReplicaArithmetic:
             mean = sum(one for one in own if one is not None) / len(own)
             for model in self._models:
                 model[name].grad = mean.clone()  # type: ignore[union-attr]
+
+    @torch.no_grad()
+    def step(self) -> bool:
+        """Step the weights, if the strategy is an optimizer."""
+        if self._config.name != "demo":
+            return False
+        assert self.choices is not None
+        self.open = self.choices.step()
+        return True
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -75,6 +97,9 @@ class ReplicaArithmetic:
                     self._when_due(partial(self._outer_step, place=place), config.H, stagger)
             case "noloco":
                 self._when_due(self._gossip, config.H)
+            case "sparse_loco":
+                self.open = None
+                self._when_due(self._sparse_outer_step, config.H)
 
     def _when_due(self, exchange: Callable[[int], None], interval: int, offset: int = 0) -> None:
         """Do an exchange, of which the argument is how many went before, after its steps."""
@@ -125,6 +150,10 @@ class ReplicaArithmetic:
             one.step()
             for name, weight in one.weights.items():
                 model[name].copy_(stays * model[name] + (1 - stays) * weight)
+
+    def _sparse_outer_step(self, number: int) -> None:
+        assert self.choices is not None
+        self.open = self.choices.outer_step()
 
     def _gossip(self, number: int) -> None:
         config, outer = self._config, [one[0].weights for one in self._outer]

@@ -9,6 +9,7 @@ import pytest
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.experiment import train, verify
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -23,6 +24,8 @@ OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
 """Taken after 4 and 6 steps, written one step later; what begins at step 8 is not written."""
 MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
+
+CHUNKS = {"H": 2, "chunk": 512, "density": 0.1}
 
 
 def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
@@ -57,6 +60,8 @@ LAYOUTS = [
     (fan_in, {"name": "fedavg", "replicas": 3, "H": 2, "island_size": 2}),
     (fan_in, {"name": "noloco", "replicas": 3, "H": 2}),
     (fan_in, {"name": "sparta_diloco", "replicas": 3, "p_sparta": 0.25, "H": 2}),
+    (tensor_parallel, {"name": "sparse_loco", "replicas": 2, **CHUNKS}),
+    (fan_in, {"name": "demo", "replicas": 3}),
     (stages, {"name": "diloco", "replicas": 2, "H": 2, "sync_offset": 1}),
     (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2}),
     (tied_on_four_ranks, {"name": "streaming_diloco", "replicas": 2, **FRAGMENTS}),
@@ -70,6 +75,9 @@ def test_replicas_compute_what_models_in_one_process_compute(cluster, layout, st
     report = verify(cluster, with_strategy(layout(), **strategy), steps=steps)
     assert report.passed, report.verdict
     assert f"{strategy['replicas']} replicas with {strategy['name']}" in report.verdict
+    chooses = strategy["name"] in CUT_BY_RANK
+    assert (report.open_share > 0) == chooses
+    assert report.open_share < 0.15
 
 
 def _shared(original):
@@ -95,6 +103,11 @@ def _own_masks(original):
     return lambda self, tensor, entries, number: original(self, f"{rank}{tensor}", entries, number)
 
 
+def _one_more(original):
+    """Plant: a rank keeps one entry more of each chunk than it should."""
+    return lambda length, density: original(length, density) + 1
+
+
 DILOCO = {"name": "diloco", "H": 2, "outer_optimizer": OUTER}
 SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequential"}
 
@@ -105,6 +118,11 @@ SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequen
         ("mimokit.engine.strategies.diloco.OuterWeights.write", _shared, DILOCO),
         ("mimokit.planning.strategies.rules.Rule.number", _late, DILOCO),
         ("mimokit.planning.strategies.draws.Masks.indices", _own_masks, SPARTA),
+        (
+            "mimokit.engine.strategies.sparse_loco.kept_of_chunk",
+            _one_more,
+            {"name": "sparse_loco", **CHUNKS},
+        ),
     ],
 )
 def test_the_check_catches(cluster, target, fault, strategy):

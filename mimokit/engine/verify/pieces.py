@@ -1,0 +1,80 @@
+"""The pieces of whole tensors in which strategies choose what they send.
+
+SparseLoCo and DeMo choose the largest numbers of a chunk or block of what a rank holds, so their
+result depends on how tensor parallelism cuts tensors. One process chooses in the same pieces: it
+cuts its whole tensors as the ranks of the layout do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from mimokit.planning.strategies.sizes import chunk_lengths, demo_blocks
+
+PADDING = -1
+"""In place of a position: an entry of the last shards that the whole tensor does not have."""
+
+
+def shards_of(parameter: torch.nn.Parameter, holders: int) -> list[Tensor]:
+    """Return the positions in the flattened whole tensor of what each rank holds, in its shape.
+
+    Args:
+        parameter: the whole, marked by Megatron with how it is cut.
+        holders: the tensor parallel size of its module.
+    """
+    positions = torch.arange(parameter.numel()).view(parameter.shape)
+    if holders == 1 or not getattr(parameter, "tensor_model_parallel", False):
+        return [positions]
+    axis: int = parameter.partition_dim  # type: ignore[attr-defined]
+    parts: int = parameter.partition_stride  # type: ignore[attr-defined]
+    missing = -positions.shape[axis] % (holders * parts)
+    if missing:
+        shape = (*positions.shape[:axis], missing, *positions.shape[axis + 1 :])
+        positions = torch.cat([positions, torch.full(shape, PADDING)], axis)
+    shares = [part.chunk(holders, axis) for part in positions.chunk(parts, axis)]
+    return [torch.cat([one[number] for one in shares], axis) for number in range(holders)]
+
+
+def chunks_of(shard: Tensor, chunk: int) -> list[Tensor]:
+    """Return the positions of each chunk of SparseLoCo: [entries]."""
+    lengths = chunk_lengths(shard.numel(), chunk)
+    return list(torch.split(shard.flatten(), lengths))
+
+
+def blocks_of(shard: Tensor, chunk: int) -> Iterator[Tensor]:
+    """Yield the positions of each block of DeMo: [rows, columns], of a vector one row."""
+    _, sides = demo_blocks(tuple(shard.shape), chunk)
+    height, width = (1, *sides)[-2:]
+    rows = 1 if shard.dim() < 2 else shard.shape[0]
+    flat = shard.reshape(rows, -1)
+    for row in range(0, flat.shape[0], height):
+        for column in range(0, flat.shape[1], width):
+            yield flat[row : row + height, column : column + width]
+
+
+def cosine_transform(block: Tensor) -> Tensor:
+    """Return the orthonormal DCT-II of a block along both sides."""
+    return _cosines(block.shape[0]) @ block @ _cosines(block.shape[1]).T
+
+
+def from_cosines(coefficients: Tensor) -> Tensor:
+    """Return the block of which these are the transform."""
+    return _cosines(coefficients.shape[0]).T @ coefficients @ _cosines(coefficients.shape[1])
+
+
+@lru_cache(maxsize=64)
+def _cosines(side: int) -> Tensor:
+    rows = [
+        [
+            math.sqrt((2 if frequency else 1) / side)
+            * math.cos(math.pi * frequency * (2 * place + 1) / (2 * side))
+            for place in range(side)
+        ]
+        for frequency in range(side)
+    ]
+    return torch.tensor(rows)

@@ -1,0 +1,88 @@
+"""Where SparseLoCo and DeMo choose between numbers that are equal but for rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mimokit.config import StrategyConfig
+from mimokit.engine.strategies.demo import _Blocks
+from mimokit.engine.verify.choices import Choices, largest_of
+from mimokit.engine.verify.pieces import (
+    PADDING,
+    blocks_of,
+    cosine_transform,
+    from_cosines,
+    shards_of,
+)
+from mimokit.experiment.verification_report import MOST_OPEN, VerificationReport
+
+
+@pytest.mark.parametrize(
+    ("numbers", "close"),
+    [
+        ([4.0, 3.0, -2.0, 1.0], [False] * 4),
+        ([4.0, 2.001, -2.0, 1.0], [False, True, True, False]),
+        ([4.0, 2.001, -2.0, 2.0005], [False, True, True, True]),
+        ([4.0, 0.0, 0.0, 0.0], [False] * 4),
+    ],
+)
+def test_numbers_around_the_last_that_is_kept_are_open(numbers, close):
+    chosen, found = largest_of(torch.tensor(numbers), 2, rounding=1e-3)
+    assert found.tolist() == close
+    assert chosen.tolist()[0]
+    assert int(chosen.sum()) == 2
+
+
+def _one_tensor(values: list[float], **arguments: object) -> tuple[Choices, torch.nn.Parameter]:
+    weight = torch.nn.Parameter(torch.zeros(len(values)))
+    config = StrategyConfig(name="sparse_loco", density=1.0, **arguments)
+    choices = Choices(config, [{"w": weight}], {"w": 1})
+    weight.data.copy_(torch.tensor(values))
+    return choices, weight
+
+
+@torch.no_grad()
+def test_values_between_two_multiples_of_the_scale_are_open():
+    choices, weight = _one_tensor([1.0, 0.5000001, 0.3, -0.7])
+    assert choices.outer_step()["w"].tolist() == [False, True, False, False]
+    assert weight.tolist() == [1.0, 1.0, 0.0, -1.0]
+    assert choices.residuals[0]["w"][2:4].tolist() == pytest.approx([-0.3, -0.3])
+
+
+def test_shards_are_cut_as_megatron_cuts_them():
+    whole = torch.nn.Parameter(torch.zeros(6, 2))
+    whole.tensor_model_parallel, whole.partition_dim, whole.partition_stride = True, 0, 1
+    first, second = shards_of(whole, 2)
+    assert (first.tolist()[0], second.tolist()[0]) == ([0, 1], [6, 7])
+    padded = shards_of(whole, 4)[3]
+    assert padded.tolist() == [[PADDING] * 2] * 2
+    whole.partition_dim = 1
+    assert shards_of(whole, 2)[1].flatten().tolist() == [1, 3, 5, 7, 9, 11]
+    whole.partition_dim, whole.partition_stride = 0, 3
+    assert shards_of(whole, 2)[0].flatten().tolist() == [0, 1, 4, 5, 8, 9]
+
+
+@pytest.mark.parametrize("shape", [(12,), (6, 10), (4, 3, 5)])
+def test_blocks_and_their_transform_are_those_of_demo(shape):
+    tensor = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(tensor.numel()).view(shape)
+    mine = [cosine_transform(tensor.flatten()[one]) for one in blocks_of(positions, 4)]
+    theirs = _Blocks(shape, 4).transform(tensor)
+    assert len(mine) == len(theirs)
+    for one, other in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(one.flatten(), other, atol=1e-6)
+    first = next(blocks_of(positions, 4))
+    np.testing.assert_allclose(from_cosines(mine[0]), tensor.flatten()[first], atol=1e-6)
+
+
+def test_a_check_that_leaves_too_much_open_fails():
+    report = VerificationReport(
+        "a", "digits", {}, 1e-5, (1.0,), (1.0,), ({},), ({},), {}, "2 replicas with demo", 0.01
+    )
+    assert report.passed
+    assert "At most 1.00% of the entries of a step were not compared" in report.verdict
+    assert not replace(report, open_share=2 * MOST_OPEN).passed
