@@ -10,6 +10,7 @@ import pytest
 
 import mimokit
 from mimokit.architecture import model_of_config
+from mimokit.engine.strategies import STRATEGIES
 from mimokit.experiment.verification import STEPS
 from mimokit_widgets.planner.screen import TABS
 
@@ -157,6 +158,36 @@ def test_the_text_about_the_searched_model() -> None:
     assert f"{NUMBERS[pipeline]} pipeline stages" in said
     assert "memory_share=0.8" in code  # "leave a fifth of the memory free"
     assert f"--gpus 256 --seq-length {length} --global-batch {samples}" in said
+
+
+def test_the_text_about_strategies() -> None:
+    said = text("07_strategies.ipynb")
+    code = "\n".join(cells("07_strategies.ipynb", "code"))
+    assert "gives nine of them" in said
+    made = set(re.findall(r"strategies\.(\w+Strategy)\(", code)) - {"CommunicateOptimizeStrategy"}
+    assert made == {kind.__name__ for kind in STRATEGIES.values()}
+    assert len(made) == 9
+    assert 'Network("100 Mbit/s", ' in code  # "on a link of 100 Mbit/s"
+    assert "nodes, step_seconds = 4, 0.005" in code  # "to compute for 5 ms"
+    assert "compute for 5 ms on every node" in said
+    first, half = (
+        mimokit.load_experiment_config(ROOT / "configs" / f"digits_{name}.yaml")
+        for name in ("colocated", "replicas")
+    )
+    assert half.model.module_architectures == first.model.module_architectures
+    assert half.data == first.data
+    ranks = mimokit.plan(first).world_size
+    plan = mimokit.plan(half)
+    assert plan.replicas is not None
+    assert (plan.replicas.layout_ranks, plan.replicas.replicas) == (ranks // 2, 2)
+    assert "cut to half its ranks so that two replicas fit eight engines" in said
+    assert f"EngineCluster(n={plan.world_size})" in code
+    assert half.strategy is not None
+    assert half.strategy.H < STEPS  # verify sees steps with and without an exchange
+    own = code[code.index("class OneTensorInTurn") : code.index("own = strategies")].strip()
+    assert len(own.replace("\n\n", "\n").splitlines()) <= 10
+    assert "every fifth step" in said
+    assert "divmod(local_step + 1, 5)" in own
 
 
 def test_the_text_about_weights() -> None:
