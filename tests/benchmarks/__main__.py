@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.benchmarks import (
     cold_start,
     decoding_speed,
+    emulated_links,
     failure_reports,
     fit_speed,
     frame_balance,
@@ -48,6 +49,7 @@ def main() -> None:
     show("Failures", failure_reports.rows())
     show("Training, 8 ranks", training_speed.rows())
     show("Fits under strategies", fit_speed.rows())
+    show("Fits on emulated links", emulated_links.rows())
     show("Transfers between modules", transfers.rows())
     show("Pipeline executor", pipeline_overhead.rows())
     show("Tracing", trace_overhead.rows())

@@ -143,16 +143,17 @@ class UnderWay:
     A copy made by pickle is over: pickling waits.
     """
 
-    def __init__(self, works: Sequence[Any] = (), until: float = 0.0) -> None:
-        """Take what has begun, and when it ends at the earliest, on the monotonic clock."""
-        self._works, self._until = tuple(works), until
+    def __init__(self, works: Sequence[Any] = (), emulated: EmulatedExchange | None = None) -> None:
+        """Take what has begun, and its end on an emulated network."""
+        self._works, self._emulated = tuple(works), emulated
 
     def __call__(self) -> None:
         """Wait for the end."""
         begun = time.monotonic()
         _wait(self._works)
-        _sleep_until(self._until)
-        self._works, self._until = (), 0.0
+        if self._emulated is not None:
+            _sleep_until(self._emulated.end())
+        self._works, self._emulated = (), None
         ledger.seconds += time.monotonic() - begun
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,12 +166,15 @@ def begin_all_reduce(tensor: Tensor) -> UnderWay:
     ledger.add("all_reduce", _bytes(tensor), count_nodes())
     if count_nodes() < 2:
         return UnderWay()
-    until = _emulated_end("all_reduce", _bytes(tensor), _all_nodes())
+    begun = time.monotonic()
+    emulated, works = _emulated("all_reduce", _bytes(tensor), _all_nodes()), []
     if tensor.device.type == "mps":
         with _on_a_device_that_communicates(tensor) as there:
             dist.all_reduce(there, group=_group)
-        return UnderWay(until=until)
-    return UnderWay([dist.all_reduce(tensor, group=_group, async_op=True)], until)
+    else:
+        works.append(dist.all_reduce(tensor, group=_group, async_op=True))
+    ledger.seconds += time.monotonic() - begun
+    return UnderWay(works, emulated)
 
 
 def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
@@ -255,20 +259,57 @@ def _counted(operation: str, tensor: Tensor, group: Sequence[int]) -> Iterator[N
     """Count and time the exchange of a block, and hold it up where a network is emulated."""
     begun, size = time.monotonic(), _bytes(tensor)
     ledger.add(operation, size, len(group))
-    until = _emulated_end(operation, size, group)
+    emulated = _emulated(operation, size, group)
     yield
-    _sleep_until(until)
+    if emulated is not None:
+        _sleep_until(emulated.end())
     ledger.seconds += time.monotonic() - begun
 
 
-def _emulated_end(operation: str, payload: int, group: Sequence[int]) -> float:
-    """Return when an exchange ends on the emulated network: it begins with the last node."""
+class EmulatedExchange:
+    """When an exchange ends on the emulated network: it begins when the last node is ready.
+
+    Nodes swap their clocks at the beginning, and nobody waits for them before the end: the real
+    exchange, and the computing that overlaps it, take none of the time that follows.
+    """
+
+    def __init__(self, pace: Pace, operation: str, payload: int, group: Sequence[int]) -> None:
+        """Begin to swap clocks with a group that includes this node."""
+        self._clock = torch.tensor([time.monotonic()], dtype=torch.float64)
+        self._pace, self._exchange = pace, (operation, payload, group)
+        others = [member for member in group if member != _this_node()]
+        self._heard = [torch.empty_like(self._clock) for _ in others]
+        self._works = [
+            work
+            for member, into in zip(others, self._heard, strict=True)
+            for work in _send_and_receive(self._clock, into, member)
+        ]
+
+    def end(self) -> float:
+        """Return the end on this node's monotonic clock."""
+        _wait(self._works)
+        now = time.monotonic()
+        clocks = [float(one) for one in (self._clock, *self._heard)]
+        return emulated_end(clocks, now, self._pace(*self._exchange))
+
+
+def emulated_end(clocks: Sequence[float], now: float, seconds: float) -> float:
+    """Return when an exchange ends.
+
+    Args:
+        clocks: when each node was ready; nodes of one machine share the monotonic clock.
+        now: the time when this node has heard of all others. Those of other machines may have
+            any clock: a node cannot have been ready after that.
+        seconds: that the exchange takes on the network.
+    """
+    return min(max(clocks), now) + seconds
+
+
+def _emulated(operation: str, payload: int, group: Sequence[int]) -> EmulatedExchange | None:
+    """Begin to emulate an exchange, if a network is emulated."""
     if ledger.pace is None or len(group) < 2 or ledger.purpose in NOT_EMULATED:
-        return 0.0
-    now = torch.tensor([time.monotonic()], dtype=torch.float64)
-    # All nodes are on one machine, whose monotonic clock they share.
-    last = max(float(one) for one in _swap([now] * len(group), group))
-    return last + ledger.pace(operation, payload, group)
+        return None
+    return EmulatedExchange(ledger.pace, operation, payload, group)
 
 
 def _sleep_until(moment: float) -> None:

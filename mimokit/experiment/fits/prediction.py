@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mimokit.engine.strategies.fit.records import NodeStep
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import (
     Network,
     StrategyPrediction,
+    StrategyTimeline,
     predict_strategy,
     strategy_timeline,
 )
@@ -20,40 +23,66 @@ Times = Mapping[int, Mapping[int, NodeStep]]
 """step -> node -> its record."""
 
 
-def as_computed(network: Network, times: Times, nodes: int) -> tuple[Network, float]:
-    """Return the network with the measured speeds of the nodes, and the seconds of a step.
+@dataclass(frozen=True)
+class FitTimes:
+    """What the nodes of a fit have measured, and when the network lets them end their steps.
 
-    A node's time is the mean over its steps: rounds add up what steps take.
+    Nodes of one machine share its cores: one of them computes a step longer than another, and
+    which one changes from step to step. What they wait for each other therefore follows from the
+    time of each step; means of nodes are too short.
+
+    Attributes:
+        plan: what nodes exchange.
+        network: between them.
+        busy: seconds of compute, [step, node].
+        whole: seconds of the step with its exchanges, likewise.
+        timeline: predicted from `busy`.
     """
-    busy = [
-        statistics.fmean(group[node].busy_seconds for group in times.values() if node in group)
-        for node in range(nodes)
-    ]
-    mean = statistics.fmean(busy)
-    return replace(network, speeds=tuple(mean / one for one in busy)), mean
 
+    plan: StrategyPlan
+    network: Network
+    busy: NDArray[np.float64]
+    whole: NDArray[np.float64]
+    timeline: StrategyTimeline
 
-def predict(plan: StrategyPlan, network: Network, times: Times, steps: int) -> StrategyPrediction:
-    """Predict the time of the whole fit from what its nodes have computed."""
-    measured, seconds = as_computed(network, times, plan.nodes)
-    return predict_strategy(plan, measured, seconds, steps=steps)
+    @classmethod
+    def of(cls, plan: StrategyPlan, network: Network, times: Times, steps: int) -> FitTimes:
+        """Return the times of the first `steps` steps, which all nodes have reported."""
+        records = [
+            [times[step][node] for node in range(plan.nodes)] for step in range(1, steps + 1)
+        ]
+        busy, whole = (
+            np.array([[getattr(one, name) for one in group] for group in records])
+            for name in ("busy_seconds", "seconds")
+        )
+        return cls(plan, network, busy, whole, strategy_timeline(plan, network, busy, steps))
 
+    def prediction(self) -> StrategyPrediction:
+        """Predict rounds and the time of the whole fit.
 
-def time_columns(
-    plan: StrategyPlan, network: Network, times: Times, steps: int
-) -> dict[int, dict[str, float]]:
-    """Return step -> predicted and measured seconds, for steps that all nodes have reported."""
-    measured, seconds = as_computed(network, times, plan.nodes)
-    ends, slowest = {0: 0.0}, max(measured.step_seconds(seconds, plan.nodes))
-    for block in strategy_timeline(plan, measured, seconds, steps).blocks:
-        ends[block.step] = max(ends.get(block.step, 0.0), block.stop)
-    found: dict[int, dict[str, float]] = {0: {PREDICTED_SECONDS: 0.0, MEASURED_SECONDS: 0.0}}
-    last, total = 0, [0.0] * plan.nodes
-    for step in range(1, steps + 1):
-        if len(times.get(step, {})) < plan.nodes:
-            break
-        last = step if step in ends else last
-        total = [total[node] + times[step][node].seconds for node in range(plan.nodes)]
-        predicted = ends[last] + (step - last) * slowest
-        found[step] = {PREDICTED_SECONDS: predicted, MEASURED_SECONDS: max(total)}
-    return found
+        A round has the waiting of the mean round of the fit.
+        """
+        line, (steps, nodes) = self.timeline, self.busy.shape
+        waited = sum(line.seconds("wait")) / (steps * nodes)
+        mean = float(self.busy.mean())
+        measured = replace(self.network, speeds=(), spread=waited / mean if nodes > 1 else 0.0)
+        found = predict_strategy(self.plan, measured, mean, steps=steps)
+        return replace(found, wall_seconds=line.wall_seconds)
+
+    def columns(self) -> dict[int, dict[str, float]]:
+        """Return step -> predicted and measured seconds until all nodes have completed it."""
+        ends = {0: np.zeros(self.plan.nodes)}
+        for block in self.timeline.blocks:
+            row = ends.setdefault(block.step, np.zeros(self.plan.nodes))
+            row[block.node] = max(row[block.node], block.stop)
+        measured = self.whole.cumsum(axis=0)
+        found = {0: {PREDICTED_SECONDS: 0.0, MEASURED_SECONDS: 0.0}}
+        last, since = 0, np.zeros(self.plan.nodes)
+        for step, busy in enumerate(self.busy, start=1):
+            since = since + busy
+            if step in ends:
+                last, since = step, np.zeros(self.plan.nodes)
+            predicted = float((ends[last] + since).max())
+            whole = float(measured[step - 1].max())
+            found[step] = {PREDICTED_SECONDS: predicted, MEASURED_SECONDS: whole}
+        return found

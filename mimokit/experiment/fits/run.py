@@ -20,7 +20,7 @@ from mimokit.cluster import ClusterRun, EngineCluster, RankError, RunAborted
 from mimokit.engine.strategies.fit.job import FitError
 from mimokit.engine.strategies.fit.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
-from mimokit.experiment.fits.prediction import predict, time_columns
+from mimokit.experiment.fits.prediction import FitTimes
 from mimokit.experiment.fits.tables import FitTables, Row
 from mimokit.experiment.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.failures import error_record
@@ -213,8 +213,9 @@ class FitRun(BackgroundRun[FitResult]):
         steps = min(self._tables.completed.values())
         if plan is None or network is None or not steps or 1 not in times:
             return None
-        self._prediction = predict(plan, network, times, steps)
-        return time_columns(plan, network, times, steps)
+        found = FitTimes.of(plan, network, times, steps)
+        self._prediction = found.prediction()
+        return found.columns()
 
     def _collect(self) -> FitResult:
         begun = self._tables.begun

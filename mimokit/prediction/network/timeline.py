@@ -15,6 +15,9 @@ from mimokit.prediction.network.network import Network
 
 Activity = Literal["compute", "wait", "exchange"]
 
+Computing = float | NDArray[np.float64]
+"""Seconds of compute of a step on a node of speed 1, or those of each [step, node]."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeBlock:
@@ -62,12 +65,18 @@ class StrategyTimeline:
 
 
 def strategy_timeline(
-    plan: StrategyPlan, network: Network, compute_seconds: float, steps: int
+    plan: StrategyPlan, network: Network, compute_seconds: Computing, steps: int
 ) -> StrategyTimeline:
     """Return when each node does what in the first `steps` steps.
 
     An exchange begins when the last node of its group is ready. Nodes go on computing where its
     result is written in a later step, and wait there until it has arrived.
+
+    Args:
+        plan: what nodes exchange.
+        network: between them. Its speeds and spread are those of one number of seconds alone.
+        compute_seconds: of a step on a node of speed 1, or of each [step, node].
+        steps: optimizer steps of the whole.
 
     Raises:
         ConfigError: the network is not one of the plan's nodes.
@@ -79,9 +88,16 @@ def strategy_timeline(
 class _Nodes:
     """The clocks of all nodes."""
 
-    def __init__(self, plan: StrategyPlan, network: Network, compute_seconds: float) -> None:
+    def __init__(self, plan: StrategyPlan, network: Network, compute_seconds: Computing) -> None:
         self._plan, self._network = plan, network
-        self._times = np.array(network.step_seconds(compute_seconds, plan.nodes))
+        if isinstance(compute_seconds, np.ndarray):
+            start = np.zeros((1, plan.nodes))
+            self._computed: NDArray[np.float64] | None = np.concatenate(
+                [start, compute_seconds.cumsum(axis=0)]
+            )
+        else:
+            self._computed = None
+            self._times = np.array(network.step_seconds(compute_seconds, plan.nodes))
         self._clocks: NDArray[np.float64] = np.zeros(plan.nodes)
         self._step = 0
 
@@ -107,8 +123,12 @@ class _Nodes:
             yield from self._until(np.maximum(self._clocks, arrival), "exchange")
 
     def _compute(self, step: int) -> Iterator[NodeBlock]:
-        done, self._step = step - self._step, step
-        yield from self._until(self._clocks + done * self._times, "compute")
+        before, self._step = self._step, step
+        if self._computed is None:
+            took = (step - before) * self._times
+        else:
+            took = self._computed[step] - self._computed[before]
+        yield from self._until(self._clocks + took, "compute")
 
     def _exchange(self, exchange: Exchange) -> Iterator[NodeBlock]:
         ready = self._clocks.copy()

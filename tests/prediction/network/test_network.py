@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mimokit.config import ConfigError, StrategyConfig
@@ -124,6 +125,20 @@ def test_nodes_wait_for_the_slowest() -> None:
     found = predict_strategy(plan, network, 0.02, steps=20)
     assert found.round_seconds == pytest.approx(10 * 0.04 + 6 * MEGABYTE / 4)
     assert found.compute_utilisation == pytest.approx(0.4 / found.round_seconds)
+
+
+def test_each_step_of_each_node_may_have_a_time() -> None:
+    """Two nodes take turns in being slow: each round waits for the slower one, by hand."""
+    network = Network("1 Gbit/s", efficiency=1.0)
+    plan = planned("fedavg", 2, H=2)
+    computed = np.array([[0.1, 0.3], [0.1, 0.1], [0.5, 0.2], [0.1, 0.1], [0.2, 0.1]])
+    line = strategy_timeline(plan, network, computed, 5)
+    assert line.seconds("compute") == pytest.approx((1.0, 0.8))
+    assert line.seconds("wait") == pytest.approx((0.2, 0.3))
+    assert line.wall_seconds == pytest.approx(0.4 + 0.6 + 0.2 + 2 * MEGABYTE * 2 / 2)
+    even = strategy_timeline(plan, network, np.full((5, 2), 0.1), 5)
+    same = strategy_timeline(plan, Network("1 Gbit/s", efficiency=1.0, spread=0.0), 0.1, 5)
+    assert even.wall_seconds == pytest.approx(same.wall_seconds)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,9 @@ class StopAgreement:
             self._next = step + 1
             return False
         values, work = self._answer
+        begun = time.monotonic()
         work.wait()
+        communicate.ledger.seconds += time.monotonic() - begun
         self._answer = None
         self._next = step - int(values[1])
         return bool(values[0])

@@ -179,6 +179,7 @@ class FitNode:
             self._rank, step, samples, loss, rate, watch.total - watch.exchanging, watch.total,
             means(found),
         )  # fmt: skip
+        watch.next_step()
         return record, parts
 
     def _report_step(self, record: NodeStep, parts: dict[str, float]) -> None:
@@ -190,7 +191,7 @@ class FitNode:
             found = self._validate()
             if self._rank == 0:
                 self._report.step(record, parts, found)
-        self._watch = Watch()
+            self._begin_together()
 
     def _validate(self) -> Validation | None:
         """Return what node 0 reports of a validation; elsewhere None. Collective."""
@@ -200,7 +201,7 @@ class FitNode:
     def _send_validation(self) -> None:
         found = self._validate()
         self._report.send(*([] if found is None else [found]))
-        self._watch = Watch()
+        self._begin_together()
 
     def _measure_drift(self) -> None:
         if self._nodes < 2:
@@ -209,7 +210,7 @@ class FitNode:
         weights = list(trainable(self._model).values())
         found = measure_drift(weights, self._nodes, self._step)
         self._report.send(*([found] if self._rank == 0 else []))
-        self._watch = Watch()
+        self._begin_together()
 
     def _save(self) -> None:
         header = checkpoint.Header(self._step, self._nodes, self._minibatch_size, self._setting)
@@ -220,6 +221,16 @@ class FitNode:
         checkpoint.save(self._job.checkpoints, state, self._rank, self._nodes)
         self._report.since_checkpoint = []
         self._saved = self._step
+        self._begin_together()
+
+    def _begin_together(self) -> None:
+        """Measure from now on.
+
+        On an emulated network nodes wait for each other: else the next exchange would last longer
+        by what one of them was busy with, which no network and no algorithm asks for.
+        """
+        if self._job.pace is not None and self._nodes > 1:
+            dist.barrier()
         self._watch = Watch()
 
 

@@ -22,8 +22,15 @@ class Watch:
     """The parts of a step, in seconds, from the end of one to the end of the next."""
 
     def __init__(self) -> None:
-        self._begun = self._last = time.perf_counter()
+        self._begin(time.perf_counter())
+
+    def _begin(self, moment: float) -> None:
+        self._begun = self._last = moment
         self._exchanged = communicate.ledger.seconds
+
+    def next_step(self) -> None:
+        """Begin where the last lap ended: what came after it belongs to the next step."""
+        self._begin(self._last)
 
     def lap(self) -> float:
         """Return the time since the last lap."""
