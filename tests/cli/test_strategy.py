@@ -10,6 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
+from tests.prediction.network.measured import LATENCY, NODES, PARAMETERS, ROUNDS
 
 LINE = {
     "nodes": "4",
@@ -44,6 +45,18 @@ def test_the_figures_of_diloco() -> None:
     smallest = found["smallest_h"]
     assert figures("diloco", h=str(smallest))["compute_utilisation"] >= 0.9
     assert figures("diloco", h=str(smallest - 1))["compute_utilisation"] < 0.9
+
+
+def test_rounds_take_as_long_as_published() -> None:
+    """All measured rounds; constants fitted without a line are judged in test_measured.py."""
+    errors = []
+    for row in ROUNDS:
+        line = {"bandwidth": f"{row.rate} Mbit/s", "compute_seconds": str(row.compute)}
+        found = figures(row.strategy, h=str(row.H), latency=LATENCY, **line)
+        assert (found["nodes"], found["parameters"]) == (NODES, PARAMETERS)
+        errors.append(abs(found["round_seconds"] / row.seconds - 1))
+    assert sum(errors) / len(errors) <= 0.12
+    assert max(errors) <= 0.25
 
 
 def test_a_table_shows_the_same() -> None:
