@@ -43,11 +43,12 @@ def test_ranks_and_tensors_show_each_other(open_notebook: OpenNotebook) -> None:
     query.hover()
     expect(said).to_contain_text("rank 3 rows 24–31")
     expect(view.locator(".rank.on")).to_have_count(4)
-    # Other sizes: two stages, of which one has the embedding.
+    # Other sizes, with the mouse and with the keyboard: two stages, of which one has the embedding.
     view.get_by_role("radiogroup", name="PP").get_by_label("2", exact=True).check()
     expect(ranks).to_have_count(8)
     notebook.wait_until("len(view.plan.ranks) == 8")
-    view.get_by_role("radiogroup", name="TP").get_by_label("2", exact=True).check()
+    view.get_by_role("radiogroup", name="TP").get_by_label("4", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
     expect(ranks).to_have_count(4)
     head = view.get_by_role("button", name="lm_head.weight")
     head.focus()

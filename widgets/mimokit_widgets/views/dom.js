@@ -37,14 +37,29 @@ export function setAttribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 
-/** A bar of choices of which one is taken; arrow keys move, as in any radio group. */
+const STEPS = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
+
+/**
+ * A bar of choices of which one is taken; arrow keys move, as in any radio group.
+ *
+ * JupyterLab prevents what a browser does at an arrow key, so that it is done here.
+ */
 export function choices(label, name, options, choose) {
   const group = element("div", { class: "choices", role: "radiogroup", "aria-label": label });
   const unique = freshId(name);
   const inputs = new Map();
+  const move = (event) => {
+    const all = [...inputs.values()];
+    if (!(event.key in STEPS)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = all[(all.indexOf(event.target) + STEPS[event.key] + all.length) % all.length];
+    next.focus();
+    next.click();
+  };
   for (const [value, text, hint] of options) {
     const input = element("input", { type: "radio", name: unique, value,
-      change: () => choose(value) });
+      change: () => choose(value), keydown: move });
     inputs.set(value, input);
     group.append(element("label", { title: hint ?? null }, input, element("span", {}, text)));
   }
