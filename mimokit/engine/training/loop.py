@@ -321,9 +321,8 @@ def _train(
             result = _iterate(state, watchers, iteration, should_stop())
             sample = _step_sample(state, monitor, iteration, result)
             if runtime.validation is not None and runtime.validation.due(iteration):
-                sample = replace(
-                    sample, validation_loss=_validated(state, runtime.validation.samples)
-                )
+                tested = evaluate(state.model, state.data, config.data, runtime.validation.samples)
+                sample = replace(sample, validation_loss=tested.loss)
             emit(sample)
             if monitor is not None:
                 monitor.rows[-1] = sample
@@ -376,10 +375,6 @@ def _step_sample(
         loss=loss,
         grad_norm=norm,
     )
-
-
-def _validated(state: TrainingState, samples: int) -> float:
-    return evaluate(state.model, state.data, state.config.data, samples).loss
 
 
 def _test(state: TrainingState, samples: int, iteration: int, emit: Emit) -> Evaluation | None:
