@@ -24,6 +24,7 @@ LONGEST_FIRST = (
     "tests/notebooks/test_heterogeneous.py",
     "tests/notebooks/test_post_hoc_analysis.py",
     "tests/notebooks/test_strategies.py",
+    "tests/notebooks/test_weights_and_sampling.py",
     "tests/notebooks/test_frame_parallel.py",
     "tests/widgets/test_execute.py",
     "tests/notebooks/test_step_through.py",
