@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from mimokit.architecture.tokens import tokens_per_item
+from mimokit.cli.main import app
 from mimokit.config import (
     ConfigError,
     ProjectorArchitecture,
@@ -78,6 +82,48 @@ def test_weights_that_are_not_there_or_of_another_kind(
     content["model"]["llm_module_name"] = LANGUAGE
     with pytest.raises(ConfigError, match=named):
         config_from_mapping(content)
+
+
+def _without_a_tensor(directory: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(directory / "model.safetensors")
+    tensors.pop("model.norm.weight")
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+
+
+def _truncated(directory: Path) -> None:
+    file = directory / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def _pickled(directory: Path) -> None:
+    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("do", "named"),
+    [
+        (_without_a_tensor, "model.norm.weight is in none of its files"),
+        (_truncated, "it is truncated"),
+        (_pickled, "a pickle, which can run code and is not opened"),
+    ],
+)
+def test_files_without_the_tensors_of_a_module_are_rejected_before_engines_start(
+    do: Callable[[Path], None], named: str, tmp_path: Path
+) -> None:
+    content, directory = _mapping("llama"), tmp_path / "llama"
+    shutil.copytree(checkpoint("llama"), directory)
+    content["model"]["module_architectures"][LANGUAGE]["weights"] = str(directory)
+    file = tmp_path / "run.yaml"
+    file.write_text(json.dumps(content))
+    prepared(file)
+    do(directory)
+    done = CliRunner().invoke(app, ["run", str(file)])
+    assert done.exit_code == 2
+    assert f"Module '{LANGUAGE}': " in done.stderr
+    assert named in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_part_of_a_larger_checkpoint() -> None:

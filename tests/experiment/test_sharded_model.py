@@ -99,6 +99,27 @@ def test_a_killed_rank_is_named_and_the_next_call_loads_again(cluster: EngineClu
         assert model.generate(PROMPTS, 4, stop_tokens=[]).tokens == wanted
 
 
+def test_a_rank_killed_while_loading_is_named_and_the_next_call_loads(
+    cluster: EngineCluster,
+) -> None:
+    target = "mimokit.engine.tensor_parallel.loading.load_language"
+    killed = pytest.raises(RankDied, match=r"rank 1 .* was killed by SIGKILL")
+    with planted(cluster, target, dies_on_rank_1, 2), killed:
+        ShardedModel(cluster, checkpoint("gpt2"), 2)
+    _, wanted = of_hugging_face("gpt2", 4, eos_token_id=None, pad_token_id=0)
+    with ShardedModel(cluster, checkpoint("gpt2"), 2) as model:
+        assert model.generate(PROMPTS, 4, stop_tokens=[]).tokens == wanted
+
+
+def dies_on_rank_1(original: Any) -> Any:
+    def load(directory: Any, group: Any, **how: Any) -> Any:
+        if group.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(directory, group, **how)
+
+    return load
+
+
 def test_the_stop_button_ends_after_a_token_and_the_model_stays(cluster: EngineCluster) -> None:
     with ShardedModel(cluster, checkpoint("llama"), 2) as model, planted(cluster, SLOWED, slow, 2):
         wanted = model.generate(PROMPTS, 2, stop_tokens=[]).tokens

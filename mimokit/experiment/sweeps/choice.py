@@ -21,7 +21,7 @@ from mimokit.config.files.sweep import load_experiments
 from mimokit.config.world_size import needed_world_size
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
-from mimokit.planning.weights.modules import check_saving
+from mimokit.planning.weights.modules import check_saving, check_weights
 from mimokit.units import listed
 
 SUFFIXES = (".yaml", ".yml")
@@ -218,6 +218,7 @@ def _chosen(one: Experiment, engines: int) -> Experiment:
     config = one.config.model_copy(deep=True)
     try:
         config.finalize(engines if needed_world_size(config.model) is None else None)
+        check_weights(config.model)
         check_trainable(config)
     except ConfigError as error:
         return replace(one, refusal=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,17 @@ from mimokit.architecture.modules import MultimodalModel
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.messages import written
-from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
+from mimokit.planning.weights.layout_files import LAYOUT, read_layout
 from mimokit.planning.weights.plan import WeightPlanner
 
 
 def check_weights(model: MimoParallelismConfig) -> None:
-    """Reject modules whose fields differ from those of their checkpoints.
+    """Reject modules that cannot start from their checkpoints.
 
     Raises:
-        ConfigError: they do, or a directory has no config.json or a wrong one.
+        ConfigError: they do, a directory has no config.json or a wrong one, or its files do not
+            have the tensors of the module.
     """
     problems: list[Problem] = []
     for name, network in model.module_architectures.items():
@@ -46,7 +49,7 @@ def check_weights(model: MimoParallelismConfig) -> None:
                 {"path": f"model.module_architectures.{name}.{field}", "value": None},
             )
             for field, mine, theirs in contradictions(network, found, language=language)
-        ]
+        ] or list(_unreadable(model, name, network))
     refuse_if_any(problems)
 
 
@@ -65,6 +68,25 @@ def saved_modules(model: MimoParallelismConfig) -> tuple[str, ...]:
 
 def _same_directory(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and Path(one).resolve() == Path(other).resolve()
+
+
+def _unreadable(
+    model: MimoParallelismConfig, name: str, network: ModuleArchitecture
+) -> Iterator[Problem]:
+    """Yield why ranks cannot read the tensors of a module; headers alone are read."""
+    directory, sizes = Path(str(network.weights)), model.get_parallelism(name)
+    try:
+        converted = (directory / LAYOUT).exists()
+        module_planner(
+            read_layout(directory).checkpoint if converted else read_checkpoint(directory),
+            network,
+            language=name == model.llm_module_name,
+            tensor_parallel=sizes.tensor_parallel,
+            pipeline_parallel=sizes.pipeline_parallel,
+        )
+    except ConfigError as error:
+        for one in error.problems:
+            yield replace(one, module=name, sentence=f"Module '{name}': {one.sentence}")
 
 
 def check_saving(config: ExperimentConfig) -> None:
