@@ -1,65 +1,55 @@
-"""All benchmarks, one table each: `make bench`. Run them on an otherwise idle machine."""
+"""All benchmarks, one table each: `make bench`. Run them on an otherwise idle machine.
+
+`python -m tests.benchmarks decoding_speed weight_loading` runs those alone.
+"""
 
 from __future__ import annotations
 
-from tests.benchmarks import (
-    cold_start,
-    decoding_speed,
-    emulated_links,
-    failure_reports,
-    fit_speed,
-    frame_balance,
-    frame_parallel,
-    load_runs,
-    monitor_lag,
-    pipeline_overhead,
-    plan_speed,
-    planner_speed,
-    prediction_here,
-    prediction_speed,
-    sampling_speed,
-    schedule_speed,
-    search_speed,
-    sixteen_ranks,
-    soak,
-    trace_overhead,
-    training_speed,
-    transfers,
-    watching_cost,
-    weight_loading,
-    weight_plan_speed,
-)
+import importlib
+import sys
+from collections.abc import Sequence
+
 from tests.benchmarks.table import show
 
+TITLES = {
+    "plan_speed": "Planning",
+    "weight_plan_speed": "Planning weights",
+    "weight_loading": "Loading weights",
+    "weight_conversion": "Converting weights",
+    "sampling_speed": "Sampling from shards",
+    "decoding_speed": "Generating",
+    "planner_speed": "The planner in Chromium",
+    "frame_balance": "Balancing frames",
+    "frame_parallel": "Frame parallel",
+    "schedule_speed": "Schedules",
+    "prediction_speed": "Predicting",
+    "search_speed": "Search",
+    "cold_start": "Starting 8 engines",
+    "failure_reports": "Failures",
+    "training_speed": "Training, 8 ranks",
+    "fit_speed": "Fits under strategies",
+    "emulated_links": "Fits on emulated links",
+    "transfers": "Transfers between modules",
+    "pipeline_overhead": "Pipeline executor",
+    "trace_overhead": "Tracing",
+    "sixteen_ranks": "Layout invariance on 16 ranks",
+    "prediction_here": "Prediction on this machine",
+    "load_runs": "Loading runs",
+    "watching_cost": "What watching costs",
+    "soak": "Files, threads and memory over many runs",
+    "monitor_lag": "Watching a run",
+}
+"""Module with a function `rows` -> title of its table."""
 
-def main() -> None:
-    """Measure and print."""
-    show("Planning", plan_speed.rows())
-    show("Planning weights", weight_plan_speed.rows())
-    show("Loading weights", weight_loading.rows())
-    show("Sampling from shards", sampling_speed.rows())
-    show("Generating and converting", decoding_speed.rows())
-    show("The planner in Chromium", planner_speed.rows())
-    show("Balancing frames", frame_balance.rows())
-    show("Frame parallel", frame_parallel.rows())
-    show("Schedules", schedule_speed.rows())
-    show("Predicting", prediction_speed.rows())
-    show("Search", search_speed.rows())
-    show("Starting 8 engines", cold_start.rows())
-    show("Failures", failure_reports.rows())
-    show("Training, 8 ranks", training_speed.rows())
-    show("Fits under strategies", fit_speed.rows())
-    show("Fits on emulated links", emulated_links.rows())
-    show("Transfers between modules", transfers.rows())
-    show("Pipeline executor", pipeline_overhead.rows())
-    show("Tracing", trace_overhead.rows())
-    show("Layout invariance on 16 ranks", sixteen_ranks.rows())
-    show("Prediction on this machine", prediction_here.rows())
-    show("Loading runs", load_runs.rows())
-    show("What watching costs", watching_cost.rows())
-    show("Files, threads and memory over many runs", soak.rows())
-    show("Watching a run", monitor_lag.rows())
+
+def main(names: Sequence[str]) -> None:
+    """Measure and print, all or those that are named."""
+    unknown = [name for name in names if name not in TITLES]
+    if unknown:
+        sys.exit(f"{', '.join(unknown)}: not a benchmark; they are {', '.join(TITLES)}.")
+    for name in names or TITLES:
+        show(TITLES[name], importlib.import_module(f"tests.benchmarks.{name}").rows())
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

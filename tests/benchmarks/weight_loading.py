@@ -29,7 +29,7 @@ CONFIG = {
 def rows() -> list[dict[str, Any]]:
     """Load the planned slices, and in turn load the whole file and slice it."""
     with tempfile.TemporaryDirectory() as folder:
-        directory = _random_checkpoint(Path(folder))
+        directory = random_checkpoint(Path(folder))
         pairs = [(_load(directory, "slices"), _load(directory, "whole")) for _ in range(PAIRS)]
     ratios = sorted(_seconds(slices) / _seconds(whole) for slices, whole in pairs)
     most = max(_beyond(rank) for slices, _ in pairs for rank in slices)
@@ -52,7 +52,7 @@ def rows() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _random_checkpoint(folder: Path) -> Path:
+def random_checkpoint(folder: Path) -> Path:
     """Write random bytes into the holes of a sparse file."""
     import numpy as np
 
@@ -114,32 +114,51 @@ def _rank(how: str, directory: str, rank: int) -> None:
             taken = self.tensors[tensor][slice(*rows)]
             return taken if columns is None else taken[:, slice(*columns)]
 
+    torch.set_num_threads(1)
     print("ready", flush=True)
     sys.stdin.readline()
-    before, peak, done = _private(), [0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.001):
-            peak[0] = max(peak[0], _private())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    begin = time.perf_counter()
-    if how == "slices":
-        shard = read_shard(directory, tensor_parallel=RANKS, tensor_rank=rank)
-    else:
-        planned = WeightPlanner(directory, RANKS).rank(rank)
-        shard = {
-            name: torch.empty(one.shape, dtype=torch.bfloat16)
-            for name, one in planned.parameters.items()
-        }
-        fill(shard, planned, Loaded())
-    seconds = time.perf_counter() - begin
-    done.set()
-    watcher.join()
+    with PrivateMemory() as memory:
+        begin = time.perf_counter()
+        if how == "slices":
+            shard = read_shard(directory, tensor_parallel=RANKS, tensor_rank=rank)
+        else:
+            planned = WeightPlanner(directory, RANKS).rank(rank)
+            shard = {
+                name: torch.empty(one.shape, dtype=torch.bfloat16)
+                for name, one in planned.parameters.items()
+            }
+            fill(shard, planned, Loaded())
+        seconds = time.perf_counter() - begin
     held = sum(one.nbytes for one in shard.values())
-    growth = max(peak[0], _private()) - before
-    print(json.dumps({"seconds": seconds, "growth": growth, "shard": held}), flush=True)
+    found = {"seconds": seconds, "growth": memory.growth, "shard": held}
+    print(json.dumps(found), flush=True)
+
+
+class PrivateMemory:
+    """Reads the private memory of this process every millisecond.
+
+    Attributes:
+        growth: bytes by which it grew at most.
+    """
+
+    def __enter__(self) -> PrivateMemory:
+        self._before, self.growth = _private(), 0
+        self._done = threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._watcher.join()
+        self._take()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.001):
+            self._take()
+
+    def _take(self) -> None:
+        self.growth = max(self.growth, _private() - self._before)
 
 
 def _private() -> int:
