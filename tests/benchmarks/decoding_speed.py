@@ -16,6 +16,8 @@ from typing import Any
 from tests.benchmarks.table import show
 
 NEW, PROMPT = 128, tuple(range(1, 17))
+PROMPTS = (16, 256)
+"""Lengths. After the shorter one a pass is so small that the calls of its layers dominate."""
 PAIRS, REPEATS = 3, 15
 RANKS = (1, 2, 4)
 SIZES: dict[str, Any] = {
@@ -35,7 +37,8 @@ def rows() -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             directory = Path(folder) / "llama"
             theirs = _made(directory)
-            return [_cache(directory), *_in_layouts(directory, theirs), _fused()]
+            caches = [_cache(directory, length) for length in PROMPTS]
+            return [*caches, *_in_layouts(directory, theirs), _fused()]
     finally:
         torch.set_num_threads(threads)
 
@@ -58,26 +61,26 @@ def _made(directory: Path) -> Callable[[], Any]:
     return lambda: model.generate(ids, max_new_tokens=NEW, do_sample=False, pad_token_id=0)
 
 
-def _cache(directory: Path) -> dict[str, Any]:
-    """Decode in this process, with the cache and without, in turn."""
+def _cache(directory: Path, length: int) -> dict[str, Any]:
+    """Decode in this process after a prompt, with the cache and without, in turn."""
     from mimokit.engine.tensor_parallel import sample
     from mimokit.engine.tensor_parallel.generation import Request, generate
     from mimokit.engine.tensor_parallel.language import Batch
     from mimokit.engine.tensor_parallel.loading import load_language
 
-    model = load_language(directory, None)
+    model, prompt = load_language(directory, None), tuple(range(1, 1 + length))
 
     def cached() -> None:
-        generate(model, Request((PROMPT,), (0,), NEW))
+        generate(model, Request((prompt,), (0,), NEW))
 
     def uncached() -> None:
-        row = list(PROMPT)
+        row = list(prompt)
         for _ in range(NEW):
             row.append(int(sample(model(Batch.of([row]), last_only=True)[:, -1], None)[0]))
 
-    generate(model, Request((PROMPT,), (0,), 4))
+    generate(model, Request((prompt,), (0,), 4))
     ratios = [_seconds(uncached) / _seconds(cached) for _ in range(PAIRS)]
-    name = f"decoding {NEW} tokens with the cache against without, 1 thread"
+    name = f"decoding {NEW} tokens after {length} with the cache against without, 1 thread"
     return _row(name, statistics.median(ratios), "x", 4.0)
 
 
