@@ -7,6 +7,7 @@ from typing import Any
 
 from mimokit.cluster import ClusterError, ClusterRun, EngineCluster, RunAborted
 
+RANK_IMPORTS = ("tests.rank_imports",)
 ABORT_SECONDS = 180.0
 """Generous: an aborted rank is back within milliseconds, or killed and replaced within seconds."""
 
@@ -16,7 +17,7 @@ class SharedCluster:
 
     def __init__(self, n: int, **options: Any) -> None:
         """Take what `EngineCluster` is started with."""
-        self._options = {"n": n, "progress": False, **options}
+        self._options = {"n": n, "progress": False, "preload": RANK_IMPORTS, **options}
         self._cluster: EngineCluster | None = None
 
     def get(self) -> EngineCluster:
