@@ -24,7 +24,7 @@ test: $(READY)
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/python -m pytest --numprocesses 2
 
 lab: $(READY)
