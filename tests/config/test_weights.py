@@ -194,7 +194,7 @@ def test_what_cannot_be_saved_at_the_end_is_said_before(tmp_path: Path) -> None:
     config.runtime.save_hf = str(tmp_path / "new")
     check_saving(config)
     config.model.get_architecture(LANGUAGE).weights = None
-    with pytest.raises(ConfigError, match="must start from the weights of a checkpoint"):
+    with pytest.raises(ConfigError, match="must start from the weights of a language model"):
         check_saving(config)
     config = weights_config("llava", "clip_tower", "homogeneous", ONE, ONE)
     config.runtime.save_hf = str(tmp_path / "new")

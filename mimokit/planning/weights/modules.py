@@ -102,7 +102,7 @@ def check_saving(config: ExperimentConfig) -> None:
     why, model = None, config.model
     weights = model.get_architecture(model.llm_module_name).weights
     if weights is None:
-        why = f"module '{model.llm_module_name}' must start from the weights of a checkpoint"
+        why = f"module '{model.llm_module_name}' must start from the weights of a language model"
     elif isinstance(from_hf(weights), MultimodalModel):
         encoders = model.encoder_module_names
         others = [name for name in encoders if name not in saved_modules(model)]
