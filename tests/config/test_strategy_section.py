@@ -123,3 +123,14 @@ def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
     assert config.inner_runtime.learning_rate == 0.5
     assert config.inner_runtime.weight_decay == 0.25
     assert config.inner_runtime.adam_epsilon == config.runtime.adam_epsilon
+
+
+def test_a_padded_vocabulary_does_not_run_with_demo() -> None:
+    config = load(of({"name": "demo", "replicas": 2}))
+    name = config.model.llm_module_name
+    networks = dict(config.model.module_architectures)
+    padded = networks[name].model_copy(update={"make_vocab_size_divisible_by": 64})
+    config.model.module_architectures = {**networks, name: padded}
+    with pytest.raises(ConfigError, match="make_vocab_size_divisible_by is 64") as refused:
+        check_runnable(config)
+    assert only(refused.value.problems).sentence.endswith("leave it out.")

@@ -135,12 +135,26 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
                 f"replicas of a layout but not run yet; {right} until then."
             )
             yield Problem("strategy", field, value, sentence)
+    if strategy.name == "demo":
+        yield from _padded(config)
     if config.runtime.save_hf is not None:
         sentence = (
             "Section 'runtime': save_hf cannot be combined with a section strategy yet; leave one "
             "of them out."
         )
         yield Problem("runtime", "save_hf", config.runtime.save_hf, sentence)
+
+
+def _padded(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yield a padded vocabulary: blocks of DeMo would write to the rows of its padding."""
+    for name in config.model.module_architectures:
+        multiple = config.model.get_architecture(name).make_vocab_size_divisible_by
+        if multiple is not None:
+            sentence = (
+                f"Module '{name}': make_vocab_size_divisible_by is {multiple}, which can be "
+                "planned but not run yet with strategy.name demo; leave it out."
+            )
+            yield Problem(name, "make_vocab_size_divisible_by", multiple, sentence)
 
 
 def _adamw(optimizer: OptimizerConfig) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 from mimokit.config import StrategyConfig
 from mimokit.engine.verify.outer_step import Named
 from mimokit.engine.verify.pieces import (
+    LayoutCut,
     blocks_of,
     chunks_of,
     cosine_transform,
@@ -45,14 +46,14 @@ class Choices:
     Args:
         config: of sparse_loco or demo.
         models: the tensors of each replica that train, by name.
-        holders: tensor -> the tensor parallel size with which the layout cuts it.
+        cuts: tensor -> how the layout cuts it.
 
     Attributes:
         residuals: replica -> tensor -> what was not sent, flat.
     """
 
     def __init__(
-        self, config: StrategyConfig, models: Sequence[Named], holders: Mapping[str, int]
+        self, config: StrategyConfig, models: Sequence[Named], cuts: Mapping[str, LayoutCut]
     ) -> None:
         self._config, self._models = config, models
         # One more entry than the tensor has: what is read and written for padding, -1.
@@ -61,7 +62,7 @@ class Choices:
         ]
         self._outer = {name: one.detach().flatten().clone() for name, one in models[0].items()}
         self._pieces = {
-            name: [piece for shard in shards_of(one, holders[name]) for piece in self._cut(shard)]
+            name: [piece for shard in shards_of(one, cuts[name]) for piece in self._cut(shard)]
             for name, one in models[0].items()
         }
 

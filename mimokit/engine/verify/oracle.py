@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from mimokit.architecture.modules import padded_vocabulary
 from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
@@ -30,6 +31,8 @@ from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler
+from mimokit.engine.replicas.shards import real_rows
+from mimokit.engine.verify.pieces import LayoutCut
 from mimokit.engine.verify.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.ranks import RankMap
@@ -129,12 +132,20 @@ def _arithmetic(
     named = [one.model.named() for one in models]
     shapes = in_order(models[0].model.shapes(config))
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
-    holders = {
-        f"{name}.{path}": tensor_parallel.get(name, 1)
+    cuts = {
+        f"{name}.{path}": _cut(config, name, path, tensor_parallel.get(name, 1))
         for name, module in models[0].model.parts()
         for path, _ in module.named_parameters()
     }
-    return ReplicaArithmetic(plan, named, holders)
+    return ReplicaArithmetic(plan, named, cuts)
+
+
+def _cut(config: ExperimentConfig, module: str, path: str, holders: int) -> LayoutCut:
+    words = real_rows(config.model, module, path)
+    if words is None:
+        return LayoutCut(holders)
+    multiple = config.model.get_architecture(module).vocabulary_multiple or 1
+    return LayoutCut(holders, int(padded_vocabulary(words, multiple, holders)))
 
 
 def _build(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -20,22 +21,36 @@ PADDING = -1
 """In place of a position: an entry of the last shards that the whole tensor does not have."""
 
 
-def shards_of(parameter: torch.nn.Parameter, holders: int) -> list[Tensor]:
+@dataclass(frozen=True)
+class LayoutCut:
+    """How a layout cuts a whole tensor.
+
+    Attributes:
+        holders: the tensor parallel size of its module.
+        rows: of a vocabulary with the padding of the layout, which may be more than that of one
+            rank; None: it has no padding.
+    """
+
+    holders: int = 1
+    rows: int | None = None
+
+
+def shards_of(parameter: torch.nn.Parameter, cut: LayoutCut) -> list[Tensor]:
     """Return the positions in the flattened whole tensor of what each rank holds, in its shape.
 
     Args:
         parameter: the whole, marked by Megatron with how it is cut.
-        holders: the tensor parallel size of its module.
+        cut: of the layout.
     """
     positions = torch.arange(parameter.numel()).view(parameter.shape)
+    holders, missing = cut.holders, (cut.rows or 0) - parameter.shape[0]
+    if missing > 0:
+        padding = torch.full((missing, *parameter.shape[1:]), PADDING)
+        positions = torch.cat([positions, padding])
     if holders == 1 or not getattr(parameter, "tensor_model_parallel", False):
         return [positions]
     axis: int = parameter.partition_dim  # type: ignore[attr-defined]
     parts: int = parameter.partition_stride  # type: ignore[attr-defined]
-    missing = -positions.shape[axis] % (holders * parts)
-    if missing:
-        shape = (*positions.shape[:axis], missing, *positions.shape[axis + 1 :])
-        positions = torch.cat([positions, torch.full(shape, PADDING)], axis)
     shares = [part.chunk(holders, axis) for part in positions.chunk(parts, axis)]
     return [torch.cat([one[number] for one in shares], axis) for number in range(holders)]
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.engine.verify.choices import Choices, Open
 from mimokit.engine.verify.outer_step import Named, OuterStep
+from mimokit.engine.verify.pieces import LayoutCut
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.planning.strategies.draws import left_out
 
@@ -29,7 +30,7 @@ class ReplicaArithmetic:
     Args:
         plan: draws groups and masks.
         models: the tensors of each replica that train, by name.
-        holders: tensor -> the tensor parallel size with which the layout cuts it.
+        cuts: tensor -> how the layout cuts it.
 
     Attributes:
         choices: of SparseLoCo and DeMo.
@@ -37,7 +38,7 @@ class ReplicaArithmetic:
     """
 
     def __init__(
-        self, plan: StrategyPlan, models: Sequence[Named], holders: Mapping[str, int]
+        self, plan: StrategyPlan, models: Sequence[Named], cuts: Mapping[str, LayoutCut]
     ) -> None:
         self._plan, self._config, self._models = plan, plan.config, models
         self._completed = 0
@@ -52,7 +53,7 @@ class ReplicaArithmetic:
         self.choices: Choices | None = None
         self.open: Open | None = None
         if self._config.name in CUT_BY_RANK:
-            self.choices = Choices(self._config, models, holders)
+            self.choices = Choices(self._config, models, cuts)
         self._drift = [{name: torch.zeros_like(one) for name, one in m.items()} for m in models]
 
     def average_gradients(self) -> None:

@@ -37,6 +37,16 @@ def tensor_parallel() -> ExperimentConfig:
     return digits_config((2, 1), (2, 1))
 
 
+def padded() -> ExperimentConfig:
+    """Return a layout whose embedding is padded to 24 rows, that of one process to 18."""
+    config = tensor_parallel()
+    networks = dict(config.model.module_architectures)
+    update = {"make_vocab_size_divisible_by": 6}
+    networks["language_module"] = networks["language_module"].model_copy(update=update)
+    config.model.module_architectures = networks
+    return config
+
+
 def fan_in() -> ExperimentConfig:
     return digits_config((1, 2), (2, 1))
 
@@ -60,7 +70,7 @@ LAYOUTS = [
     (fan_in, {"name": "fedavg", "replicas": 3, "H": 2, "island_size": 2}),
     (fan_in, {"name": "noloco", "replicas": 3, "H": 2}),
     (fan_in, {"name": "sparta_diloco", "replicas": 3, "p_sparta": 0.25, "H": 2}),
-    (tensor_parallel, {"name": "sparse_loco", "replicas": 2, **CHUNKS}),
+    (padded, {"name": "sparse_loco", "replicas": 2, **CHUNKS}),
     (fan_in, {"name": "demo", "replicas": 3}),
     (stages, {"name": "diloco", "replicas": 2, "H": 2, "sync_offset": 1}),
     (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2}),

@@ -13,6 +13,7 @@ from mimokit.engine.strategies.demo import _Blocks
 from mimokit.engine.verify.choices import Choices, largest_of
 from mimokit.engine.verify.pieces import (
     PADDING,
+    LayoutCut,
     blocks_of,
     cosine_transform,
     from_cosines,
@@ -40,7 +41,7 @@ def test_numbers_around_the_last_that_is_kept_are_open(numbers, close):
 def _one_tensor(values: list[float], **arguments: object) -> tuple[Choices, torch.nn.Parameter]:
     weight = torch.nn.Parameter(torch.zeros(len(values)))
     config = StrategyConfig(name="sparse_loco", density=1.0, **arguments)
-    choices = Choices(config, [{"w": weight}], {"w": 1})
+    choices = Choices(config, [{"w": weight}], {"w": LayoutCut()})
     weight.data.copy_(torch.tensor(values))
     return choices, weight
 
@@ -56,14 +57,14 @@ def test_values_between_two_multiples_of_the_scale_are_open():
 def test_shards_are_cut_as_megatron_cuts_them():
     whole = torch.nn.Parameter(torch.zeros(6, 2))
     whole.tensor_model_parallel, whole.partition_dim, whole.partition_stride = True, 0, 1
-    first, second = shards_of(whole, 2)
+    first, second = shards_of(whole, LayoutCut(2))
     assert (first.tolist()[0], second.tolist()[0]) == ([0, 1], [6, 7])
-    padded = shards_of(whole, 4)[3]
+    padded = shards_of(whole, LayoutCut(4, rows=8))[3]
     assert padded.tolist() == [[PADDING] * 2] * 2
     whole.partition_dim = 1
-    assert shards_of(whole, 2)[1].flatten().tolist() == [1, 3, 5, 7, 9, 11]
+    assert shards_of(whole, LayoutCut(2))[1].flatten().tolist() == [1, 3, 5, 7, 9, 11]
     whole.partition_dim, whole.partition_stride = 0, 3
-    assert shards_of(whole, 2)[0].flatten().tolist() == [0, 1, 4, 5, 8, 9]
+    assert shards_of(whole, LayoutCut(2))[0].flatten().tolist() == [0, 1, 4, 5, 8, 9]
 
 
 @pytest.mark.parametrize("shape", [(12,), (6, 10), (4, 3, 5)])
