@@ -106,8 +106,12 @@ class EngineCluster:
     @property
     def world_size(self) -> int | None:
         """Ranks of the current world, None without a world."""
-        world = self._formation.world
-        return world.size if world is not None else None
+        return None if self._formation.world is None else self._formation.world.size
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The host of the engine in every slot; raises ClusterError if one does not answer."""
+        return self._formation.hosts()
 
     @property
     def current_run(self) -> ClusterRun | None:
@@ -120,19 +124,16 @@ class EngineCluster:
         return tuple(engine.pid for engine in self._pool.engines)
 
     def __repr__(self) -> str:
-        return f"<EngineCluster of {len(self)} engines ({self._pool.description}), {self._state()}>"
+        return f"<EngineCluster of {', '.join(self._states())}>"
 
     def _repr_html_(self) -> str:
-        return (
-            f"<b>EngineCluster</b> · {len(self)} engines ({self._pool.description}) · "
-            f"{self._state()}"
-        )
+        return " · ".join(("<b>EngineCluster</b>", *self._states()))
 
-    def _state(self) -> str:
-        if self._closed:
-            return "closed"
+    def _states(self) -> tuple[str, str]:
         world = f"world of {self.world_size}" if self.world_size else "no world yet"
-        return f"{world}, running" if self.current_run is not None else world
+        state = f"{world}, running" if self.current_run is not None else world
+        engines = f"{len(self)} engines ({self._pool.description})"
+        return engines, "closed" if self._closed else state
 
     # What it does.
 

@@ -173,12 +173,20 @@ class Formation:
         """
         if self._places is not None:
             return self._places
+        return places_on_hosts(self.hosts())
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return the host of each engine.
+
+        Raises:
+            ClusterError: an engine does not answer.
+        """
         every = range(len(self._pool.engines))
         unknown = [slot for slot in every if slot not in self._hosts]
         if unknown:
             self.replace_dead()
             self.describe(unknown)
-        return places_on_hosts([self._hosts[slot] for slot in every])
+        return tuple(self._hosts[slot] for slot in every)
 
     def pid_here(self, engine: Engine) -> int | None:
         """The process id of an engine on this host, None of one elsewhere."""
@@ -199,6 +207,8 @@ class Formation:
         if self.world is not None and set(dead) & set(self.world.slots):
             self.break_world()
         self.members -= set(dead)
+        for slot in dead:
+            self._hosts.pop(slot, None)
         self._pool.replace(dead)
 
     def _give_up_frozen(self, slots: list[int]) -> None:

@@ -17,6 +17,7 @@ from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, 
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.logger_backends import make_loggers
+from mimokit.experiment.placement import placed
 from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import Setting
@@ -164,7 +165,7 @@ def train(
     check_trainable(ready)
     check_room(ready, len(cluster))
     code = checked_code(ready, modules, loss_func, forward_step)
-    plan = make_plan(ready)
+    plan = placed(cluster, make_plan(ready))
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)
     named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))

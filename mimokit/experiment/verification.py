@@ -18,6 +18,7 @@ from mimokit.config.runtime import AS_DRAWN
 from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
+from mimokit.experiment.placement import placed
 from mimokit.experiment.prepare import Config, check_room, prepared
 from mimokit.experiment.verification_report import (
     ADAM_EPSILON,
@@ -185,7 +186,7 @@ def verify(
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
     expected = [list(one[:steps]) for one in oracle.replicas]
-    plan = make_plan(layout)
+    plan = placed(cluster, make_plan(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
     )

@@ -30,6 +30,9 @@ ENVIRONMENT = (
 )
 
 
+INTERFACE = "GLOO_SOCKET_IFNAME"
+LOOPBACK = "127.0.0.1"
+
 SILENCE_AFTER = 1.0
 """Seconds after which every rank of a failed run has broken off."""
 
@@ -42,6 +45,7 @@ class Membership:
         self._spec: WorldSpec | None = None
         self._store: Any = None
         self._broken = False
+        self._interface: str | None = None
         self._lock = threading.Lock()
 
     def open_store(self, address: str, timeout: float) -> int:
@@ -81,6 +85,7 @@ class Membership:
             )
         self._store = store
         _set_environment(spec)
+        self._choose_interface(spec)
         # torch records 2,000 collectives with their tracebacks, in case one hangs: 3 MB per rank.
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
         if "nccl" in spec.backend:
@@ -88,6 +93,22 @@ class Membership:
         dist.init_process_group(
             spec.backend, store=store, rank=spec.rank, world_size=spec.size, timeout=timeout
         )
+
+    def _choose_interface(self, spec: WorldSpec) -> None:
+        """Name the interface for gloo, unless the user has.
+
+        Without it gloo looks up the host's own name, which some machines cannot resolve, and
+        others resolve to an address that other hosts do not reach.
+        """
+        if os.environ.get(INTERFACE, self._interface) != self._interface:
+            return
+        address = LOOPBACK if spec.same_host else _own_address()
+        self._interface = _interface_of(address)
+        if self._interface is None or (address == LOOPBACK and not spec.same_host):
+            os.environ.pop(INTERFACE, None)  # gloo may know better
+            self._interface = None
+        else:
+            os.environ[INTERFACE] = self._interface
 
     def intact(self, spec: WorldSpec) -> bool:
         """Whether this process is (still) the rank `spec` describes."""
@@ -152,16 +173,13 @@ def _destroy_groups() -> None:
 def _set_environment(spec: WorldSpec) -> None:
     values = (spec.rank, spec.size, spec.local_rank, spec.local_size, spec.address, spec.port)
     os.environ.update({name: str(value) for name, value in zip(ENVIRONMENT, values, strict=True)})
-    if spec.same_host:
-        # Without it gloo looks up the host's own name, which some machines cannot resolve.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
 
 
-def _loopback_interface() -> str:
+def _interface_of(address: str) -> str | None:
     for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == "127.0.0.1" for address in addresses):
+        if any(one.address == address for one in addresses):
             return str(name)
-    return "lo"
+    return "lo" if address == LOOPBACK else None
 
 
 def describe() -> EngineFacts:
@@ -183,5 +201,5 @@ def _own_address() -> str:
         try:
             probe.connect(("10.255.255.255", 1))
         except OSError:
-            return "127.0.0.1"
+            return LOOPBACK
         return str(probe.getsockname()[0])

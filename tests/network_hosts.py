@@ -1,0 +1,190 @@
+"""Hosts on this machine: network namespaces with a name and an address, joined by a bridge.
+
+`python -m tests.network_hosts` starts a controller and forks engines into them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mimokit.cluster.local import commands
+from mimokit.cluster.local.pool import ONE_THREAD
+from mimokit.cluster.local.processes import fork_process, kill_group
+
+NEW_NETWORK, NEW_NAME = 0x40000000, 0x04000000
+"""Linux: CLONE_NEWNET and CLONE_NEWUTS."""
+
+START_SECONDS = 120.0
+PROBED = "10.255.255.255/32"
+"""What an engine asks for the route to, to learn its address.
+
+No route leads elsewhere: a name server must be out of reach at once, not after a timeout.
+"""
+_SHAPE = ("root", "tbf", "burst", "32kbit", "latency", "400ms", "rate")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host: its namespace and name, and its address on the bridge."""
+
+    name: str
+    namespace: str
+    address: str
+
+    def enter(self) -> None:
+        """Move this process there, for all sockets that it opens from now on."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open(f"/run/netns/{self.namespace}") as namespace:
+            results = [libc.setns(namespace.fileno(), NEW_NETWORK), libc.unshare(NEW_NAME)]
+        if any(results):
+            raise OSError(ctypes.get_errno(), f"the host {self.name} cannot be entered")
+        socket.sethostname(self.name)
+
+
+def skip_without_hosts() -> None:
+    """Skip a test where network namespaces cannot be made, and say so."""
+    if problem := why_no_hosts():
+        pytest.skip(problem)
+
+
+def why_no_hosts() -> str | None:
+    """Return one sentence if this machine cannot have hosts."""
+    if shutil.which("ip") is None or shutil.which("tc") is None:
+        return "Hosts need the commands ip and tc (iproute2)."
+    name = f"mk{os.getpid()}"
+    try:
+        _call("ip", "netns", "add", name)
+    except subprocess.CalledProcessError as error:
+        return f"Hosts need the right to make network namespaces: {error.stderr.strip()}"
+    _call("ip", "netns", "del", name)
+    return None
+
+
+@contextlib.contextmanager
+def network_of(names: Sequence[str], rate: str | None = None) -> Iterator[tuple[str, list[Host]]]:
+    """Make hosts, and delete them at the end.
+
+    Args:
+        names: of the hosts.
+        rate: of each host's line in both directions, as tc writes it: 100mbit; None: any.
+
+    Returns:
+        The address of this machine on the bridge, and the hosts.
+    """
+    # Unique names and addresses: other runs may have hosts at the same time.
+    number = os.getpid() % 60_000
+    stem, net = f"mk{number}", f"10.{100 + number // 250 % 150}.{number % 250}"
+    hosts = [
+        Host(name, f"{stem}-{place}", f"{net}.{place + 2}") for place, name in enumerate(names)
+    ]
+    try:
+        _call("ip", "link", "add", stem, "type", "bridge")
+        _call("ip", "addr", "add", f"{net}.1/24", "dev", stem)
+        _call("ip", "link", "set", stem, "up")
+        for place, host in enumerate(hosts):
+            _join(host, stem, f"{stem}v{place}", f"{net}.1", rate)
+        yield f"{net}.1", hosts
+    finally:
+        for host in hosts:
+            _call("ip", "netns", "del", host.namespace, check=False)
+        _call("ip", "link", "del", stem, check=False)
+
+
+def _join(host: Host, bridge: str, cable: str, gateway: str, rate: str | None) -> None:
+    inside = ("ip", "netns", "exec", host.namespace)
+    _call("ip", "netns", "add", host.namespace)
+    _call("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns",
+          host.namespace)  # fmt: skip
+    _call("ip", "link", "set", cable, "master", bridge, "up")
+    _call(*inside, "ip", "addr", "add", f"{host.address}/24", "dev", "eth0")
+    for device in ("eth0", "lo"):
+        _call(*inside, "ip", "link", "set", device, "up")
+    _call(*inside, "ip", "route", "add", PROBED, "via", gateway)
+    if rate is not None:
+        _call(*inside, "tc", "qdisc", "add", "dev", "eth0", *_SHAPE, rate)
+        _call("tc", "qdisc", "add", "dev", cable, *_SHAPE, rate)
+
+
+def _call(*command: str, check: bool = True) -> None:
+    subprocess.run(command, check=check, capture_output=True, text=True)
+
+
+@contextlib.contextmanager
+def engines_on(address: str, places: Sequence[Host], folder: Path) -> Iterator[Path]:
+    """Start a controller and an engine on a host for each place, and end them.
+
+    Args:
+        address: of the controller, on this machine.
+        places: the host of engine 0, 1, …
+        folder: for files of ipyparallel; must not be too long a path.
+
+    Returns:
+        The connection file for clients.
+    """
+    commands.profile_directory(folder).mkdir(parents=True)
+    found = json.dumps([vars(host) for host in places])
+    command = [sys.executable, "-m", "tests.network_hosts", str(folder), address, found]
+    # Threads of OpenMP would not survive the fork, and what needs them would wait for ever.
+    environment = os.environ | dict.fromkeys(ONE_THREAD, "1")
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not (folder / "ready").exists():
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"no engines; see the logs in {folder}")
+            time.sleep(0.02)
+        yield commands.connection_file(folder)
+    finally:
+        server.communicate()
+        server.wait(30)
+
+
+def main() -> None:
+    """Start the processes, wait for the end of the input, and end them."""
+    folder, address, places = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    import ipyparallel.controller.app
+    import ipyparallel.engine.app
+
+    import mimokit.cluster.worker.task
+    import mimokit.engine.preload  # noqa: F401
+
+    options = [*commands.controller_arguments(folder), f"--ip={address}", f"--location={address}"]
+
+    def controller() -> None:
+        ipyparallel.controller.app.IPController.launch_instance(argv=options)
+
+    def engine(number: int, host: Host) -> None:
+        host.enter()
+        arguments = commands.engine_arguments(folder, number)
+        ipyparallel.engine.app.IPEngine.launch_instance(argv=arguments)
+
+    children = [fork_process(folder / "controller.log", controller)]
+    while not commands.controller_can_be_found(folder):
+        time.sleep(0.02)
+    for number, place in enumerate(places):
+        host = Host(**place)
+        log = folder / f"engine-{number}.log"
+        children.append(fork_process(log, lambda number=number, host=host: engine(number, host)))  # type: ignore[misc]
+    (folder / "ready").touch()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdin.read()
+    for child in children:
+        kill_group(child)
+
+
+if __name__ == "__main__":
+    main()
