@@ -28,7 +28,7 @@ TITLES = {
     "failure_reports": "Failures",
     "training_speed": "Training, 8 ranks",
     "fit_speed": "Fits under strategies",
-    "emulated_links": "Fits on emulated links",
+    "emulated_links": "Fits on emulated and real links",
     "transfers": "Transfers between modules",
     "pipeline_overhead": "Pipeline executor",
     "trace_overhead": "Tracing",
