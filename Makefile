@@ -19,6 +19,8 @@ demo: $(READY)
 
 # The tests start hundreds of processes: each would compile all that it imports.
 test: export PYTHONDONTWRITEBYTECODE =
+# Two workers on two cores: threads of torch would wait for each other.
+test: export OMP_NUM_THREADS = 1
 
 test: $(READY)
 	$(BIN)/python -m tests.browser.chromium

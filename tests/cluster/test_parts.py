@@ -46,11 +46,10 @@ def test_parts_run_at_the_same_time_and_fail_alone(cluster: EngineCluster, tmp_p
     with pytest.raises(ClusterError, match="the run was aborted"):
         busy.result(PATIENCE)
     assert works(cluster)
-    assert [a == b for a, b in zip(cluster.run(process_id), pids, strict=True)] == [True] * 5 + [
-        False,
-        True,
-        True,
-    ]
+    now = cluster.run(process_id)
+    assert now[2:4] == pids[2:4]
+    # Where others of a part are slow to come back after an abort they are replaced, too.
+    assert now[5] != pids[5]
 
 
 def _fails_alone(left: EngineCluster, right: EngineCluster, pids: list[int]) -> None:
