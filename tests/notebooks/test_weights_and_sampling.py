@@ -57,3 +57,12 @@ def test_a_checkpoint_is_planned_loaded_checked_and_sampled(tmp_path):
     }
     assert parameters["GeGLU"] == parameters["SwiGLU"] > parameters["GELU"]
     assert parameters["SwiGLU, two thirds as wide"] == pytest.approx(parameters["GELU"], rel=0.02)
+    said = printed(notebook, "trained = train(cluster")
+    ((first, last),) = re.findall(r"loss ([\d.]+) at first, ([\d.]+) at last", said)
+    assert float(last) < float(first)
+    changed = shown(notebook, "trained = train(cluster", "text/plain")
+    parts = re.findall(r"^(\w+) +([\d.]+)$", changed, re.MULTILINE)
+    assert [name for name, _ in parts] == [
+        "language_model", "lm_head", "multi_modal_projector", "vision_tower",
+    ]  # fmt: skip
+    assert all(float(most) > 1e-3 for _, most in parts)
