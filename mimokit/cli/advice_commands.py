@@ -30,12 +30,14 @@ def memory(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Show the bytes per rank at tensor parallel sizes, and what each saves; headers alone."""
-    from mimokit.experiment.weight_check import planned
+    from mimokit.planning.weights import WeightPlanner
+    from mimokit.planning.weights.layout_files import checkpoint_of
     from mimokit.prediction.checkpoint_memory import PARTS, checkpoint_memory
 
     with refusals():
+        checkpoint = WeightPlanner(checkpoint_of(directory)).checkpoint
         found = checkpoint_memory(
-            planned(directory, 1).checkpoint, _sizes(tp), inference=inference, batch=batch,
+            checkpoint, _sizes(tp), inference=inference, batch=batch,
             seq_length=seq_length, dtype=dtype,
         )  # fmt: skip
     if as_json:
@@ -66,12 +68,13 @@ def advise(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Say which tensor parallel size to take, and what to set before engines start."""
-    from mimokit.experiment.weight_check import planned
+    from mimokit.planning.weights import WeightPlanner
+    from mimokit.planning.weights.layout_files import checkpoint_of
     from mimokit.prediction.advice import LEFT_UNSET
     from mimokit.prediction.advice import advise as find
 
     with refusals():
-        found = find(planned(directory, 1).checkpoint, gpu, gpus, seq_length)
+        found = find(WeightPlanner(checkpoint_of(directory)).checkpoint, gpu, gpus, seq_length)
     if as_json:
         typer.echo(json.dumps(found.to_json()))
         return

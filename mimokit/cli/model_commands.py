@@ -42,11 +42,10 @@ def check(
 
     from mimokit.experiment import check_weights
     from mimokit.experiment.health_report import HealthReport
-    from mimokit.experiment.weight_check import planned
-    from mimokit.planning.weights.running import runnable_functions
+    from mimokit.experiment.weight_check import checkable
 
     with failures():
-        runnable_functions(planned(directory, tp, pp, dtype).checkpoint)  # before engines start
+        checkable(directory, tp, pp, dtype)  # before engines start
         with engines_for(tp * pp, cluster) as engines:
             report: CheckReport | HealthReport
             if health:

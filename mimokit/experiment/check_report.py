@@ -21,7 +21,8 @@ class LayerDifference:
     """How far a part of the network is from the oracle's.
 
     Attributes:
-        name: "embedding", "decoder.layers.N", "decoder.final_layernorm" or "output_layer".
+        name: "embedding", "decoder.layers.N", "decoder.final_layernorm" or "output_layer"; of a
+            LLaVA with what is in front of its parameters' names, such as "language_model.".
         max_difference: largest over all ranks, relative to the oracle's largest entry.
         rank: where it is.
     """
@@ -52,7 +53,7 @@ class CheckReport:
     @property
     def max_logit_difference(self) -> float:
         """Largest difference of a logit (of a tower: of its output), relative to the largest."""
-        return next(one.max_difference for one in self.layers if one.name == OUTPUT)
+        return next(one.max_difference for one in self.layers if one.name.endswith(OUTPUT))
 
     @property
     def first_wrong(self) -> LayerDifference | None:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mimokit.experiment.weight_check import planned
 from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.layout_files import checkpoint_of
 from mimokit.planning.weights.prompts import checked_prompts
-from mimokit.planning.weights.running import check_language, runnable_functions
+from mimokit.planning.weights.running import language_planner, placeholder, runnable_functions
 from mimokit.units import shown
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def check_request(
     planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
     positions = runnable_functions(planner.checkpoint).positions
     check_count(max_new_tokens)
-    checked_prompts(token_ids, planner.family.vocab or 0, positions, max_new_tokens)
+    image = placeholder(planner.checkpoint)
+    checked_prompts(token_ids, planner.family.vocab or 0, positions, max_new_tokens, image)
     Sampling(**how)
 
 
@@ -65,9 +66,7 @@ def checked_planner(
     if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
         what = f"replicas is {shown(replicas)}; it must be at least 1"
         raise refused("Layout", "replicas", replicas, what)
-    planner = planned(directory, tensor, dtype=dtype)
-    check_language(planner.checkpoint)
-    return planner
+    return language_planner(checkpoint_of(directory), tensor, dtype)
 
 
 def check_count(value: object) -> None:

@@ -17,8 +17,8 @@ from mimokit.experiment.generated import Generation, RankTokens, joined
 from mimokit.experiment.health_report import HealthReport
 from mimokit.experiment.model_checks import check_count, checked_planner
 from mimokit.experiment.weights_on_rank import ModelOnRanks
-from mimokit.planning.weights.prompts import checked_prompts
-from mimokit.planning.weights.running import runnable_functions, stop_tokens
+from mimokit.planning.weights.prompts import Rows, checked_prompts
+from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
 from mimokit.prediction.hardware import load_hardware
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class ShardedModel:
 
     Args:
         cluster: with at least tensor_parallel x replicas engines; the others stay idle.
-        directory: of Hugging Face, or one that `mimokit convert` has written.
+        directory: of Hugging Face, or one that `mimokit convert` has written; of a LLaVA its
+            language model is loaded, and prompts have no images.
         tensor_parallel: ranks that share every layer.
         pipeline_parallel: 1; generation through a pipeline does not exist.
         replicas: copies of the model, which share the prompts of a call.
@@ -73,6 +74,7 @@ class ShardedModel:
         self._positions = runnable_functions(planner.checkpoint).positions
         self._stop = stop_tokens(planner.checkpoint)
         self._vocab = planner.family.vocab or 0
+        self._placeholder = placeholder(planner.checkpoint)
         self._plan = planner.plan()
         self._cluster = cluster
         self._replicas = replicas
@@ -112,7 +114,7 @@ class ShardedModel:
             ConfigError: a prompt is empty or too long, or an id is not in the vocabulary.
             RankDied: the process of a rank died; the next call loads the model again.
         """
-        rows = checked_prompts(token_ids, self._vocab, self._positions)
+        rows = self._rows(token_ids, 0)
         found: list[NDArray[np.float32]] = self._run(
             weights_on_rank.logits_on_rank, self._model, rows
         )
@@ -158,7 +160,7 @@ class ShardedModel:
         from mimokit.engine.tensor_parallel.sampling import Sampling
 
         check_count(max_new_tokens)
-        rows = checked_prompts(token_ids, self._vocab, self._positions, max_new_tokens)
+        rows = self._rows(token_ids, max_new_tokens)
         how = Sampling(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
             repetition_penalty=repetition_penalty,
@@ -221,6 +223,9 @@ class ShardedModel:
                 self._cluster.run(weights_on_rank.close_model, self._model.name)
         except ClusterError:
             pass  # ranks that are gone keep nothing
+
+    def _rows(self, token_ids: Any, new: int) -> Rows:
+        return checked_prompts(token_ids, self._vocab, self._positions, new, self._placeholder)
 
     def _shared(
         self, rows: Any, new: int, how: Any, seed: int, stop: tuple[int, ...]

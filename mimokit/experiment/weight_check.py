@@ -10,8 +10,8 @@ from mimokit.experiment.check_report import CheckReport, layers_of
 from mimokit.experiment.weights_on_rank import ChangeShard
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.check_plan import TOLERANCES, check_input, loading_dtype
-from mimokit.planning.weights.layout_files import LAYOUT
-from mimokit.planning.weights.running import runnable_functions
+from mimokit.planning.weights.layout_files import checkpoint_of
+from mimokit.planning.weights.running import check_runnable, runnable_functions
 
 HUGGING_FACE = "transformers"
 ONE_PROCESS = "one process"
@@ -36,7 +36,8 @@ def check_weights(
 
     Args:
         cluster: with at least tensor_parallel x pipeline_parallel engines.
-        directory: of a language model or a vision tower.
+        directory: of a language model, a vision tower, or a LLaVA: its language model is checked
+            on tokens, its tower up to the layer whose output is taken and its projector on images.
         tensor_parallel: ranks that share every layer.
         pipeline_parallel: stages.
         dtype: torch's name of that of the weights; None: as in the files. Both compute
@@ -54,7 +55,7 @@ def check_weights(
     from mimokit.engine.tensor_parallel.checking import one_process
     from mimokit.engine.tensor_parallel.hugging_face import can_load, hugging_face
 
-    planner = planned(directory, tensor_parallel, pipeline_parallel, dtype)
+    planner = checkable(directory, tensor_parallel, pipeline_parallel, dtype)
     positions = runnable_functions(planner.checkpoint).positions
     given = check_input(planner, batch, min(length, positions or length), seed)
     dtype = loading_dtype(planner, dtype)
@@ -80,19 +81,20 @@ def check_weights(
     )
 
 
-def planned(
-    directory: str | os.PathLike[str],
-    tensor_parallel: int,
-    pipeline_parallel: int = 1,
-    dtype: str | None = None,
+def checkable(
+    directory: str | os.PathLike[str], tensor: int, pipeline: int, dtype: str | None
 ) -> WeightPlanner:
-    """Return the planner of a directory of Hugging Face or a converted one; reads headers alone.
+    """Return the planner of a directory that can be checked; reads headers alone.
+
+    Args:
+        directory: of Hugging Face, or a converted one.
+        tensor: parallel size.
+        pipeline: likewise.
+        dtype: of loading.
 
     Raises:
-        ConfigError: as `plan_weights`.
+        ConfigError: as `plan_weights`, or the network has what cannot run.
     """
-    from mimokit.planning.weights.layout_files import read_layout
-
-    converted = os.path.exists(os.path.join(directory, LAYOUT))
-    source = read_layout(directory).checkpoint if converted else directory
-    return WeightPlanner(source, tensor_parallel, pipeline_parallel, dtype)
+    planner = WeightPlanner(checkpoint_of(directory), tensor, pipeline, dtype)
+    check_runnable(planner.checkpoint)
+    return planner

@@ -118,7 +118,6 @@ def test_what_cannot_be_generated_is_rejected_in_a_sentence(
         ("llama", {"hidden_act": "relu2"}, "its activation is 'relu2'"),
         ("llama", {"rope_scaling": {"type": "yarn"}, "rope_parameters": None}, "'yarn'"),
         ("mistral", {"sliding_window": 8}, "a sliding window of 8 tokens"),
-        ("llava", {}, "its model_type is 'llava', a network of several parts, and one part alone"),
         ("llama", {"hidden_size": 64}, "config.json makes it"),
     ],
 )
@@ -129,6 +128,23 @@ def test_what_cannot_run_is_rejected_before_engines_start(
     done = CliRunner().invoke(app, [command[0], str(directory), *command[1:]])
     assert done.exit_code == 2
     assert sentence in done.stderr
+
+
+def test_a_llava_is_checked_and_a_prompt_with_an_image_rejected(engines: EngineCluster) -> None:
+    directory = str(checkpoint("llava", 0.2))
+    done = CliRunner().invoke(app, ["check", directory, "--tp", "2", "--json"])
+    stated = json.loads(done.stdout)
+    assert (done.exit_code, stated["passed"], stated["tolerance"]) == (0, True, 2e-3)
+    names = [one["name"] for one in stated["layers"]]
+    assert "language_model.decoder.layers.3" in names
+    assert "modality_submodules.images.encoders.vit_encoder.decoder.layers.2" in names
+    line = ["generate", directory, "--tp", "2", "--max-new-tokens", "3"]
+    done = CliRunner().invoke(app, [*line, "--tokens", "1,2,3", "--json"])
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["tokens"][0]) <= 3
+    done = CliRunner().invoke(app, [*line, "--tokens", "1,100,3"])
+    assert done.exit_code == 2
+    assert "prompt 0 has the id 100, which represents an image" in done.stderr
 
 
 def test_a_tower_makes_no_tokens() -> None:

@@ -54,6 +54,21 @@ def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkF
     return found
 
 
+def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
+    """Return what the vision tower of a LLaVA computes between its matrices.
+
+    Args:
+        config: the content of its config.json.
+
+    Raises:
+        ConfigError: a field is of the wrong type.
+    """
+    fields = Fields(config).section("vision_config")
+    found = functions_of_section(fields, fields.text("model_type", "clip_vision_model"))
+    fields.check()
+    return found
+
+
 def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:
     """Return what a network computes between its matrices; problems are left in the fields.
 

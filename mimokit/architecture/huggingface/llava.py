@@ -24,6 +24,9 @@ FEATURE_LAYER = -2
 IMAGE_TOKEN = 32000
 """transformers `LlavaConfig`: defaults of vision_feature_layer and image_token_index."""
 
+PROJECTOR_ACTIVATION = "gelu"
+"""The one that a projector can run with, between its two matrices."""
+
 _STRATEGIES = ("default", "full")
 
 
@@ -94,6 +97,6 @@ def _layers(fields: Fields, layers: int) -> int:
 def _check_activation(fields: Fields) -> None:
     """Refuse a projector that is not built."""
     name = "projector_hidden_act"
-    written = fields.text(name, "gelu")
-    if ACTIVATION_NAMES.get(written, written) != "gelu":
-        fields.refuse(name, "a projector can run with gelu")
+    written = fields.text(name, PROJECTOR_ACTIVATION)
+    if ACTIVATION_NAMES.get(written, written) != PROJECTOR_ACTIVATION:
+        fields.refuse(name, f"a projector can run with {PROJECTOR_ACTIVATION}")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from mimokit.architecture.huggingface.families import LANGUAGE
 from mimokit.engine.tensor_parallel.exchange import Group, rank_of
 from mimokit.engine.tensor_parallel.language import Batch, LanguageShard
-from mimokit.engine.tensor_parallel.loading import load_shard
+from mimokit.engine.tensor_parallel.layers import Watch
+from mimokit.engine.tensor_parallel.llava import LlavaShard, under
+from mimokit.engine.tensor_parallel.loading import Shard, load_shard
 from mimokit.engine.tensor_parallel.tower import TowerShard
 from mimokit.planning.weights.check_plan import ARITHMETIC, OUTPUT, CheckInput
 
@@ -45,7 +48,7 @@ def images_of(given: CheckInput) -> torch.Tensor:
 
 
 def parts_on_rank(
-    shard: LanguageShard | TowerShard,
+    shard: Shard,
     given: CheckInput,
     receive: Receive | None = None,
     send: Send | None = None,
@@ -59,10 +62,11 @@ def parts_on_rank(
         send: hidden states to the next stage; None on the last.
     """
     found: dict[str, torch.Tensor] = {}
-
-    def watch(name: str, output: torch.Tensor) -> None:
-        found[name] = output
-
+    watch: Watch = found.__setitem__
+    if isinstance(shard, LlavaShard):
+        if shard.tower is not None:
+            shard.features(images_of(given), watch)
+        shard, watch = shard.language, under(LANGUAGE, watch)
     hidden = None
     if receive is not None:
         hidden = receive(torch.empty(_hidden_shape(shard, given), dtype=shard.dtype))
@@ -85,7 +89,7 @@ def _hidden_shape(shard: LanguageShard | TowerShard, given: CheckInput) -> tuple
 
 
 def compared(
-    shard: LanguageShard | TowerShard, given: CheckInput, mine: Parts, oracle: Parts
+    shard: Shard, given: CheckInput, mine: Parts, oracle: Parts
 ) -> dict[str, PartDifference]:
     """Return how far the parts of this rank are from those of the oracle.
 
@@ -95,12 +99,19 @@ def compared(
         mine: as `parts_on_rank` returns them.
         oracle: likewise, of one process.
     """
+    if isinstance(shard, LlavaShard):
+        words = {name: one for name, one in mine.items() if name.startswith(LANGUAGE)}
+        pixels = {name: one for name, one in mine.items() if name not in words}
+        found = compared(shard.language, given, words, oracle)
+        if shard.tower is not None:
+            found = compared(shard.tower, replace(given, rows=()), pixels, oracle) | found
+        return found
     found = {}
     for name, output in mine.items():
         wanted = oracle[name].to(output.device)
         real = _real(given, wanted)
         scale = float(wanted[real].abs().max())
-        if name == OUTPUT and isinstance(shard, LanguageShard):
+        if name.endswith(OUTPUT) and isinstance(shard, LanguageShard):
             start = rank_of(shard.group) * output.shape[-1]
             wanted = wanted[..., start : start + output.shape[-1]]
             output = output[..., : wanted.shape[-1]]
@@ -125,9 +136,7 @@ def one_process(
     return parts_on_rank(checked_shard(directory, None, dtype), given)
 
 
-def checked_shard(
-    directory: str | os.PathLike[str], group: Group, dtype: str, **how: Any
-) -> LanguageShard | TowerShard:
+def checked_shard(directory: str | os.PathLike[str], group: Group, dtype: str, **how: Any) -> Shard:
     """Return a shard that computes in the dtype of `ARITHMETIC`; arguments as of `load_shard`."""
     arithmetic = getattr(torch, ARITHMETIC[dtype])
     return load_shard(directory, group, dtype=dtype, arithmetic=arithmetic, **how)

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE
 from mimokit.engine.tensor_parallel.checking import images_of
 from mimokit.engine.tensor_parallel.language import Batch
 from mimokit.engine.tensor_parallel.layers import FINAL_NORM
+from mimokit.engine.tensor_parallel.llava import PROJECTOR_PART
 from mimokit.planning.weights.check_plan import ARITHMETIC, EMBEDDING, OUTPUT, CheckInput
 from mimokit.planning.weights.layout_files import LAYOUT
 
@@ -39,19 +41,42 @@ def hugging_face(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    auto = transformers.AutoModelForCausalLM if given.rows else transformers.AutoModel
-    loaded = auto.from_pretrained(directory, dtype=getattr(torch, dtype))
-    loaded = loaded.to(getattr(torch, ARITHMETIC[dtype])).eval()
-    model = loaded if given.rows else getattr(loaded, "vision_model", loaded)
-    found: dict[str, torch.Tensor] = {}
-    _watch(model.base_model if given.rows else model, found)
+    if given.rows and given.images:
+        auto, run = transformers.AutoModelForImageTextToText, _of_llava
+    elif given.rows:
+        auto, run = transformers.AutoModelForCausalLM, _of_language
+    else:
+        auto, run = transformers.AutoModel, _of_tower
+    model = auto.from_pretrained(directory, dtype=getattr(torch, dtype))
     with torch.no_grad():
-        if given.rows:
-            output = model(use_cache=False, **_tokens(given)).logits
-        else:
-            made = model(images_of(given).to(model.dtype))
-            output = made.last_hidden_state if made.pooler_output is None else made.pooler_output
-    found[OUTPUT] = output
+        return run(model.to(getattr(torch, ARITHMETIC[dtype])).eval(), given)
+
+
+def _of_language(model: Any, given: CheckInput) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    _watch(model.base_model, found)
+    found[OUTPUT] = model(use_cache=False, **_tokens(given)).logits
+    return found
+
+
+def _of_tower(model: Any, given: CheckInput) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    model = getattr(model, "vision_model", model)
+    _watch(model, found)
+    made = model(images_of(given).to(model.dtype))
+    found[OUTPUT] = made.last_hidden_state if made.pooler_output is None else made.pooler_output
+    return found
+
+
+def _of_llava(model: Any, given: CheckInput) -> dict[str, torch.Tensor]:
+    """Return the parts of tower and projector on images, and of the language model on tokens."""
+    found: dict[str, torch.Tensor] = {}
+    inner = model.base_model
+    _watch(getattr(inner.vision_tower, "vision_model", inner.vision_tower), found, ENCODER)
+    _keep(inner.multi_modal_projector, found, PROJECTOR_PART)
+    _watch(inner.language_model, found, LANGUAGE)
+    model.get_image_features(pixel_values=images_of(given).to(model.dtype))
+    found[f"{LANGUAGE}{OUTPUT}"] = model(use_cache=False, **_tokens(given)).logits
     return found
 
 
@@ -66,28 +91,37 @@ def _tokens(given: CheckInput) -> dict[str, torch.Tensor]:
     }
 
 
-def _watch(model: Any, found: dict[str, torch.Tensor]) -> None:
-    """Let the layers and the last norm of a model write down what they make."""
+def _watch(model: Any, found: dict[str, torch.Tensor], prefix: str = "") -> None:
+    """Let the layers and the last norm of a model write down what they make.
+
+    Args:
+        model: that has them.
+        found: gets the outputs.
+        prefix: in front of the names of parts.
+    """
     layers = next(
         one
         for name in ("layers", "h", "encoder.layers")
         if (one := _inner(model, name)) is not None
     )
 
-    def keep(name: str) -> Any:
-        def hook(module: Any, given: Any, made: Any) -> None:
-            found[name] = made[0] if isinstance(made, tuple) else made
-
-        return hook
-
     def first(module: Any, given: Any, named: Any) -> None:
-        found[EMBEDDING] = given[0] if given else named["hidden_states"]
+        found[f"{prefix}{EMBEDDING}"] = given[0] if given else named["hidden_states"]
 
     layers[0].register_forward_pre_hook(first, with_kwargs=True)
     for number, layer in enumerate(layers):
-        layer.register_forward_hook(keep(f"decoder.layers.{number}"))
+        _keep(layer, found, f"{prefix}decoder.layers.{number}")
     last = next(getattr(model, one) for one in FINAL_NORMS if hasattr(model, one))
-    last.register_forward_hook(keep(FINAL_NORM))
+    _keep(last, found, f"{prefix}{FINAL_NORM}")
+
+
+def _keep(module: Any, found: dict[str, torch.Tensor], name: str) -> None:
+    """Let a module write down what it makes."""
+
+    def hook(module: Any, given: Any, made: Any) -> None:
+        found[name] = made[0] if isinstance(made, tuple) else made
+
+    module.register_forward_hook(hook)
 
 
 def _inner(model: Any, path: str) -> Any:

@@ -91,7 +91,7 @@ class Layers:
             normed = self.norm(hidden, f"{name}.input_layernorm")
             hidden = hidden + self._attention(normed, number, tokens, cache)
             normed = self.norm(hidden, f"{name}.pre_mlp_layernorm")
-            hidden = hidden + self._feed_forward(normed, f"{name}.mlp")
+            hidden = hidden + self.feed_forward(normed, f"{name}.mlp")
             watch(name, hidden)
         return hidden
 
@@ -117,7 +117,13 @@ class Layers:
         bias = self.parameters.get(f"{name}.bias")
         return made if bias is None else made + bias
 
-    def _feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+    def feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        """Return two matrices with an activation between them. Collective.
+
+        Args:
+            hidden: [batch, tokens, hidden].
+            name: in front of linear_fc1 and linear_fc2.
+        """
         inner, activation = (
             self._column(hidden, f"{name}.linear_fc1"),
             ACTIVATIONS[self.functions.activation],

@@ -6,14 +6,22 @@ import os
 
 import torch
 
-from mimokit.architecture.modules import LanguageModel, VisionEncoder
+from mimokit.architecture.modules import LanguageModel, MultimodalModel, VisionEncoder
 from mimokit.engine.tensor_parallel.exchange import Group, rank_of, size_of
+from mimokit.engine.tensor_parallel.files import TensorSource
 from mimokit.engine.tensor_parallel.language import LanguageShard
 from mimokit.engine.tensor_parallel.layout_tensors import opened
+from mimokit.engine.tensor_parallel.llava import LlavaShard
 from mimokit.engine.tensor_parallel.reading import read_parameter
 from mimokit.engine.tensor_parallel.tower import TowerShard
-from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.running import check_language, runnable_functions
+from mimokit.planning.weights import RankWeights, WeightPlanner
+from mimokit.planning.weights.running import (
+    language_planner,
+    runnable_functions,
+    runnable_tower_functions,
+)
+
+Shard = LanguageShard | TowerShard | LlavaShard
 
 
 def load_shard(
@@ -25,8 +33,8 @@ def load_shard(
     dtype: str | None = None,
     arithmetic: torch.dtype | None = None,
     device: torch.device | str = "cpu",
-) -> LanguageShard | TowerShard:
-    """Return what this rank computes of a language model or of a vision tower.
+) -> Shard:
+    """Return what this rank computes of a language model, of a vision tower, or of a LLaVA.
 
     Args:
         directory: as for `read_shard`.
@@ -44,13 +52,13 @@ def load_shard(
         planner = WeightPlanner(checkpoint, size_of(group), pipeline_parallel, dtype)
         functions = runnable_functions(checkpoint)
         planned = planner.rank(planner.grid.rank(tp=rank_of(group), pp=pipeline_rank))
-        parameters = {
-            name: read_parameter(one, source).to(device, arithmetic)
-            for name, one in planned.parameters.items()
-        }
+        parameters = _read(planned, source, device, arithmetic)
     model = planner.family.model
     if isinstance(model, LanguageModel):
         return LanguageShard(parameters, model, functions, group, planned.layers)
+    if isinstance(model, MultimodalModel):
+        tower = runnable_tower_functions(checkpoint)
+        return LlavaShard(parameters, model, functions, tower, group, planned.layers)
     assert isinstance(model, VisionEncoder)
     return TowerShard(parameters, model, functions, group, planned.layers)
 
@@ -62,13 +70,30 @@ def load_language(
     dtype: str | None = None,
     device: torch.device | str = "cpu",
 ) -> LanguageShard:
-    """Return what this rank computes of a language model; arguments as of `load_shard`.
+    """Return what this rank computes of a language model, or of that in a LLaVA.
+
+    Arguments are as of `load_shard`.
 
     Raises:
         ConfigError: likewise, or the checkpoint is of a tower.
     """
-    with opened(directory) as (checkpoint, _):
-        check_language(checkpoint)
-    shard = load_shard(directory, group, dtype=dtype, device=device)
-    assert isinstance(shard, LanguageShard)
-    return shard
+    with opened(directory) as (checkpoint, source):
+        planner = language_planner(checkpoint, size_of(group), dtype)
+        functions = runnable_functions(checkpoint)
+        planned = planner.rank(rank_of(group))
+        parameters = _read(planned, source, device)
+    model = planner.family.model
+    assert isinstance(model, LanguageModel)
+    return LanguageShard(parameters, model, functions, group, planned.layers)
+
+
+def _read(
+    planned: RankWeights,
+    source: TensorSource,
+    device: torch.device | str,
+    arithmetic: torch.dtype | None = None,
+) -> dict[str, torch.Tensor]:
+    return {
+        name: read_parameter(one, source).to(device, arithmetic)
+        for name, one in planned.parameters.items()
+    }

@@ -66,10 +66,7 @@ class TowerShard:
             CLIP: the class token, [batch, hidden]. SigLIP: the pooled patches likewise, or without
             its head all of them, [batch, patches, hidden].
         """
-        if hidden is None:
-            hidden = self._embedded(images.to(self.device, self.dtype))
-            watch(EMBEDDING, hidden)
-        hidden = self.layers(hidden, Tokens(), None, watch)
+        hidden = self.hidden_states(images, hidden, watch)
         if self.layers.span[1] < self.model.net.layers:
             return hidden
         hidden = self.layers.norm(hidden[:, :1] if self.model.class_token else hidden, FINAL_NORM)
@@ -79,6 +76,19 @@ class TowerShard:
             made = self._pooled(hidden)
         watch(OUTPUT, made)
         return made
+
+    @torch.no_grad()
+    def hidden_states(
+        self, images: torch.Tensor, hidden: torch.Tensor | None, watch: Watch
+    ) -> torch.Tensor:
+        """Return the output of the layers, the class token included; arguments as of a call.
+
+        Collective.
+        """
+        if hidden is None:
+            hidden = self._embedded(images.to(self.device, self.dtype))
+            watch(EMBEDDING, hidden)
+        return self.layers(hidden, Tokens(), None, watch)
 
     def _embedded(self, images: torch.Tensor) -> torch.Tensor:
         """Return patches with positions behind the class token, normed if there is such a norm."""

@@ -6,9 +6,10 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mimokit.architecture.modules import VisionEncoder
+from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.planning.weights.headers import refused
 from mimokit.planning.weights.plan import WeightPlanner
+from mimokit.planning.weights.running import placeholder
 from mimokit.planning.weights.types import DTYPE_BYTES
 
 TOLERANCES: Mapping[str, float] = {
@@ -33,7 +34,8 @@ class CheckInput:
 
     Attributes:
         rows: token ids of prompts of different lengths; none for a tower.
-        images: batch, channels, rows and columns of images; None for a language model.
+        images: batch, channels, rows and columns of images; None for a language model. A LLaVA
+            gets both, each for its part.
         seed: of the images.
     """
 
@@ -44,6 +46,8 @@ class CheckInput:
 
 def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> CheckInput:
     """Return seeded inputs: images, or token ids with the first and last ids of every rank.
+
+    The id that represents an image is not among them.
 
     Args:
         planner: of the checkpoint in its layout.
@@ -57,12 +61,18 @@ def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> C
     for name, value in (("batch", batch), ("length", length)):
         if value < 1:
             raise refused("Options", name, value, f"{name} is {value}; it must be at least 1")
-    model, vocab = planner.family.model, planner.family.vocab
-    if isinstance(model, VisionEncoder):
-        size = model.image_size
-        return CheckInput(images=(batch, model.channels, size, size), seed=seed)
-    assert vocab is not None
-    ranks = planner.grid.shape[0]
+    model, images, vocab = planner.family.model, None, planner.family.vocab
+    tower = model.branches[0].encoder if isinstance(model, MultimodalModel) else model
+    if isinstance(tower, VisionEncoder):
+        images = (batch, tower.channels, tower.image_size, tower.image_size)
+    rows = () if vocab is None else _rows(planner, vocab, batch, length, seed)
+    return CheckInput(rows, images, seed)
+
+
+def _rows(
+    planner: WeightPlanner, vocab: int, batch: int, length: int, seed: int
+) -> tuple[tuple[int, ...], ...]:
+    ranks, image = planner.grid.shape[0], placeholder(planner.checkpoint)
     part = -(-vocab // ranks)
     edges = [
         vocab - 1,
@@ -70,13 +80,14 @@ def check_input(planner: WeightPlanner, batch: int, length: int, seed: int) -> C
         *(one for rank in range(1, ranks) for one in (rank * part, rank * part - 1)),
     ]
     draw = random.Random(seed)
-    left = [one for one in edges if one < vocab]
+    left = [one for one in edges if one < vocab and one != image]
     rows = []
     for number in range(batch):
         tokens = max(1, length - number * max(1, length // (2 * batch)))
         first, left = left[:tokens], left[tokens:]
-        rows.append((*first, *(draw.randrange(vocab) for _ in range(tokens - len(first)))))
-    return CheckInput(tuple(rows), seed=seed)
+        drawn = (draw.randrange(vocab) for _ in range(tokens - len(first)))
+        rows.append((*first, *((one + (one == image)) % vocab for one in drawn)))
+    return tuple(rows)
 
 
 def loading_dtype(planner: WeightPlanner, asked: str | None) -> str:

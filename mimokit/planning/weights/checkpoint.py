@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,11 @@ class Checkpoint:
     directory: Path
     config: Mapping[str, Any]
     tensors: Mapping[str, StoredTensor]
+
+    def limited_to(self, names: Container[str]) -> Checkpoint:
+        """Return the same with those of its tensors alone that have these names."""
+        kept = {name: one for name, one in self.tensors.items() if name in names}
+        return replace(self, tensors=kept)
 
 
 def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:

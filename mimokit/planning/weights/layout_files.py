@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mimokit.planning.weights.checkpoint import CONFIG, Checkpoint, read_json
+from mimokit.planning.weights.checkpoint import CONFIG, Checkpoint, read_checkpoint, read_json
 from mimokit.planning.weights.headers import (
     FLOATING,
     ITEM_BYTES,
@@ -122,6 +122,16 @@ def read_layout(directory: str | os.PathLike[str]) -> Layout:
         if missing:
             raise refused(path / UNPLANNED, missing[0], None, f"{missing[0]} is not in it")
     return layout
+
+
+def checkpoint_of(directory: str | os.PathLike[str]) -> Checkpoint:
+    """Return the checkpoint of a directory of Hugging Face or a converted one; headers alone.
+
+    Raises:
+        ConfigError: as `read_checkpoint` and `read_layout`.
+    """
+    converted = (Path(directory) / LAYOUT).exists()
+    return read_layout(directory).checkpoint if converted else read_checkpoint(directory)
 
 
 def check_files(layout: Layout) -> None:

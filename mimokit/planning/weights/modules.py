@@ -17,8 +17,8 @@ from mimokit.architecture.modules import MultimodalModel
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.messages import written
-from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
-from mimokit.planning.weights.layout_files import LAYOUT, read_layout
+from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.layout_files import checkpoint_of
 from mimokit.planning.weights.plan import WeightPlanner
 
 
@@ -74,11 +74,10 @@ def _unreadable(
     model: MimoParallelismConfig, name: str, network: ModuleArchitecture
 ) -> Iterator[Problem]:
     """Yield why ranks cannot read the tensors of a module; headers alone are read."""
-    directory, sizes = Path(str(network.weights)), model.get_parallelism(name)
+    directory, sizes = str(network.weights), model.get_parallelism(name)
     try:
-        converted = (directory / LAYOUT).exists()
         module_planner(
-            read_layout(directory).checkpoint if converted else read_checkpoint(directory),
+            checkpoint_of(directory),
             network,
             language=name == model.llm_module_name,
             tensor_parallel=sizes.tensor_parallel,
@@ -160,9 +159,7 @@ def module_planner(
     )
     whole = prefix is None and checkpoint.config.get("model_type") != "llava"
     if not whole:
-        wanted = family.found.tensors
-        tensors = {name: one for name, one in checkpoint.tensors.items() if name in wanted}
-        checkpoint = replace(checkpoint, tensors=tensors)
+        checkpoint = checkpoint.limited_to(family.found.tensors)
     return WeightPlanner(
         checkpoint,
         tensor_parallel,

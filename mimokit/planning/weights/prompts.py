@@ -11,7 +11,9 @@ from mimokit.units import shown
 Rows = tuple[tuple[int, ...], ...]
 
 
-def checked_prompts(token_ids: Any, vocab: int, positions: int, new: int = 0) -> Rows:
+def checked_prompts(
+    token_ids: Any, vocab: int, positions: int, new: int = 0, placeholder: int | None = None
+) -> Rows:
     """Return prompts as rows.
 
     Args:
@@ -19,9 +21,11 @@ def checked_prompts(token_ids: Any, vocab: int, positions: int, new: int = 0) ->
         vocab: ids that there are.
         positions: longest sequence; 0 for any.
         new: tokens that will follow.
+        placeholder: the id that represents an image; None where no id does.
 
     Raises:
-        ConfigError: a prompt is empty or too long, or an id is not in the vocabulary.
+        ConfigError: a prompt is empty or too long, or an id is not in the vocabulary, or it
+            represents an image.
     """
     rows = _rows(token_ids)
     if not rows:
@@ -36,6 +40,10 @@ def checked_prompts(token_ids: Any, vocab: int, positions: int, new: int = 0) ->
                 raise _wrong("token_ids", shown(one), what)
             if not 0 <= one < vocab:
                 what = f"prompt {number} has the id {one}; ids are 0 to {vocab - 1:,}"
+                raise _wrong("token_ids", one, what)
+            if one == placeholder:
+                what = f"prompt {number} has the id {one}, which represents an image; only the "
+                what += "language model generates, and it is given no images, so leave it out"
                 raise _wrong("token_ids", one, what)
         if positions and len(row) + new > positions:
             raise _too_long(number, len(row), new, positions)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.families import TOWER_TYPES
-from mimokit.architecture.huggingface.functions import functions_of
+from mimokit.architecture.huggingface.fields import Fields
+from mimokit.architecture.huggingface.functions import functions_of, tower_functions_of
 from mimokit.architecture.huggingface.language_tensors import GROUPED_TYPES
+from mimokit.architecture.huggingface.llava import image_token
+from mimokit.architecture.huggingface.module_weights import module_family
 from mimokit.config.errors import refuse_if_any
 from mimokit.planning.weights.checkpoint import Checkpoint, read_json
 from mimokit.planning.weights.headers import refused
+from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import shown
 
 LANGUAGE_TYPES = (*GROUPED_TYPES, "gpt2")
@@ -20,13 +24,20 @@ GENERATION = "generation_config.json"
 
 
 def runnable_functions(checkpoint: Checkpoint) -> NetworkFunctions:
-    """Return what the network computes between its matrices.
+    """Return what the network computes between its matrices; of a LLaVA its language model.
 
     Raises:
-        ConfigError: it is a network of several parts, or it has what cannot run.
+        ConfigError: it has what cannot run.
     """
-    _check_one_part(checkpoint)
-    functions = functions_of(checkpoint.config)
+    return _runnable(checkpoint, functions_of(checkpoint.config))
+
+
+def runnable_tower_functions(checkpoint: Checkpoint) -> NetworkFunctions:
+    """Return the same of the vision tower of a LLaVA."""
+    return _runnable(checkpoint, tower_functions_of(checkpoint.config))
+
+
+def _runnable(checkpoint: Checkpoint, functions: NetworkFunctions) -> NetworkFunctions:
     refuse_if_any(
         problem
         for field, what in functions.obstacles.items()
@@ -35,26 +46,60 @@ def runnable_functions(checkpoint: Checkpoint) -> NetworkFunctions:
     return functions
 
 
-def _check_one_part(checkpoint: Checkpoint) -> None:
-    """Raise `ConfigError` if the checkpoint is of a network of several parts."""
-    kind = checkpoint.config.get("model_type")
-    if kind not in (*LANGUAGE_TYPES, *TOWER_TYPES):
-        what = (
-            f"its model_type is {shown(kind)}, a network of several parts, and one part alone is "
-            "checked or generates; make an experiment of it with `mimokit import`, and run or "
-            "verify that"
-        )
-        raise refused(checkpoint.directory, "model_type", kind, what)
+def check_runnable(checkpoint: Checkpoint) -> None:
+    """Raise `ConfigError` if a part of the network has what cannot run."""
+    runnable_functions(checkpoint)
+    if is_llava(checkpoint):
+        runnable_tower_functions(checkpoint)
+
+
+def is_llava(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint has a language model next to a vision tower."""
+    return checkpoint.config.get("model_type") == "llava"
 
 
 def check_language(checkpoint: Checkpoint) -> None:
-    """Raise `ConfigError` unless the checkpoint is of a language model."""
-    _check_one_part(checkpoint)
+    """Raise `ConfigError` unless the checkpoint is of a language model alone."""
     kind = checkpoint.config.get("model_type")
-    if kind not in LANGUAGE_TYPES:
-        right = ", ".join(LANGUAGE_TYPES)
-        what = f"its model_type is {shown(kind)}, which makes no tokens; those of {right} do"
-        raise refused(checkpoint.directory, "model_type", kind, what)
+    if kind in LANGUAGE_TYPES:
+        return
+    right = ", ".join(LANGUAGE_TYPES)
+    what = f"its model_type is {shown(kind)}, "
+    if kind in TOWER_TYPES:
+        what += f"which makes no tokens; those of {right} do"
+    else:
+        what += (
+            f"and this works for a language model alone ({right}); predict the experiment that "
+            "`mimokit import` makes of it"
+        )
+    raise refused(checkpoint.directory, "model_type", kind, what)
+
+
+def language_planner(
+    checkpoint: Checkpoint, tensor_parallel: int, dtype: str | None = None
+) -> WeightPlanner:
+    """Return the planner of a language model, or of that in a LLaVA, under the same names.
+
+    Args:
+        checkpoint: of either.
+        tensor_parallel: ranks that share every layer.
+        dtype: as of `WeightPlanner`.
+
+    Raises:
+        ConfigError: as `WeightPlanner`, or the checkpoint is of a tower.
+    """
+    if not is_llava(checkpoint):
+        planner = WeightPlanner(checkpoint, tensor_parallel, dtype=dtype)
+        check_language(checkpoint)
+        return planner
+    family = module_family(checkpoint.config, list(checkpoint.tensors), language=True)
+    part = checkpoint.limited_to(family.found.tensors)
+    return WeightPlanner(part, tensor_parallel, dtype=dtype, family=family)
+
+
+def placeholder(checkpoint: Checkpoint) -> int | None:
+    """Return the token id that represents an image in the prompts of a LLaVA; None without."""
+    return image_token(Fields(checkpoint.config)) if is_llava(checkpoint) else None
 
 
 def stop_tokens(checkpoint: Checkpoint) -> tuple[int, ...]:
@@ -66,8 +111,10 @@ def stop_tokens(checkpoint: Checkpoint) -> tuple[int, ...]:
     generation = checkpoint.directory / GENERATION
     stated = read_json(generation).get("eos_token_id") if generation.exists() else None
     where = generation if stated is not None else checkpoint.directory / "config.json"
-    if stated is None:
-        stated = checkpoint.config.get("eos_token_id")
+    text = checkpoint.config.get("text_config") if is_llava(checkpoint) else None
+    for section in (checkpoint.config, text):
+        if stated is None and isinstance(section, Mapping):
+            stated = section.get("eos_token_id")
     if stated is None:
         return ()
     ids: Sequence[object] = stated if isinstance(stated, list) else [stated]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import mimokit
+from mimokit.experiment import ShardedModel
 from tests.checkpoints import checkpoint
 from tests.layouts_weights import STD, weights_config
 from tests.llava import VISION, llava_checkpoint, llava_config
@@ -70,3 +71,8 @@ def test_a_whole_llava_is_written_back(cluster, tmp_path):
     model = LlavaForConditionalGeneration.from_pretrained(tmp_path / "heterogeneous")
     trained = model.model.multi_modal_projector.linear_1.weight
     assert torch.equal(trained, found[0]["multi_modal_projector.linear_1.weight"])
+    prompt = torch.tensor([[1, 2, 3]])
+    how = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    wanted = model.generate(input_ids=prompt, **how)[:, 3:].tolist()
+    with ShardedModel(cluster, tmp_path / "heterogeneous", tensor_parallel=2) as trained_in_two:
+        assert trained_in_two.generate(prompt, 6, stop_tokens=[]).tokens == wanted

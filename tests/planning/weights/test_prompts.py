@@ -12,7 +12,7 @@ import pytest
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights.checkpoint import Checkpoint
 from mimokit.planning.weights.prompts import checked_prompts
-from mimokit.planning.weights.running import runnable_functions, stop_tokens
+from mimokit.planning.weights.running import check_language, check_runnable, stop_tokens
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ def test_rows_may_be_lists_or_arrays() -> None:
         ({"eos_token_id": 2}, None, (2,)),
         ({"eos_token_id": 2}, {"eos_token_id": [5, 6]}, (5, 6)),
         ({"eos_token_id": 2}, {"do_sample": True}, (2,)),
+        ({"model_type": "llava", "text_config": {"eos_token_id": 3}}, None, (3,)),
         ({"eos_token_id": None}, {}, ()),
     ],
 )
@@ -68,9 +69,17 @@ def test_stop_tokens_that_are_none_are_rejected(tmp_path: Path) -> None:
 
 def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
     for config, sentence in (
-        ({"model_type": "llava"}, "a network of several parts"),
+        (
+            {"model_type": "llava", "text_config": {}, "vision_config": {"hidden_act": "relu"}},
+            "its activation is 'relu'",
+        ),
         ({"model_type": "mistral", "sliding_window": 8}, "a sliding window of 8 tokens"),
         ({"model_type": "llama", "hidden_act": "relu"}, "its activation is 'relu'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            runnable_functions(Checkpoint(tmp_path, config, {}))
+            check_runnable(Checkpoint(tmp_path, config, {}))
+
+
+def test_what_is_of_a_language_model_alone_rejects_a_llava(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"its model_type is 'llava'.* `mimokit import` makes"):
+        check_language(Checkpoint(tmp_path, {"model_type": "llava"}, {}))
