@@ -47,12 +47,12 @@ from mimokit.architecture.networks import (
     language_network,
     lone_encoder_network,
 )
+from mimokit.architecture.tensors import PROJECTOR_NAME
 from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 
 ENCODER_NAME = "encoders.vit_encoder."
-PROJECTOR_NAME = "input_projections.0."
-"""Where Megatron's modality submodules have encoder and projector."""
+"""Where Megatron's modality submodules have the encoder."""
 
 _NOT_COMPARED = (
     "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers", "num_registers",

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
 from mimokit.planning.strategies.draws import Groups, Indices
-from mimokit.planning.strategies.fragments import Shape
 from mimokit.planning.strategies.rules import Rule
 from mimokit.planning.strategies.rules_of import rules_of
+from mimokit.planning.strategies.shards import Holding, Shapes, shapes_of_size
 from mimokit.planning.strategies.sizes import sent_bytes
 
 Bytes = NDArray[np.float64]
@@ -66,27 +66,32 @@ class StrategyPlan:
 
     Attributes:
         config: the strategy and its arguments.
-        shapes: of the tensors that train, by name, as pairs.
+        shapes: of the tensors that train, by name, as pairs: of whole tensors.
         nodes: how many exchange.
         seed: of islands, masks and faults.
         element_bytes: of an entry on its way: 4, or 8 for models in fp64.
+        held: what the nodes have of the tensors; None: all of them whole.
     """
 
     config: StrategyConfig
-    shapes: tuple[tuple[str, Shape], ...]
+    shapes: Shapes
     nodes: int
     seed: int = 42
     element_bytes: int = field(default=4)
+    held: Holding | None = field(default=None, repr=False)
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """What is exchanged, in the order within a step."""
         sizes = (self.nodes, self.seed, self.element_bytes)
-        return rules_of(self.config, dict(self.shapes), *sizes)
+        held = None if self.held is None else dict(self.held)
+        return rules_of(self.config, dict(self.shapes), *sizes, held)
 
     @property
     def entries(self) -> int:
-        """Entries of all tensors."""
+        """Entries of all tensors that the nodes have."""
+        if self.held is not None:
+            return sum(shard.entries for _, shard in self.held)
         return sum(math.prod(shape) for _, shape in self.shapes)
 
     def begins(self, step: int, rule: int | None = None) -> tuple[Exchange, ...]:
@@ -163,6 +168,7 @@ def plan_strategy(
     seed: int = 42,
     *,
     element_bytes: int = 4,
+    held: Holding | None = None,
 ) -> StrategyPlan:
     """Plan what nodes exchange.
 
@@ -172,6 +178,7 @@ def plan_strategy(
         nodes: how many exchange.
         seed: of islands, masks and faults: equal on all nodes.
         element_bytes: of an entry on its way.
+        held: what the nodes have of the tensors; None: all of them whole.
 
     Raises:
         ConfigError: there are 0 nodes, a group is larger than the nodes, or the seed is negative.
@@ -181,7 +188,7 @@ def plan_strategy(
         sentence = f"The seed is {seed}; it must be at least 0."
         raise ConfigError([Problem("strategy", "seed", seed, sentence)])
     pairs = tuple((name, tuple(shape)) for name, shape in shapes.items())
-    return StrategyPlan(config, pairs, nodes, seed, element_bytes)
+    return StrategyPlan(config, pairs, nodes, seed, element_bytes, held)
 
 
 def plan_of_size(
@@ -189,16 +196,9 @@ def plan_of_size(
 ) -> StrategyPlan:
     """Plan for a number of parameters, where the shapes of the tensors are not known.
 
-    They are taken as one matrix whose sides DeMo cuts into whole blocks, and a rest.
+    See `shapes_of_size`.
 
     Raises:
         ConfigError: the number of nodes does not suit the strategy.
     """
-    side = config.compression_chunk
-    rows = parameters // side**2 * side
-    shapes = {"matrix": (rows, side), "rest": (parameters - rows * side,)}
-    if config.name == "streaming_diloco":
-        # Fragments of a model of many layers are of nearly equal size.
-        part, rest = divmod(parameters, config.fragments)
-        shapes = {f"layers.{one}": (part + (one < rest),) for one in range(config.fragments)}
-    return plan_strategy(config, {k: v for k, v in shapes.items() if all(v)}, nodes, seed)
+    return plan_strategy(config, shapes_of_size(config, parameters), nodes, seed)

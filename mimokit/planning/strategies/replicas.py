@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from mimokit.architecture.from_config import model_of_config
-from mimokit.architecture.modules import EncoderBranch
-from mimokit.architecture.parallel_sizes import Numbers, sizes_of
-from mimokit.architecture.parameters_on_rank import (
-    Module,
-    projector_parameters,
-    rank_parameters,
-)
 from mimokit.config import ExperimentConfig, OptimizerConfig, StrategyConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.ranks import RankMap
@@ -25,7 +17,8 @@ from mimokit.planning.strategies.placement import (
     crossed_links,
     place_replicas,
 )
-from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_of_size
+from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_strategy
+from mimokit.planning.strategies.shards import TrainedShards, trained_shards
 from mimokit.planning.strategies.sizes import sent_bytes
 
 MOST_DUE = 1000
@@ -48,7 +41,7 @@ class ReplicaPlan:
     Attributes:
         config: the strategy.
         layout_ranks: ranks of one replica.
-        entries: numbers that each rank of the layout trains.
+        shards: what each rank of the layout trains.
         steps: optimizer steps of the run.
         seed: of groups, masks and faults.
         exchange_seconds: purpose -> predicted time of an exchange of a whole replica; None: the
@@ -58,7 +51,7 @@ class ReplicaPlan:
 
     config: StrategyConfig
     layout_ranks: int
-    entries: tuple[int, ...]
+    shards: TrainedShards = field(repr=False)
     steps: int
     seed: int
     exchange_seconds: Mapping[str, float] | None = field(default=None, compare=False)
@@ -66,7 +59,14 @@ class ReplicaPlan:
 
     def __getstate__(self) -> dict[str, Any]:
         # Rules hold functions, which pickle cannot take; they are made again.
-        return {name: value for name, value in vars(self).items() if name != "_plans"}
+        kept = {one.name for one in fields(self)}
+        return {name: value for name, value in vars(self).items() if name in kept}
+
+    @cached_property
+    def entries(self) -> tuple[int, ...]:
+        """Numbers that each rank of the layout trains."""
+        each = {key: plan.entries for key, plan in self._plans.items()}
+        return tuple(each[id(held)] for held in self.shards.ranks)
 
     @property
     def replicas(self) -> int:
@@ -129,13 +129,15 @@ class ReplicaPlan:
 
     def plan_of(self, rank: int) -> StrategyPlan:
         """Return what a rank of the layout exchanges; nodes of the plan are replicas."""
-        return self._plans[self.entries[rank]]
+        return self._plans[id(self.shards.ranks[rank])]
 
     @cached_property
     def _plans(self) -> Mapping[int, StrategyPlan]:
+        whole, sizes = dict(self.shards.whole), (self.replicas, self.seed)
+        different = {id(held): held for held in self.shards.ranks}
         return {
-            entries: plan_of_size(self.config, entries, self.replicas, self.seed)
-            for entries in set(self.entries)
+            key: plan_strategy(self.config, whole, *sizes, held=held)
+            for key, held in different.items()
         }
 
     def exchanges(self, rank: int) -> tuple[Exchange, ...]:
@@ -225,34 +227,8 @@ def plan_replicas(
     if strategy is None:
         return None
     refuse_if_any(_behind(config.model.decoder_module_names))
-    entries = [0] * layout_ranks
-    described = model_of_config(config.model, config.name)
-    network = config.model.get_architecture(config.model.llm_module_name)
-    # The engine pads a vocabulary only where the config says so.
-    language = replace(described.language, vocab_multiple=network.vocabulary_multiple or 1)
-    parts: list[Module] = [*described.branches, language]
-    for module in parts:
-        ranks = modules[module.name]
-        for stage in range(ranks.pipeline_parallel):
-            trained = _trained(config, module, ranks, stage)
-            for rank in ranks.stage(stage):
-                entries[rank] += trained
-    found = (strategy, layout_ranks, tuple(entries), config.runtime.num_iterations)
-    return ReplicaPlan(*found, seed=config.runtime.seed)
-
-
-def _trained(config: ExperimentConfig, module: Module, ranks: RankMap, stage: int) -> int:
-    """Return the numbers of a module that train on a rank of a stage."""
-    parallelism = config.model.get_parallelism(module.name)
-    sizes = sizes_of(parallelism, ranks.data_parallel, 1)
-    frozen = config.model.get_architecture(module.name).frozen_parts
-    whole: Numbers = rank_parameters(module, sizes, stage).total
-    if not isinstance(module, EncoderBranch):
-        return 0 if len(frozen) == 2 else round(float(whole))
-    projector = projector_parameters(module, sizes, stage)
-    of_encoder = 0 if "encoder" in frozen else whole - projector
-    of_projector = 0 if "projector" in frozen else projector
-    return round(float(of_encoder + of_projector))
+    found = (strategy, layout_ranks, trained_shards(config, modules, layout_ranks))
+    return ReplicaPlan(*found, steps=config.runtime.num_iterations, seed=config.runtime.seed)
 
 
 def _behind(names: Iterable[str]) -> Iterator[Problem]:

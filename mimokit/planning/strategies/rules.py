@@ -31,7 +31,7 @@ class Rule:
         grouping: which nodes exchange with each other.
         payload: bytes that a node gives to the collective.
         masks: which entries; None: all.
-        deviation: standard deviation of the payload, where masks are random.
+        deviation: standard deviation of the payload, where masks are random or are cut.
         fault_rate: probability that an exchange is left out.
         seed: of the faults.
     """

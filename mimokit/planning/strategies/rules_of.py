@@ -12,6 +12,7 @@ from mimokit.config.strategy import StrategyConfig
 from mimokit.planning.strategies.draws import Grouping, Masks
 from mimokit.planning.strategies.fragments import Shape, fragments_of
 from mimokit.planning.strategies.rules import Payload, Rule
+from mimokit.planning.strategies.shards import HeldShard
 from mimokit.planning.strategies.sizes import demo_bytes, low_bit_bytes, sparse_bytes
 
 CODEC_BITS = {"int8": 8, "int4": 4}
@@ -20,18 +21,26 @@ Rules = tuple[Rule, ...]
 
 
 def rules_of(
-    config: StrategyConfig, shapes: Mapping[str, Shape], nodes: int, seed: int, element_bytes: int
+    config: StrategyConfig,
+    shapes: Mapping[str, Shape],
+    nodes: int,
+    seed: int,
+    element_bytes: int,
+    held: Mapping[str, HeldShard] | None = None,
 ) -> Rules:
     """Return the rules of a strategy, in their order within a step.
 
     Args:
         config: the strategy and its arguments.
-        shapes: of the tensors that train, by name.
+        shapes: of the tensors that train, by name: of whole tensors.
         nodes: how many exchange.
         seed: of islands, masks and faults.
         element_bytes: of an entry on its way.
+        held: what the nodes have of the tensors; None: all of them whole.
     """
-    makers = _Makers(config, shapes, nodes, seed, element_bytes)
+    if held is None:
+        held = {name: HeldShard(shape, math.prod(shape)) for name, shape in shapes.items()}
+    makers = _Makers(config, shapes, nodes, seed, element_bytes, held)
     rules: Rules = getattr(makers, config.name)()
     return rules
 
@@ -45,6 +54,7 @@ class _Makers:
     nodes: int
     seed: int
     element_bytes: int
+    held: Mapping[str, HeldShard]
 
     def simple_reduce(self) -> Rules:
         return (self._whole("gradients", 1),)
@@ -66,7 +76,7 @@ class _Makers:
 
     def demo(self) -> Rules:
         sizes = (self.config.compression_chunk, self.config.compression_topk, self.element_bytes)
-        total = sum(demo_bytes(shape, *sizes) for shape in self.shapes.values())
+        total = sum(demo_bytes(one.shape, *sizes) for one in self.held.values())
         rule = self._whole("momentum", 1)
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
@@ -98,7 +108,7 @@ class _Makers:
 
     def sparse_loco(self) -> Rules:
         sizes = (self.config.chunk, self.config.density, self.config.bits)
-        total = sum(sparse_bytes(math.prod(shape), *sizes) for shape in self.shapes.values())
+        total = sum(sparse_bytes(one.entries, *sizes) for one in self.held.values())
         rule = self._whole("sparse outer step", self.config.H)
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
@@ -127,14 +137,23 @@ class _Makers:
     def _sparse(self, delay: int, fault_rate: float) -> Rule:
         config, size = self.config, self.element_bytes
         masks = Masks(config.index_selector, config.p_sparta, self.seed)
-        counts = np.array([math.prod(shape) for shape in self.shapes.values()], np.int64)
+        whole = np.array([math.prod(self.shapes[name]) for name in self.held], np.int64)
+        real = np.array([one.real for one in self.held.values()], np.int64)
         random = config.index_selector == "random"
-        variance = float(counts.sum()) * config.p_sparta * (1 - config.p_sparta)
+        share = real / np.maximum(1, whole)
 
         def payload(number: int, members: int) -> float:
             if random:
-                return float(size * config.p_sparta * counts.sum())
-            return float(size * masks.counts(counts, number).sum())
+                return float(size * config.p_sparta * real.sum())
+            return float(size * (masks.counts(whole, number) * share).sum())
+
+        if random:
+            variance = float(real.sum()) * config.p_sparta * (1 - config.p_sparta)
+        else:
+            # Where the entries of a whole tensor's mask fall among its shards is random.
+            taken = masks.counts(whole, 0)
+            spread = share * (1 - share) * (whole - taken) / np.maximum(1, whole - 1)
+            variance = float((taken * spread).sum())
 
         return replace(
             self._whole("sparse weights", config.sparta_interval),
@@ -142,12 +161,12 @@ class _Makers:
             masks=masks,
             late=delay,
             fault_rate=fault_rate,
-            deviation=size * math.sqrt(variance) if random else 0.0,
+            deviation=size * math.sqrt(variance),
             seed=self.seed,
         )
 
     def _entries(self, names: Mapping[str, Shape] | tuple[str, ...]) -> int:
-        return sum(math.prod(self.shapes[name]) for name in names)
+        return sum(self.held[name].entries for name in names if name in self.held)
 
     def _all(self) -> Grouping:
         return Grouping(self.nodes, self.nodes, self.seed)

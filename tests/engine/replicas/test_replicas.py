@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.experiment import train, verify
+from mimokit.planning.strategies import StrategyPlan, plan_of_size
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
@@ -79,15 +81,51 @@ LAYOUTS = [
 ]
 
 
+def _counted() -> Any:
+    from mimokit.engine.strategies import communicate
+
+    return communicate.ledger.messages
+
+
+def _check_bytes(messages: list[Any], plan: StrategyPlan, node: int, steps: int) -> None:
+    """Check what a rank counted in a run against its plan.
+
+    Equal to the byte, except that the entries of a mask that fall on a rank are drawn where the
+    mask is random, or the tensor is cut: within three standard deviations in the whole run.
+    """
+    rows = [row for row in plan.rows(steps) if row["node"] == node]
+    assert [(one.step, one.operation) for one in messages] == [
+        (row["step"], row["operation"]) for row in rows
+    ]
+    deviation = math.sqrt(sum(one.rule.deviation**2 for one in plan.exchanges(steps)))
+    for size, ring in (("payload_bytes", 1), ("sent_bytes", 2 - 2 / plan.nodes)):
+        counted = [getattr(one, size) for one in messages]
+        planned = [row[size] for row in rows]
+        if not deviation:
+            assert counted == pytest.approx(planned, rel=1e-12)
+        assert abs(sum(counted) - sum(planned)) <= 3 * ring * deviation + 1e-6
+
+
 @pytest.mark.parametrize(("layout", "strategy"), LAYOUTS)
 def test_replicas_compute_what_models_in_one_process_compute(cluster, layout, strategy):
     steps = 2 * strategy.get("H", 2)
-    report = verify(cluster, with_strategy(layout(), **strategy), steps=steps)
+    config = with_strategy(layout(), **strategy)
+    report = verify(cluster, config, steps=steps)
     assert report.passed, report.verdict
     assert f"{strategy['replicas']} replicas with {strategy['name']}" in report.verdict
     chooses = strategy["name"] in CUT_BY_RANK
     assert (report.open_share > 0) == chooses
     assert report.open_share < 0.15
+    replicas = mimokit.plan(config).replicas
+    ranks = cluster.run(_counted, world_size=replicas.world_size)
+    for rank, messages in enumerate(ranks):
+        replica, place = replicas.place(rank)
+        _check_bytes(messages, replicas.plan_of(place), replica, steps)
+    if config.strategy.name in (*CUT_BY_RANK, "streaming_diloco"):
+        # A plan that knows entries but not shapes is found to be wrong.
+        without_shapes = plan_of_size(config.strategy, replicas.entries[0], replicas.replicas)
+        with pytest.raises(AssertionError):
+            _check_bytes(ranks[0], without_shapes, 0, steps)
 
 
 def _shared(original):
@@ -172,14 +210,21 @@ def _sent(plan, config):
 
     with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
         exhaust(training_step(state))
-        return [one.payload_bytes for one in state.exchange.strategy.ledger.messages]
+        shard = state.exchange.strategy.model
+        shapes = {name: tuple(one.shape) for name, one in shard.named_parameters()}
+        messages = state.exchange.strategy.ledger.messages
+        return [one.payload_bytes for one in messages], shapes, shard.whole
 
 
 def test_each_rank_sends_the_bytes_that_are_planned(cluster):
     """The stages of a pipeline have shards of different sizes, and a tied embedding twice."""
     config = with_strategy(tied_on_four_ranks(), name="fedavg", replicas=2)
     planned = mimokit.plan(config)
-    sent = cluster.run(_sent, planned, config, world_size=8)
+    found = cluster.run(_sent, planned, config, world_size=8)
+    sent, shapes, whole = zip(*found, strict=True)
     expected = [list(planned.replicas.payload_bytes(rank).values()) for rank in range(4)]
-    assert sent == expected * 2
+    assert list(sent) == expected * 2
     assert len({one for (one,) in expected}) == 3
+    held = planned.replicas.shards
+    assert list(shapes) == [{name: one.shape for name, one in rank} for rank in held.ranks] * 2
+    assert all(tuple(one.items()) == held.whole for one in whole)

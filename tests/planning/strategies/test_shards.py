@@ -1,0 +1,98 @@
+"""What ranks of a layout give to exchanges follows the shapes of their shards."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from mimokit.config import StrategyConfig
+from mimokit.engine.strategies.shard import Cut
+from mimokit.planning.strategies import Masks, plan_strategy
+from mimokit.planning.strategies.replicas import ReplicaPlan
+from mimokit.planning.strategies.shards import HeldShard
+from mimokit.planning.types import LayoutPlan
+from tests.planning.layouts import layout, sizes
+from tests.planning.test_replicas import planned, with_strategy
+
+NUMBERS = range(24)
+SELECTORS = ["random", "shuffled_sequential", "partitioned"]
+
+
+def replicas(plan: LayoutPlan) -> ReplicaPlan:
+    assert plan.replicas is not None
+    return plan.replicas
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_the_bytes_of_a_mask_are_those_of_its_entries_on_each_shard(selector: Any) -> None:
+    """A vocabulary of 90 rows padded to 96, and a bias that all ranks have, by brute force."""
+    config = StrategyConfig(name="sparta", p_sparta=0.15, index_selector=selector)
+    shapes = {"table": (90, 7), "bias": (50,)}
+    masks, ranks = Masks(selector, 0.15, 5), 3
+    cuts = [Cut((90, 7), (32, 7), 0, ranks, rank) for rank in range(ranks)]
+    planned_sums = dict.fromkeys(NUMBERS, 0.0)
+    drawn_sums = dict.fromkeys(NUMBERS, 0)
+    for cut in cuts:
+        rows = min(32, 90 - 32 * cut.number)
+        held = (("table", HeldShard((32, 7), 7 * rows)), ("bias", HeldShard((50,), 50)))
+        (rule,) = plan_strategy(config, shapes, 2, 5, held=held).rules
+        payloads = {number: rule.payload(number, 2) for number in NUMBERS}
+        drawn = {
+            number: len(cut.places(masks.indices("table", 630, number)))
+            + len(masks.indices("bias", 50, number))
+            for number in NUMBERS
+        }
+        off = sum(payloads.values()) - 4 * sum(drawn.values())
+        assert rule.deviation > 0
+        assert abs(off) <= 3 * rule.deviation * math.sqrt(len(NUMBERS))
+        for number in NUMBERS:
+            planned_sums[number] += payloads[number]
+            drawn_sums[number] += 4 * drawn[number]
+    if selector != "random":  # Of all shards together nothing is left to chance.
+        assert planned_sums == pytest.approx(drawn_sums)
+
+
+@pytest.mark.parametrize("selector", SELECTORS[1:])
+def test_the_bytes_of_a_mask_of_whole_tensors_are_exact(selector: Any) -> None:
+    config = layout("heterogeneous", sizes(pp=2, offset=1), 4, vision=sizes())
+    for network in config.model.module_architectures.values():
+        network.num_layers, network.hidden_size, network.num_attention_heads = 2, 24, 4
+    config = with_strategy(config, name="sparta", replicas=2, p_sparta=0.1, index_selector=selector)
+    plan = replicas(planned(config)[0])
+    masks = Masks(selector, 0.1, config.runtime.seed)
+    for rank in range(plan.layout_ranks):
+        (rule,) = plan.plan_of(rank).rules
+        assert rule.deviation == 0
+        for number in (0, 7, 13):
+            entries = [(name, one.entries) for name, one in plan.shards.ranks[rank]]
+            drawn = sum(len(masks.indices(*one, number)) for one in entries)
+            assert rule.payload(number, 2) == 4 * drawn
+
+
+def test_fragments_are_chosen_for_the_whole_model() -> None:
+    """The stages have 30 layers each; a rank has nothing but its layers of a fragment."""
+    config = layout("heterogeneous", sizes(tp=2, pp=2, offset=2), 4, vision=sizes(tp=2))
+    config = with_strategy(config, name="streaming_diloco", replicas=2, H=12, fragments=3)
+    plan = replicas(planned(config)[0])
+    fragments = [rule.tensors for rule in plan.plan_of(0).rules]
+    for rank in range(plan.layout_ranks):
+        held = dict(plan.shards.ranks[rank])
+        each = plan.payload_bytes(rank)
+        for index, names in enumerate(fragments):
+            mine = sum(held[name].entries for name in names if name in held)
+            assert each[f"fragment {index}"] == 4 * mine
+        assert sum(each.values()) == 4 * plan.entries[rank]
+    assert plan.entries[2] != plan.entries[4]
+
+
+def test_what_has_no_shapes_is_still_counted() -> None:
+    """Experts can be planned but do not run; their number is known, their shapes are not."""
+    config = layout("homogeneous", sizes(dp=2), 4)
+    network = config.model.module_architectures["language"]
+    network.num_layers, network.num_moe_experts, network.moe_ffn_hidden_size = 2, 4, 1008
+    plan = replicas(planned(with_strategy(config, name="diloco", replicas=2))[0])
+    names = [name for name, _ in plan.shards.ranks[0]]
+    assert "language.rest of stage 0.matrix" in names
+    assert plan.entries[0] > 2 * 4 * 1008 * 5040
