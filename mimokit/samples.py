@@ -177,12 +177,21 @@ class HealthSample:
         digests: tensor or shard -> digest of its bits; ranks of one replica of a layout that have
             a name in common must have the same.
         not_finite: those with an entry that is not finite.
+        random_state: digest of the state of torch's generator, which the ranks of a tensor parallel
+            group must have alike.
+        states_inside: module -> digest of the random state of its tensor parallel regions, which
+            must differ between the ranks of a tensor parallel group, and be alike in its replicas.
+        collectives: module -> collectives of its tensor parallel group in the iteration; where
+            modules share a group, the first of them has those of all.
     """
 
     rank: int
     iteration: int
     digests: Mapping[str, int]
     not_finite: Sequence[str] = ()
+    random_state: int = 0
+    states_inside: Mapping[str, int] = field(default_factory=dict)
+    collectives: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,6 +123,12 @@ def seed_cuda_tracker(seed: int, tensor_rank: int) -> None:
     )
 
 
+def cuda_tracker_states() -> dict[str, torch.Tensor]:
+    """Return name -> Megatron's own random states, on a process with CUDA."""
+    states: dict[str, torch.Tensor] = _random.get_cuda_rng_tracker().get_states()
+    return states
+
+
 def use_tracker(tracker: object) -> None:
     """Have Megatron take random states from `tracker` instead of its `CudaRNGStatesTracker`."""
     _random._CUDA_RNG_STATE_TRACKER = tracker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
+from mimokit.experiment.health_record import HealthRecord
 from mimokit.experiment.logger_backends import make_loggers
 from mimokit.experiment.placement import placed
 from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
@@ -89,12 +91,12 @@ class TrainingRun(BackgroundRun[TrainingResult]):
         plan: LayoutPlan,
         directory: Path,
         writer: RunWriter,
+        record: HealthRecord | None = None,
     ) -> None:
         self.config = config
         self.plan = plan
         self._writer = writer
-        self._heard: list[HealthSample] = []
-        self._health = 0, RunHealth((), ())
+        self._record_of_health = record or HealthRecord(config, plan)
         super().__init__(run, directory)
 
     def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
@@ -103,19 +105,24 @@ class TrainingRun(BackgroundRun[TrainingResult]):
 
     def _record(self, message: Mapping[str, Any]) -> None:
         sample = from_wire(message)
-        if isinstance(sample, HealthSample):
-            self._heard.append(sample)
+        self._record_of_health.take(sample)
         self._writer.take(sample)
 
-    def health(self) -> RunHealth:
-        """Return whether ranks agree on what they must hold alike, as far as they have said.
+    def health(self, hardware: str | os.PathLike[str] | None = None) -> RunHealth:
+        """Return the health of all ranks, as far as they have said.
 
-        They do after the first iteration and after the last. `LiveMonitor` shows what is wrong.
+        After the first iteration and after the last they say what they hold, their random states
+        and how many collectives they had; memory and times are those of the last iterations.
+        `LiveMonitor` shows what is wrong.
+
+        Args:
+            hardware: a hardware file or name, such as what `calibrate` has written, that the time
+                of a small all-reduce is compared with; by default `runtime.hardware`.
+
+        Raises:
+            ConfigError: the hardware is unknown.
         """
-        heard = len(self._heard)
-        if self._health[0] != heard:
-            self._health = heard, RunHealth.of(self._heard[:heard], self.plan)
-        return self._health[1]
+        return self._record_of_health.health(hardware)
 
     def _complete(self, error: Exception | None) -> None:
         self._writer.finish(self.samples, self.elapsed, error)
@@ -191,7 +198,8 @@ def train(
     except BaseException:
         folder.release()
         raise
-    return TrainingRun(run, ready, plan, named, _begun(writer, run, named))
+    record = HealthRecord(ready, plan, code, own_data=data is not None)
+    return TrainingRun(run, ready, plan, named, _begun(writer, run, named), record)
 
 
 def _begun(writer: RunWriter, run: ClusterRun, directory: Path) -> RunWriter:

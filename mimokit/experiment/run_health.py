@@ -1,19 +1,26 @@
-"""The health of a training run: ranks that must hold the same bits, and entries that are finite."""
+"""The health of a training run: what its ranks hold, their random states, collectives and times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
+from mimokit.experiment.rank_faults import Fault, Planned, rank_faults
+from mimokit.experiment.run_measures import NOT_MEASURED, RankMeasures, RunMeasures
+from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import HealthSample
 from mimokit.tables import html_heading, html_table, rich_table
+from mimokit.units import bytes_text, seconds_text
 
 HEADING = "Health of the ranks"
-COLUMNS = ("rank", "after iteration", "parameters", "differ from a lower rank", "not finite")
+COLUMNS = (
+    "rank", "after iteration", "parameters", "differ from a lower rank", "not finite",
+    "random state", "collectives", "private memory", "peak", "waiting", "communication", "step",
+)  # fmt: skip
 MOST_SENTENCES = 4
 
 
@@ -32,42 +39,54 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunHealth:
-    """What the ranks of a run said about their parameters.
+    """What the ranks of a run said about themselves.
 
     Whether the layout computes the model, `verify` says.
 
     Attributes:
         ranks: what each said after the first iteration with something wrong, else after the last.
-        differences: of the ranks after the first iteration in which there are any.
+        differences: of the ranks after that iteration.
+        faults: of their random states and collectives after that iteration.
+        planned: collectives of the ranks.
+        measures: memory and times of the last iterations.
     """
 
     ranks: tuple[HealthSample, ...]
     differences: tuple[Difference, ...]
+    faults: tuple[Fault, ...] = ()
+    planned: Planned = field(default_factory=dict)
+    measures: RunMeasures = field(default_factory=RunMeasures)
 
     @classmethod
-    def of(cls, samples: Iterable[HealthSample], plan: LayoutPlan) -> RunHealth:
+    def of(
+        cls, samples: Iterable[HealthSample], plan: LayoutPlan, planned: Planned | None = None
+    ) -> RunHealth:
         """Return the health that samples show.
 
         Args:
             samples: of any ranks and iterations.
             plan: of the run: ranks of different replicas of a layout may differ.
+            planned: collectives of the ranks without a module of the user; None: not known.
         """
+        known = planned or {}
         iterations: dict[int, dict[int, HealthSample]] = {}
         for sample in samples:
             iterations.setdefault(sample.iteration, {})[sample.rank] = sample
-        together = plan.world_size // plan.batch.replicas
+        together = plan.of_replica(0).world_size
         ranks: Sequence[HealthSample] = ()
         for iteration in sorted(iterations):
             ranks = [one for _, one in sorted(iterations[iteration].items())]
             differences = tuple(_differences(ranks, together))
-            if differences or any(one.not_finite for one in ranks):
-                return cls(tuple(ranks), differences)
-        return cls(tuple(ranks), ())
+            faults = rank_faults(ranks, plan, planned)
+            if differences or faults or any(one.not_finite for one in ranks):
+                return cls(tuple(ranks), differences, faults, known)
+        return cls(tuple(ranks), (), planned=known)
 
     @property
     def wrong(self) -> tuple[str, ...]:
         """A sentence for each thing that is wrong; for the last ones together if there are many."""
-        found = [*self._not_finite(), *self._different()]
+        faults = (one.sentence for one in self.faults)
+        found = [*self._not_finite(), *self._different(), *faults]
         more = len(found) - MOST_SENTENCES
         return (*found[:MOST_SENTENCES], *([f"And {more:,} more."] if more > 0 else []))
 
@@ -92,9 +111,32 @@ class RunHealth:
                 "alike."
             )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what differs between ranks, and need not be wrong."""
+        if self.ranks and not self.measures.ranks:
+            return (NOT_MEASURED,)
+        return self.measures.notes
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"healthy": self.healthy, "wrong": list(self.wrong)}
+        measured = {one.rank: one for one in self.measures.ranks}
+        return {
+            "healthy": self.healthy,
+            "wrong": list(self.wrong),
+            "notes": list(self.notes),
+            "ranks": [
+                {
+                    **asdict(one),
+                    "planned_collectives": {
+                        module: asdict(span)
+                        for module, span in self.planned.get(one.rank, {}).items()
+                    },
+                    "measured": asdict(measured[one.rank]) if one.rank in measured else None,
+                }
+                for one in self.ranks
+            ],
+        }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Show a table and the sentences."""
@@ -109,18 +151,35 @@ class RunHealth:
     def _sentences(self) -> tuple[str, ...]:
         if not self.ranks:
             return ("No rank has finished an iteration.",)
-        return self.wrong or ("Nothing is wrong.",)
+        return (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
 
     def _rows(self) -> list[list[str]]:
         others = {one.ranks[1]: one for one in self.differences}
+        measured = {one.rank: one for one in self.measures.ranks}
         return [
             [
                 str(one.rank), str(one.iteration), f"{len(one.digests):,}",
                 f"{len(others[one.rank].names):,}" if one.rank in others else "0",
-                f"{len(one.not_finite):,}",
+                f"{len(one.not_finite):,}", f"{one.random_state:08x}",
+                self._collectives(one), *_cells(measured.get(one.rank)),
             ]
             for one in self.ranks
         ]  # fmt: skip
+
+    def _collectives(self, one: HealthSample) -> str:
+        """Return the collectives counted of those planned, of all tensor parallel groups."""
+        planned = self.planned.get(one.rank)
+        counted = f"{sum(one.collectives.values()):,}"
+        if planned is None:
+            return counted
+        return f"{counted} of {sum(planned.values(), CollectiveSpan(0, 0))}"
+
+
+def _cells(one: RankMeasures | None) -> tuple[str, ...]:
+    if one is None:
+        return ("-",) * 5
+    times = one.waiting, one.communication, one.step
+    return bytes_text(one.memory), bytes_text(one.peak), *map(seconds_text, times)
 
 
 def _differences(ranks: Sequence[HealthSample], together: int) -> Iterator[Difference]:

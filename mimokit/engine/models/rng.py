@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 
-from mimokit.engine.megatron import CPU_ONLY, seed_cuda_tracker, use_tracker
+from mimokit.engine.megatron import (
+    CPU_ONLY,
+    cuda_tracker_states,
+    seed_cuda_tracker,
+    use_tracker,
+)
 
 # Megatron's own offset between the default and the tensor-parallel state
 # (megatron.core.tensor_parallel.random.model_parallel_cuda_manual_seed).
@@ -114,3 +119,20 @@ def random_state_of(module: str) -> Iterator[None]:
         return
     with _TRACKER.module(module):
         yield
+
+
+def default_state() -> torch.Tensor:
+    """Return the state of torch's generator, [bytes]: the same on all ranks of a tensor group."""
+    return torch.get_rng_state() if CPU_ONLY else torch.cuda.get_rng_state()
+
+
+def states_inside(modules: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Return module -> the state of its tensor parallel regions, [bytes].
+
+    Replicas have the same, tensor parallel ranks have different ones. On CUDA a rank has one for
+    all of its modules, which counts as that of the first.
+    """
+    names = list(modules)
+    if CPU_ONLY:
+        return {name: _TRACKER.states_[f"{name}/{_DEFAULT_NAME}"] for name in names}
+    return dict.fromkeys(names[:1], cuda_tracker_states()[_DEFAULT_NAME])

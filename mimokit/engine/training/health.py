@@ -1,21 +1,56 @@
-"""Digests of what a rank holds, so that ranks with the same tensor can be compared."""
+"""What a rank says about its health: digests of what it holds, and how many collectives it had."""
 
 from __future__ import annotations
 
+import contextlib
+import zlib
 from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 
 from mimokit.engine.models.parameter_names import named_parameters
+from mimokit.engine.models.rng import default_state, states_inside
 from mimokit.engine.training.modes import RankModel
 from mimokit.samples import HealthSample
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def health_sample(model: RankModel, iteration: int) -> HealthSample:
-    """Return the digests of this rank's parameters after an iteration. No communication.
+class CollectiveCount:
+    """Collectives of this rank's tensor parallel groups in the last iteration.
+
+    Groups number their collectives, so that reading the number costs less than a microsecond.
+
+    Args:
+        model: the model on this rank.
+    """
+
+    def __init__(self, model: RankModel) -> None:
+        groups: dict[dist.ProcessGroup, str] = {}
+        for module in model.modules():
+            group = model.pg_collections[module].tp
+            if group.size() > 1:
+                groups.setdefault(group, module)
+        self._groups = {module: group for group, module in groups.items()}
+        self.last: dict[str, int] = dict.fromkeys(self._groups, 0)
+
+    @contextlib.contextmanager
+    def of_iteration(self) -> Iterator[None]:
+        """Count those of this block."""
+        before = self._numbers()
+        yield
+        self.last = {module: now - before[module] for module, now in self._numbers().items()}
+
+    def _numbers(self) -> dict[str, int]:
+        return {
+            module: int(group._get_sequence_number_for_group())  # type: ignore[attr-defined]
+            for module, group in self._groups.items()
+        }
+
+
+def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount) -> HealthSample:
+    """Return what this rank holds and had after an iteration. No communication.
 
     Ranks have a name in common only if they hold the same tensor or the same shard of it: data
     parallel replicas, tensor parallel ranks with a norm, both ends of a pipeline with a tied
@@ -33,6 +68,11 @@ def health_sample(model: RankModel, iteration: int) -> HealthSample:
         iteration=iteration,
         digests=dict(zip(names, found, strict=True)),
         not_finite=[name for name, good in zip(names, is_finite, strict=True) if not good],
+        random_state=_digest(default_state()),
+        states_inside={
+            module: _digest(state) for module, state in states_inside(model.modules()).items()
+        },
+        collectives=collectives.last,
     )
 
 
@@ -53,3 +93,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """
     flat = tensor.contiguous().view(-1)
     return flat.view(_INTEGERS[flat.element_size()]).sum(dtype=torch.int64)
+
+
+def _digest(state: torch.Tensor) -> int:
+    return zlib.crc32(state.cpu().numpy().data)

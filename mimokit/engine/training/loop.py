@@ -35,13 +35,13 @@ from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
 from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
-from mimokit.engine.training.health import health_sample
+from mimokit.engine.training.health import CollectiveCount, health_sample
 from mimokit.engine.training.modes import RankModel, mode_of
 from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
 from mimokit.engine.training.tracer import Tracer
-from mimokit.engine.training.watching import watch
+from mimokit.engine.training.watching import Watchers, watch
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import Emit, EvaluationSample, StepSample
 from mimokit.step_kinds import StepKind
@@ -273,26 +273,11 @@ def train_on_rank(
         tracer = Tracer.aligned(emit) if trace else None
         check_validation(config, state.data, plan.batch.samples_per_microbatch)
         monitor = _monitor(state, config, peak_flops)
-        watchers = Watchers(emit, monitor, tracer)
+        watchers = Watchers(emit, monitor, tracer, CollectiveCount(state.model))
         rows = _train(state, config, watchers, should_stop, evaluations or Evaluations())
         if config.runtime.save_hf is not None:
             save_hf(state.model, config.model, config.runtime.save_hf)
         return rows
-
-
-@dataclass(frozen=True)
-class Watchers:
-    """Who watches a run.
-
-    Attributes:
-        emit: takes the samples.
-        monitor: measures the steps; None if the config disables it.
-        tracer: records the steps of the schedule; None if they are not traced.
-    """
-
-    emit: Emit
-    monitor: PerformanceMonitor | None
-    tracer: Tracer | None
 
 
 def _monitor(
@@ -328,13 +313,13 @@ def _train(
                 monitor.rows[-1] = sample
             profile.step(iteration)
             if not iteration:
-                emit(health_sample(state.model, iteration))
+                emit(health_sample(state.model, iteration, watchers.collectives))
             if result.stop:
                 break
             if evaluations.due(iteration, runtime.num_iterations):
                 _test(state, evaluations.samples, iteration, emit)
     if iteration:
-        emit(health_sample(state.model, iteration))
+        emit(health_sample(state.model, iteration, watchers.collectives))
     _test(state, evaluations.final_samples, iteration, emit)
     if monitor is None:
         return []
@@ -348,7 +333,8 @@ def _iterate(state: TrainingState, watchers: Watchers, iteration: int, stop: boo
     if monitor is not None:
         monitor.start_step()
     watching = [watcher.observe for watcher in (monitor, tracer) if watcher is not None]
-    result = exhaust(training_step(state, stop), observed_by(watching))
+    with watchers.collectives.of_iteration():
+        result = exhaust(training_step(state, stop), observed_by(watching))
     if state.exchange is not None:
         result = replace(result, stop=state.exchange.stops(result.stop))
     if tracer is not None:

@@ -1,8 +1,9 @@
-"""Switches on what a monitor reads of a model: times of its parts, arrivals, FLOPs."""
+"""Who watches a run, and what a monitor reads of a model: times of its parts, arrivals, FLOPs."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -13,8 +14,28 @@ from mimokit.engine.part_times import PartTimes
 from mimokit.engine.pipeline.model import HeterogeneousModel
 from mimokit.engine.training.arrivals import Arrivals, clock_offset
 from mimokit.engine.training.flops import StepFlops
+from mimokit.engine.training.health import CollectiveCount
 from mimokit.engine.training.modes import RankModel
-from mimokit.engine.training.monitor import Watched
+from mimokit.engine.training.monitor import PerformanceMonitor, Watched
+from mimokit.engine.training.tracer import Tracer
+from mimokit.samples import Emit
+
+
+@dataclass(frozen=True)
+class Watchers:
+    """Who watches a run.
+
+    Attributes:
+        emit: takes the samples.
+        monitor: measures the steps; None if the config disables it.
+        tracer: records the steps of the schedule; None if they are not traced.
+        collectives: counts them.
+    """
+
+    emit: Emit
+    monitor: PerformanceMonitor | None
+    tracer: Tracer | None
+    collectives: CollectiveCount
 
 
 def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) -> Watched:

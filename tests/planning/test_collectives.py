@@ -1,0 +1,86 @@
+"""Planned collectives of tensor parallel groups: numbers that were counted on ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import mimokit
+from mimokit.config import ExperimentConfig
+from mimokit.config.data import ModalityPresence
+from mimokit.planning.collectives import CollectiveSpan, may_lack_items, tensor_collectives
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config
+
+LANGUAGE = "language_module"
+
+
+def counted(config: ExperimentConfig, rank: int = 0) -> dict[str, int]:
+    """Return what is planned of a rank whose micro-batches all have items."""
+    planned = tensor_collectives(config, mimokit.plan(config), rank)
+    assert all(span.least == span.most for span in planned.values())
+    return {name: span.most for name, span in planned.items()}
+
+
+def changed(config: ExperimentConfig, name: str, **fields: Any) -> ExperimentConfig:
+    """Return the config with other fields of a network."""
+    networks = config.model.module_architectures
+    networks[name] = networks[name].model_copy(update=fields)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("encoder", "language", "found"),
+    [
+        ((2, 1), (2, 1), {"images": 19}),  # a shared group: 7 of the encoder
+        ((1, 4), (2, 2), {LANGUAGE: 12}),
+        ((4, 1), (2, 2), {"images": 7, LANGUAGE: 12}),
+        ((2, 2), (4, 1), {"images": 7, LANGUAGE: 12}),
+        ((1, 2), (1, 2), {}),
+    ],
+)
+def test_modules_on_shared_ranks(
+    encoder: tuple[int, int], language: tuple[int, int], found: dict[str, int]
+) -> None:
+    for count in (1, 3):
+        config = digits_config(encoder, language, num_microbatches=count)
+        assert counted(config) == {name: count * one for name, one in found.items()}
+
+
+def test_stages_of_a_pipeline() -> None:
+    config = apart_config((2, 2, 1), (2, 2, 1), 2)
+    assert [counted(config, rank) for rank in (0, 3)] == [{"images": 16}, {"images": 20}]
+    assert [counted(config, rank) for rank in (4, 7)] == [{LANGUAGE: 18}, {LANGUAGE: 22}]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "found"),
+    [
+        ("images", {"frozen": True}, 16),
+        ("images", {"frozen": ["encoder"]}, 17),
+        ("images", {"frozen": ["projector"]}, 19),
+        (LANGUAGE, {"frozen": True}, 19),  # the gradient of the encoder passes it
+        (LANGUAGE, {"num_query_groups": 1}, 23),
+        (LANGUAGE, {"num_query_groups": 2}, 19),
+    ],
+)
+def test_what_is_frozen_and_groups_fewer_than_ranks(
+    name: str, fields: dict[str, Any], found: int
+) -> None:
+    config = changed(digits_config((2, 1), (2, 1)), name, **fields)
+    assert counted(config) == {"images": found}
+
+
+def test_micro_batches_that_may_lack_items() -> None:
+    config = digits_config((4, 1), (2, 2))
+    assert not may_lack_items(config)
+    config.data.modality_presence = {"images": ModalityPresence(samples=[True, False])}
+    assert may_lack_items(config) == {"images"}
+    plan = mimokit.plan(config)
+    planned = tensor_collectives(config, plan, 0, may_lack_items(config))
+    assert planned == {"images": CollectiveSpan(0, 7), LANGUAGE: CollectiveSpan(12, 12)}
+    assert (5 in planned["images"], 8 in planned["images"]) == (True, False)
+    assert str(planned["images"]) == "0 to 7"
+    changed(config, LANGUAGE, frozen=True)
+    assert tensor_collectives(config, plan, 0, ["images"])[LANGUAGE] == CollectiveSpan(7, 12)
