@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -104,6 +105,16 @@ def test_one_run_at_a_time(cluster: EngineCluster) -> None:
         cluster.run(process_id)
     run.stop()
     assert len(set(run.result())) == 1
+
+
+def test_a_run_is_stopped_that_waits_in_the_queue_of_its_engines(cluster: EngineCluster) -> None:
+    cluster.run(process_id, world_size=2)
+    busy = cluster.client[[engine.engine_id for engine in cluster.engines[:2]]]
+    before = busy.apply_async(time.sleep, 0.5)
+    run = cluster.submit(train_until_stopped)
+    run.stop()
+    assert run.result(60.0) == [0, 0]
+    before.get()
 
 
 @pytest.mark.parametrize(

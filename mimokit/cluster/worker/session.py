@@ -53,6 +53,7 @@ class EngineSession:
         self.kernel = kernel
         self.membership = Membership()
         self.aborted: set[str] = set()
+        self.stopped: set[str] = set()
         self._current: RankRun | None = None
         self._interruptible = False
         signal.signal(INTERRUPT_SIGNAL, self._on_signal)
@@ -64,12 +65,15 @@ class EngineSession:
         """Make `run` the one that messages and `mimokit.cluster.emit` speak to."""
         self._current = run
         rank.set_current(run)
+        if run.run_id in self.stopped:
+            run.stopping = True
         try:
             yield
         finally:
             self._current = None
             rank.set_current(None)
             self.aborted.clear()
+            self.stopped.clear()
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -89,15 +93,17 @@ class EngineSession:
             raise RankInterrupted
 
     def _on_stop(self, stream: Any, identities: Any, message: Any) -> None:
+        run_id = message["content"]["run_id"]
+        # Remembered, since the run may still be waiting in the engine's queue.
+        self.stopped.add(run_id)
         run = self._current
-        if run is not None and run.run_id == message["content"]["run_id"]:
+        if run is not None and run.run_id == run_id:
             run.stopping = True
         self._reply(stream, identities, message)
 
     def _on_abort(self, stream: Any, identities: Any, message: Any) -> None:
         run_id = message["content"]["run_id"]
-        # Remembered, since the run may still be waiting in the engine's queue.
-        self.aborted.add(run_id)
+        self.aborted.add(run_id)  # remembered as well
         run = self._current
         if run is not None and run.run_id == run_id:
             run.stopping = True

@@ -122,7 +122,7 @@ class TorchrunCluster:
     def tell(self, engine: Engine, message: str, content: dict[str, Any]) -> None:
         """Pass a message on; all ranks receive an abort, and rank 0 alone a stop."""
         if message == STOP_MESSAGE and engine.slot == 0:
-            self.member.stop()
+            self.member.stop(self._number - 1)
         elif message == ABORT_MESSAGE:
             number = self._number - 1
             with contextlib.suppress(RuntimeError):

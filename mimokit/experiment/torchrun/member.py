@@ -102,6 +102,7 @@ class Member:
         self._running: int | None = None
         self._interruptible = False
         self._aborted: set[int] = set()
+        self._stopped: set[int] = set()
         self.facts: tuple[EngineFacts, ...] = store.exchange_facts(describe())
         signal.signal(INTERRUPT_SIGNAL, self._on_signal)
 
@@ -120,9 +121,10 @@ class Member:
                 self._store.put(f"outcome/{number}/{self._store.rank}", outcome_to_json(outcome))
             number += 1
 
-    def stop(self) -> None:
-        """Ask the run in progress to stop after its iteration; on one rank is enough."""
-        if self._side is not None:
+    def stop(self, number: int) -> None:
+        """Ask a task to stop after its iteration, also before it begins; one rank is enough."""
+        self._stopped.add(number)
+        if self._side is not None and self._running == number:
             self._side.stopping = True
 
     def abort(self, number: int) -> None:
@@ -138,6 +140,7 @@ class Member:
         sink = self._make_sink(number)
         self._side = _Side(sink)
         self._running = number
+        self._side.stopping = number in self._stopped
         rank_side.set_current(self._side)
         ended = threading.Event()
         watch = threading.Thread(target=self._watch, args=(number, ended), daemon=True)
