@@ -241,7 +241,12 @@ class Formation:
         if self._pool.link.has_sent_tasks(ids):
             # The answers would wait for cells, for example, that run on the engines.
             return True
-        return all(self._call(ids, InWorld(world.name)))
+        try:
+            return all(self._call(ids, InWorld(world.name)))
+        except EngineInUse:
+            raise
+        except ClusterError:  # one has died just now; to form the world replaces it
+            return False
 
     def _places_of(self, slots: tuple[int, ...], facts: tuple[EngineFacts, ...]) -> tuple[int, ...]:
         if self._places is not None:
