@@ -69,3 +69,14 @@ def digits_config(
     )
     config.model.finalize(encoder[0] * encoder[1])
     return config
+
+
+def two_microbatches() -> tuple[ExperimentConfig, ExperimentConfig]:
+    """Return a fan-in on shared ranks, and encoder and language model on separate ranks."""
+    colocated = digits_config((1, 2), (2, 1), num_microbatches=2)
+    apart = digits_config((1, 1), (1, 1), num_microbatches=2).with_layout(
+        "heterogeneous",
+        images={"data_parallel": 1},
+        language_module={"tensor_parallel": 2, "data_parallel": 1},
+    )
+    return colocated, apart

@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 PROJECTOR_NAME = "input_projections.0."
 """Where Megatron's modality submodules have the projector."""
 
-_ENCODERS: dict[type[Encoder], str] = {
+ENCODER_NAMES: dict[type[Encoder], str] = {
     VisionEncoder: "encoders.vit_encoder.",
     AudioEncoder: "encoders.whisper_encoder.",
     TextEncoder: "encoders.text_encoder.",
@@ -85,7 +85,7 @@ def module_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[Mo
             return ()
         layers = _layers(module.net, sizes, stage, cut, "")
         return (*layers, *_language_ends(module, cut, first, last))
-    prefix = _ENCODERS[type(module.encoder)]
+    prefix = ENCODER_NAMES[type(module.encoder)]
     found = list(_layers(module.encoder.net, sizes, stage, cut, prefix))
     if first:
         found += _in_front(module.encoder, prefix)

@@ -30,7 +30,7 @@ def node_timeline(
         timelines: from `mimokit.prediction.strategy_timeline`: one, or name -> timeline.
 
     Raises:
-        ValueError: there is no timeline.
+        ValueError: no timeline is given.
     """
     named = {"": timelines} if isinstance(timelines, StrategyTimeline) else dict(timelines)
     if not named:

@@ -124,13 +124,13 @@ def _text_places(span: tuple[int, int], last: int) -> dict[str, str]:
 
 
 def _texts(base: alt.Chart) -> list[alt.Chart]:
-    beside: dict[str, Any] = {"fontSize": 11, "fill": _palette.MUTED}
+    outside: dict[str, Any] = {"fontSize": 11, "fill": _palette.MUTED}
     return [
         base.mark_text(fontSize=11).encode(
             x="middle:Q", text="inside:N", fill=alt.Fill("ink:N", scale=None)
         ),
-        base.mark_text(align="left", dx=4, **beside).encode(x="stop:Q", text="behind:N"),
-        base.mark_text(align="right", dx=-4, **beside).encode(x="start:Q", text="before:N"),
+        base.mark_text(align="left", dx=4, **outside).encode(x="stop:Q", text="behind:N"),
+        base.mark_text(align="right", dx=-4, **outside).encode(x="start:Q", text="before:N"),
     ]
 
 

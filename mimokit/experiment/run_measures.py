@@ -101,7 +101,7 @@ class RunMeasures:
     def of(
         cls, steps: Iterable[StepSample], plan: LayoutPlan, calibrated: float | None = None
     ) -> RunMeasures:
-        """Return what steps say; those of the warmup count only if there are no others.
+        """Return what steps say; warmup steps are used only if all steps are warmup.
 
         Args:
             steps: of any ranks and iterations.

@@ -53,7 +53,7 @@ def config_of_checkpoint(
     checkpoint = read_checkpoint(directory)
     kind = checkpoint.config.get("model_type")
     where = f"Checkpoint '{directory}'"
-    if kind != "llava":
+    if not checkpoint.is_llava:
         sentence = (
             f"its model_type is {shown(kind)}; only llava becomes an experiment, so name this "
             "checkpoint in the field weights of a module."

@@ -14,15 +14,10 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import checked_code
 from mimokit.experiment import Oracle, Stepper, compute_oracle, train, verify
 from mimokit.samples import module_column
-from tests.layouts import digits_config
+from tests.layouts import two_microbatches
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_modules.md"
-COLOCATED = digits_config((1, 2), (2, 1), num_microbatches=2)
-APART = digits_config((1, 1), (1, 1), num_microbatches=2).with_layout(
-    "heterogeneous",
-    images={"data_parallel": 1},
-    language_module={"tensor_parallel": 2, "data_parallel": 1},
-)
+COLOCATED, APART = two_microbatches()
 SHORT = Evaluations(final_samples=8)
 
 

@@ -40,6 +40,12 @@ def executed_copy(
     return done, (folder / "out" / name).with_suffix(".html").read_text()
 
 
+def insert_behind(notebook: Any, tag: str, source: str) -> None:
+    """Insert a cell behind the one cell that has a tag."""
+    (place,) = [n for n, cell in enumerate(notebook.cells) if tag in cell.metadata.get("tags", [])]
+    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(source))
+
+
 def printed(notebook: Any, source: str) -> str:
     """Return what the one cell whose source contains a text has printed."""
     (cell,) = [c for c in notebook.cells if c.cell_type == "code" and source in c.source]

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import nbformat
 import pytest
 
 from mimokit_widgets.notebooks.page import external_references
-from tests.notebooks.headless import executed_copy, printed
+from tests.notebooks.headless import executed_copy, insert_behind, printed
 
 ITERATIONS = 5
 
 
 def _shortened(notebook: Any) -> None:
-    (place,) = [
-        index
-        for index, cell in enumerate(notebook.cells)
-        if "iterations" in cell.metadata.get("tags", [])
-    ]
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(f"iterations = {ITERATIONS}"))
+    insert_behind(notebook, "iterations", f"iterations = {ITERATIONS}")
 
 
 def table(notebook: Any, source: str) -> list[str]:

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from mimokit_widgets.notebooks.page import external_references
-from tests.notebooks.headless import executed_copy, printed
+from tests.notebooks.headless import executed_copy, insert_behind, printed
 from tests.planted import FEWER_MEASUREMENTS
 
 ITERATIONS = 4
@@ -27,13 +27,8 @@ _ = cluster.run(measure_less_often, world_size=8)
 
 
 def _shortened(notebook: Any) -> None:
-    (place,) = [
-        index
-        for index, cell in enumerate(notebook.cells)
-        if "iterations" in cell.metadata.get("tags", [])
-    ]
     fewer = f"for config in configs.values():\n    config.runtime.num_iterations = {ITERATIONS}"
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(fewer))
+    insert_behind(notebook, "iterations", fewer)
     (place,) = [n for n, cell in enumerate(notebook.cells) if "mimokit.calibrate(" in cell.source]
     notebook.cells.insert(place, nbformat.v4.new_code_cell(MEASURE_LESS_OFTEN))
 

@@ -7,28 +7,22 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 from mimokit.analysis import compare, load_runs
 from mimokit_widgets.notebooks.page import external_references
-from tests.notebooks.headless import executed_copy, printed
+from tests.notebooks.headless import executed_copy, insert_behind, printed
 
 ITERATIONS = 11
 
 
 def _shortened(notebook: Any) -> None:
-    (place,) = [
-        index
-        for index, cell in enumerate(notebook.cells)
-        if "iterations" in cell.metadata.get("tags", [])
-    ]
     fewer = (
         "for config in chosen.values():\n"
         f"    config.runtime.num_iterations = {ITERATIONS}\n"
         "    config.runtime.warmup_iterations = 3"
     )
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(fewer))
+    insert_behind(notebook, "iterations", fewer)
 
 
 @pytest.mark.timeout(600)

@@ -5,23 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import nbformat
 import pytest
 
 from mimokit_widgets.notebooks.page import external_references
-from tests.notebooks.headless import executed_copy, printed
+from tests.notebooks.headless import executed_copy, insert_behind, printed
 
 BUDGET = 0.5
 STRATEGIES = 9
 
 
 def _shortened(notebook: Any) -> None:
-    (place,) = [
-        index
-        for index, cell in enumerate(notebook.cells)
-        if "budget" in cell.metadata.get("tags", [])
-    ]
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(f"budget = {BUDGET}"))
+    insert_behind(notebook, "budget", f"budget = {BUDGET}")
 
 
 def shown(notebook: Any, source: str, mime: str) -> str:

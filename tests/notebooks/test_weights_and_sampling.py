@@ -5,22 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import nbformat
 import pytest
 
 from mimokit_widgets.notebooks.page import external_references
-from tests.notebooks.headless import executed_copy, printed
+from tests.notebooks.headless import executed_copy, insert_behind, printed
 
 ITERATIONS = 8
 
 
 def _shortened(notebook: Any) -> None:
-    (place,) = [
-        index
-        for index, cell in enumerate(notebook.cells)
-        if "iterations" in cell.metadata.get("tags", [])
-    ]
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(f"iterations = {ITERATIONS}"))
+    insert_behind(notebook, "iterations", f"iterations = {ITERATIONS}")
 
 
 def shown(notebook: Any, source: str, kind: str = "text/html") -> str:

@@ -24,6 +24,7 @@ from mimokit.architecture.modules import (
     MultimodalModel,
     VisionEncoder,
 )
+from mimokit.architecture.tensors import ENCODER_NAMES, PROJECTOR_NAME
 from mimokit.architecture.transformer import Transformer
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.units import shown
@@ -33,8 +34,8 @@ FAMILIES = (*GROUPED_TYPES, "gpt2", *TOWER_TYPES, "llava")
 """The values of `model_type` whose weights can be read."""
 
 LANGUAGE = "language_model."
-ENCODER = f"modality_submodules.{IMAGES}.encoders.vit_encoder."
-PROJECTOR = f"modality_submodules.{IMAGES}.input_projections.0."
+ENCODER = f"modality_submodules.{IMAGES}.{ENCODER_NAMES[VisionEncoder]}"
+PROJECTOR = f"modality_submodules.{IMAGES}.{PROJECTOR_NAME}"
 """Where Megatron's `MimoModel` has the parts of a LLaVA."""
 
 PROJECTOR_WEIGHT = "linear_1.weight"

@@ -47,12 +47,9 @@ from mimokit.architecture.networks import (
     language_network,
     lone_encoder_network,
 )
-from mimokit.architecture.tensors import PROJECTOR_NAME
+from mimokit.architecture.tensors import ENCODER_NAMES, PROJECTOR_NAME
 from mimokit.config import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, unknown_name
-
-ENCODER_NAME = "encoders.vit_encoder."
-"""Where Megatron's modality submodules have the encoder."""
 
 _NOT_COMPARED = (
     "init_std", "window_size", "make_vocab_size_divisible_by", "mtp_num_layers", "num_registers",
@@ -173,7 +170,7 @@ def module_family(
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(found, replace(tower, head="none"), prefix, ENCODER_NAME)
+    add_tower(found, replace(tower, head="none"), prefix, ENCODER_NAMES[VisionEncoder])
     found.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
     if isinstance(part, EncoderBranch):
         near = any(f".{name}".endswith(f".{PROJECTOR_WEIGHT}") for name in names)

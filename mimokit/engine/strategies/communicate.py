@@ -269,12 +269,12 @@ def _counted(operation: str, tensor: Tensor, group: Sequence[int]) -> Iterator[N
 class EmulatedExchange:
     """When an exchange ends on the emulated network: it begins when the last node is ready.
 
-    Nodes swap their clocks at the beginning, and nobody waits for them before the end: the real
-    exchange, and the computing that overlaps it, take none of the time that follows.
+    Nodes exchange their clocks in the background and wait for them at the end. The real exchange,
+    and computation that overlaps it, count as part of the emulated time.
     """
 
     def __init__(self, pace: Pace, operation: str, payload: int, group: Sequence[int]) -> None:
-        """Begin to swap clocks with a group that includes this node."""
+        """Begin to exchange clocks with a group that includes this node."""
         self._clock = torch.tensor([time.monotonic()], dtype=torch.float64)
         self._pace, self._exchange = pace, (operation, payload, group)
         others = [member for member in group if member != _this_node()]

@@ -38,6 +38,11 @@ class Checkpoint:
     config: Mapping[str, Any]
     tensors: Mapping[str, StoredTensor]
 
+    @property
+    def is_llava(self) -> bool:
+        """Whether it has a language model next to a vision tower."""
+        return self.config.get("model_type") == "llava"
+
     def limited_to(self, names: Container[str]) -> Checkpoint:
         """Return the same with those of its tensors alone that have these names."""
         kept = {name: one for name, one in self.tensors.items() if name in names}

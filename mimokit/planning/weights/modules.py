@@ -157,7 +157,7 @@ def module_planner(
     family = module_family(
         checkpoint.config, names, language=language, others=list(checkpoint.tensors)
     )
-    whole = prefix is None and checkpoint.config.get("model_type") != "llava"
+    whole = prefix is None and not checkpoint.is_llava
     if not whole:
         checkpoint = checkpoint.limited_to(family.found.tensors)
     return WeightPlanner(

@@ -49,13 +49,8 @@ def _runnable(checkpoint: Checkpoint, functions: NetworkFunctions) -> NetworkFun
 def check_runnable(checkpoint: Checkpoint) -> None:
     """Raise `ConfigError` if a part of the network has what cannot run."""
     runnable_functions(checkpoint)
-    if is_llava(checkpoint):
+    if checkpoint.is_llava:
         runnable_tower_functions(checkpoint)
-
-
-def is_llava(checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint has a language model next to a vision tower."""
-    return checkpoint.config.get("model_type") == "llava"
 
 
 def check_language(checkpoint: Checkpoint) -> None:
@@ -88,7 +83,7 @@ def language_planner(
     Raises:
         ConfigError: as `WeightPlanner`, or the checkpoint is of a tower.
     """
-    if not is_llava(checkpoint):
+    if not checkpoint.is_llava:
         planner = WeightPlanner(checkpoint, tensor_parallel, dtype=dtype)
         check_language(checkpoint)
         return planner
@@ -99,7 +94,7 @@ def language_planner(
 
 def placeholder(checkpoint: Checkpoint) -> int | None:
     """Return the token id that represents an image in the prompts of a LLaVA; None without."""
-    return image_token(Fields(checkpoint.config)) if is_llava(checkpoint) else None
+    return image_token(Fields(checkpoint.config)) if checkpoint.is_llava else None
 
 
 def stop_tokens(checkpoint: Checkpoint) -> tuple[int, ...]:
@@ -111,7 +106,7 @@ def stop_tokens(checkpoint: Checkpoint) -> tuple[int, ...]:
     generation = checkpoint.directory / GENERATION
     stated = read_json(generation).get("eos_token_id") if generation.exists() else None
     where = generation if stated is not None else checkpoint.directory / "config.json"
-    text = checkpoint.config.get("text_config") if is_llava(checkpoint) else None
+    text = checkpoint.config.get("text_config") if checkpoint.is_llava else None
     for section in (checkpoint.config, text):
         if stated is None and isinstance(section, Mapping):
             stated = section.get("eos_token_id")
