@@ -24,7 +24,7 @@ def test_the_source_of_every_value_stands_next_to_it() -> None:
     }
     assert sources["base_batch_size"] == FILE
     assert sources["num_iterations"] == str(ABLATIONS / "digits/baseline.yaml")
-    assert sources["vocab_size"] == str(ABLATIONS.parent / "digits_colocated.yaml")
+    assert sources["image_seq_length"] == str(ABLATIONS.parent / "digits_colocated.yaml")
     assert sources["deployment_mode"] == "implied by runtime.pipeline_schedule"
     assert sources["clip_grad"] == "default"
 
