@@ -174,8 +174,8 @@ class HealthSample:
     Attributes:
         rank: the sender.
         iteration: after which.
-        digests: tensor or shard -> digest of its bits; ranks of one replica of a layout that have
-            a name in common must have the same.
+        digests: tensor or shard -> digest of its bits and their places; ranks of one replica of a
+            layout that have a name in common must have the same.
         not_finite: those with an entry that is not finite.
         random_state: digest of the state of torch's generator, which the ranks of a tensor parallel
             group must have alike.

@@ -212,7 +212,7 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
 
 
 def drifting(original: Any) -> Any:
-    """Change one entry of a norm on rank 3, and draw a number there, in front of the first look."""
+    """Exchange two entries of a norm on rank 3, and draw a number there, before the first look."""
 
     def look(model: Any, iteration: int, collectives: Any) -> Any:
         import torch
@@ -224,7 +224,9 @@ def drifting(original: Any) -> Any:
             with torch.no_grad():
                 for name, parameter in module.named_parameters():
                     if name.endswith("final_layernorm.weight"):
-                        parameter[0] += 1e-6
+                        ends = [int(parameter.argmin()), int(parameter.argmax())]
+                        assert parameter[ends[0]] != parameter[ends[1]]
+                        parameter[ends] = parameter[ends[::-1]]
         return original(model, iteration, collectives)
 
     return look

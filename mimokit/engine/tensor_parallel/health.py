@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
+from mimokit.engine.digests import digest
 from mimokit.engine.tensor_parallel.exchange import counted, size_of, summed
 from mimokit.engine.tensor_parallel.language import Batch, LanguageShard
 from mimokit.planning.weights.check_plan import OUTPUT
@@ -23,8 +23,8 @@ class RankHealth:
 
     Attributes:
         private_bytes: memory of its process, or of its GPU.
-        digests: parameter or part of a forward pass -> digest of its bits; ranks that share layers
-            must have the same.
+        digests: parameter or part of a forward pass -> digest of its bits and their places; ranks
+            that share layers must have the same.
         not_finite: parameters with an entry that is not finite.
         random_state: digest of torch's generator.
         all_reduce_seconds: of 64 numbers, median.
@@ -53,13 +53,13 @@ def rank_health(model: LanguageShard, alike: Iterable[str], private_bytes: int) 
         alike: parameters that every rank of the group has whole.
         private_bytes: see `RankHealth`.
     """
-    digests = {name: digest(model.parameters[name]) for name in alike}
+    digests = {name: int(digest(model.parameters[name])) for name in alike}
     vocab = model.model.vocab
     ids = [number * 7919 % vocab for number in range(min(PROBE_TOKENS, _longest(model)))]
 
     def watch(name: str, output: torch.Tensor) -> None:
         if name != OUTPUT:  # every rank has other logits
-            digests[f"output of {name}"] = digest(output)
+            digests[f"output of {name}"] = int(digest(output))
 
     with counted() as traffic:
         began = time.perf_counter()
@@ -73,7 +73,7 @@ def rank_health(model: LanguageShard, alike: Iterable[str], private_bytes: int) 
             for name, value in model.parameters.items()
             if not bool(torch.isfinite(value).all())
         ),
-        random_state=digest(torch.get_rng_state()),
+        random_state=int(digest(torch.get_rng_state())),
         all_reduce_seconds=_all_reduce_seconds(model),
         planned=planned_collectives(model),
         counted=traffic.calls,
@@ -91,12 +91,6 @@ def planned_collectives(model: LanguageShard) -> int:
     if ranks == 1:
         return 0
     return (2 + (ranks > net.kv_heads)) * net.layers + 1
-
-
-def digest(tensor: torch.Tensor) -> int:
-    """Return a checksum of the bits of a tensor."""
-    flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
-    return zlib.crc32(flat.cpu().numpy().data)
 
 
 def _longest(model: LanguageShard) -> int:

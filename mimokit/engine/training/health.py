@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.digests import digest
 from mimokit.engine.models.parameter_names import named_parameters
 from mimokit.engine.models.rng import default_state, states_inside
 from mimokit.engine.training.modes import RankModel
 from mimokit.samples import HealthSample
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class CollectiveCount:
@@ -59,7 +57,7 @@ def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount
     names, digests, finite = [], [], []
     for name, parameter in _held(model):
         names.append(name)
-        digests.append(_bits(parameter))
+        digests.append(digest(parameter))
         finite.append(torch.isfinite(parameter).all())
     found = torch.stack(digests).tolist() if names else []
     is_finite = torch.stack(finite).tolist() if names else []
@@ -68,9 +66,9 @@ def health_sample(model: RankModel, iteration: int, collectives: CollectiveCount
         iteration=iteration,
         digests=dict(zip(names, found, strict=True)),
         not_finite=[name for name, good in zip(names, is_finite, strict=True) if not good],
-        random_state=_digest(default_state()),
+        random_state=int(digest(default_state())),
         states_inside={
-            module: _digest(state) for module, state in states_inside(model.modules()).items()
+            module: int(digest(state)) for module, state in states_inside(model.modules()).items()
         },
         collectives=collectives.last,
     )
@@ -84,16 +82,3 @@ def _held(model: RankModel) -> Iterator[tuple[str, torch.Tensor]]:
             cut = group.size() > 1 and getattr(parameter, "tensor_model_parallel", False)
             shard = f" (shard {group.rank()} of {group.size()})" if cut else ""
             yield f"{module}.{path}{shard}", parameter.detach()
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the bits of a tensor, taken as integers, on its device.
-
-    One entry with other bits changes it. No copy of the tensor is made.
-    """
-    flat = tensor.contiguous().view(-1)
-    return flat.view(_INTEGERS[flat.element_size()]).sum(dtype=torch.int64)
-
-
-def _digest(state: torch.Tensor) -> int:
-    return zlib.crc32(state.cpu().numpy().data)

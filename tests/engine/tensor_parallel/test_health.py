@@ -46,6 +46,12 @@ def another_norm(shard: Any, rank: int) -> None:
         shard.parameters[NORM][5] += 1e-6
 
 
+def two_exchanged_entries(shard: Any, rank: int) -> None:
+    if rank == 1:
+        norm = shard.parameters[NORM]
+        norm[[3, 20]] = norm[[20, 3]]
+
+
 def a_row_that_is_not_finite(shard: Any, rank: int) -> None:
     if rank == 1:
         shard.parameters["output_layer.weight"][0, 0] = torch.inf
@@ -61,6 +67,10 @@ def another_epsilon(shard: Any, rank: int) -> None:
     ("fault", "sentence"),
     [
         (another_norm, f"Ranks 0 and 1 have different bits of {NORM}, which must be alike."),
+        (
+            two_exchanged_entries,
+            f"Ranks 0 and 1 have different bits of {NORM}, which must be alike.",
+        ),
         (
             a_row_that_is_not_finite,
             "Rank 1 has an entry that is not finite in output_layer.weight.",
