@@ -23,7 +23,7 @@ from tests.planted import planted
 PROMPTS = [[1, 2, 3, 100, 5, 6, 7], [9, 50, 100], [4, 4]]
 SAMPLED: dict[str, Any] = {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 7}
 
-SLOWED = "mimokit.engine.tensor_parallel.generation._log_probs"
+SLOWED = "mimokit.engine.tensor_parallel.generation._share"
 
 
 def of_hugging_face(name: str, new: int, **how: Any) -> tuple[list[Any], list[list[int]]]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mimokit.engine.tensor_parallel.exchange import gathered, rank_of, summed
+from mimokit.engine.tensor_parallel.exchange import gathered, rank_of
 from mimokit.engine.tensor_parallel.language import Batch, LanguageShard
-from mimokit.engine.tensor_parallel.sampling import Sampling, sample
+from mimokit.engine.tensor_parallel.sampling import Sampling, draw
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Continuation:
 
     Attributes:
         tokens: new ids of every row, the stop token included.
-        log_probs: of these tokens, by the softmax of the logits as they come from the model.
+        log_probs: of these tokens, by the softmax of the logits as they come from the model; known
+            once all tokens are.
         steps: forward passes.
     """
 
@@ -65,33 +66,37 @@ def generate(
         model: all layers of this rank.
         request: what is generated.
         on_tokens: see `OnTokens`.
-        stopping: whether this rank was asked to stop; all stop once one was.
+        stopping: whether this rank was asked to stop; all stop after the token of a step in which
+            one was.
     """
     prompts = [list(one) for one in request.prompts]
     batch = Batch.of(prompts, model.device)
     cache = model.new_cache(len(prompts), batch.ids.shape[1] + request.max_new_tokens)
-    made = Continuation([[] for _ in prompts], [[] for _ in prompts])
+    made = Continuation([[] for _ in prompts])
+    shares: list[torch.Tensor] = []
     open_rows = set(range(len(prompts)))
     seen = torch.where(_real(batch), batch.ids, -1)
-    while open_rows and made.steps < request.max_new_tokens:
+    stopped = False
+    while open_rows and made.steps < request.max_new_tokens and not stopped:
         logits = model(batch, cache, last_only=True)[:, -1]
-        ids = _next(model, request, logits, seen, made.steps)
-        probs = _log_probs(model, logits, ids).tolist()
+        wanted = stopping is not None and stopping()
+        ids, stopped = _next(model, request, logits, seen, made.steps, wanted)
+        shares.append(_share(model, logits, ids))
         new = ids.tolist()
         new_tokens = {}
         for row in sorted(open_rows):
             made.tokens[row].append(new[row])
-            made.log_probs[row].append(probs[row])
             new_tokens[request.rows[row]] = new[row]
             if new[row] in request.stop:
                 open_rows.discard(row)
         made.steps += 1
         if on_tokens is not None:
             on_tokens(new_tokens)
-        if stopping is not None and _any(model, stopping()):
-            break
-        batch = Batch(ids[:, None], batch.padding)
-        seen = torch.cat((seen, ids[:, None]), dim=1)
+        batch = batch.next(ids)
+        if request.how.repetition_penalty is not None:
+            seen = torch.cat((seen, ids[:, None]), dim=1)
+    probs = _log_probs(model, shares)
+    made.log_probs = [each[: len(row)] for each, row in zip(probs, made.tokens, strict=True)]
     return made
 
 
@@ -101,29 +106,30 @@ def _real(batch: Batch) -> torch.Tensor:
 
 
 def _next(
-    model: LanguageShard, request: Request, logits: torch.Tensor, seen: torch.Tensor, step: int
-) -> torch.Tensor:
-    how = request.how
-    return sample(
+    model: LanguageShard,
+    request: Request,
+    logits: torch.Tensor,
+    seen: torch.Tensor,
+    step: int,
+    stopping: bool,
+) -> tuple[torch.Tensor, bool]:
+    return draw(
         logits,
         model.group,
-        temperature=how.temperature,
-        top_k=how.top_k,
-        top_p=how.top_p,
-        min_p=how.min_p,
-        repetition_penalty=how.repetition_penalty,
+        request.how,
         token_ids=seen,
         seed=request.seed,
         step=step,
         rows=request.rows,
         vocab_size=model.model.vocab,
+        raised=stopping,
     )
 
 
-def _log_probs(model: LanguageShard, logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Return the logarithm of the probability of each row's token: [rows], fp64.
+def _share(model: LanguageShard, logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return what this rank adds to the log-probability of each row's token: [2, rows], fp64.
 
-    Every rank sends the logarithm of its share of the sum, and the logit of the token if it has it.
+    They are the logarithm of its share of the sum, and the logit of the token if it has it.
     """
     width, start = logits.shape[1], rank_of(model.group) * logits.shape[1]
     real = max(0, min(width, model.model.vocab - start))
@@ -132,10 +138,11 @@ def _log_probs(model: LanguageShard, logits: torch.Tensor, ids: torch.Tensor) ->
     local = ids - start
     mine = (local >= 0) & (local < width)
     chosen = scores.gather(1, local.where(mine, 0)[:, None])[:, 0].where(mine, -torch.inf)
-    both = gathered(torch.stack((share, chosen)), model.group)
-    return both[:, 1].amax(dim=0) - both[:, 0].logsumexp(dim=0)
+    return torch.stack((share, chosen))
 
 
-def _any(model: LanguageShard, wanted: bool) -> bool:
-    """Return whether one of the ranks wants to. Collective."""
-    return bool(summed(torch.tensor([int(wanted)], device=model.device), model.group)[0])
+def _log_probs(model: LanguageShard, shares: list[torch.Tensor]) -> list[list[float]]:
+    """Return the log-probabilities of every row's tokens, exchanged for all steps at once."""
+    both = gathered(torch.stack(shares, dim=2), model.group)  # [ranks, 2, rows, steps]
+    made: list[list[float]] = (both[:, 1].amax(dim=0) - both[:, 0].logsumexp(dim=0)).tolist()
+    return made

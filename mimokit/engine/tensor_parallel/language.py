@@ -19,7 +19,7 @@ from mimokit.engine.tensor_parallel.layers import (
     Watch,
     unwatched,
 )
-from mimokit.engine.tensor_parallel.rotary import angles, frequencies
+from mimokit.engine.tensor_parallel.rotary import frequencies, turns
 from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
 from mimokit.planning.weights.types import Span
 
@@ -35,10 +35,12 @@ class Batch:
     Attributes:
         ids: [batch, tokens]; 0 where a row is padded.
         padding: [batch], the padded tokens in front of each row.
+        padded: whether a row may have some.
     """
 
     ids: torch.Tensor
     padding: torch.Tensor
+    padded: bool = True
 
     @classmethod
     def of(cls, rows: list[list[int]], device: torch.device | str = "cpu") -> Batch:
@@ -46,7 +48,12 @@ class Batch:
         longest = max(map(len, rows))
         padding = [longest - len(row) for row in rows]
         ids = [[0] * pad + row for pad, row in zip(padding, rows, strict=True)]
-        return cls(torch.tensor(ids, device=device), torch.tensor(padding, device=device))
+        tensors = torch.tensor(ids, device=device), torch.tensor(padding, device=device)
+        return cls(*tensors, any(padding))
+
+    def next(self, ids: torch.Tensor) -> Batch:
+        """Return a batch of one new token for every row: [batch]."""
+        return Batch(ids[:, None], self.padding, self.padded)
 
 
 class LanguageShard:
@@ -119,8 +126,10 @@ class LanguageShard:
         new = batch.ids.shape[1]
         places = torch.arange(before, before + new, device=self.device)
         positions = (places - batch.padding[:, None]).clamp(min=0)
-        turned = None if self.model.positions else angles(positions, self._frequencies)
-        tokens = Tokens(_allowed(places, batch.padding), turned)
+        learned = self.model.positions
+        turned = None if learned else turns(positions, self._frequencies, self.dtype)
+        alone = new == 1 and not batch.padded  # attends to all tokens
+        tokens = Tokens(None if alone else _allowed(places, batch.padding, before + new), turned)
         if hidden is None:
             hidden = self._embedded(batch.ids, positions)
             watch(EMBEDDING, hidden)
@@ -152,12 +161,12 @@ class LanguageShard:
         return gathered(logits, self.group).movedim(0, -2).flatten(-2)[..., : self.model.vocab]
 
 
-def _allowed(places: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+def _allowed(places: torch.Tensor, padding: torch.Tensor, tokens: int) -> torch.Tensor:
     """Return which tokens attend to which: [batch, 1, new tokens, all tokens].
 
     Padding attends to itself, since a softmax over nothing is not a number.
     """
-    columns = torch.arange(int(places[-1]) + 1, device=places.device)
+    columns = torch.arange(tokens, device=places.device)
     earlier = columns <= places[:, None]
     real = columns >= padding[:, None, None]
     return ((earlier & real) | (columns == places[:, None]))[:, None]

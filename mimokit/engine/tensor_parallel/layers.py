@@ -18,7 +18,7 @@ from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.transformer import Transformer
 from mimokit.engine.tensor_parallel.cache import KeyValueCache
 from mimokit.engine.tensor_parallel.exchange import Group, gathered, rank_of, size_of, summed
-from mimokit.engine.tensor_parallel.rotary import rotated
+from mimokit.engine.tensor_parallel.rotary import Turns, rotated
 from mimokit.planning.weights.types import Span
 
 Parameters = Mapping[str, torch.Tensor]
@@ -48,11 +48,11 @@ class Tokens:
 
     Attributes:
         allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
-        turned: angles of the new tokens for rotary positions; None for none.
+        turned: rotary positions of the new tokens; None for none.
     """
 
     allowed: torch.Tensor | None = None
-    turned: torch.Tensor | None = None
+    turned: Turns | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ class Layers:
         if self.net.norm == "layer":
             bias = self.parameters[f"{name}.bias"]
             return F.layer_norm(hidden, weight.shape, weight, bias, epsilon)
+        if hidden.dtype == torch.float32:
+            return F.rms_norm(hidden, weight.shape, weight, epsilon)
         wide = hidden.float()
         scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + epsilon)
         return weight * (wide * scale).to(hidden.dtype)
@@ -139,29 +141,51 @@ class Layers:
         self, hidden: torch.Tensor, number: int, tokens: Tokens, cache: KeyValueCache | None
     ) -> torch.Tensor:
         name = f"decoder.layers.{number}.self_attention"
-        query, key, value = self._query_key_value(hidden, f"{name}.linear_qkv")
+        heads, value = self._heads(hidden, f"{name}.linear_qkv")
         if tokens.turned is not None:
-            query, key = rotated(query, tokens.turned), rotated(key, tokens.turned)
-        query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+            heads = rotated(heads, tokens.turned)
+        query, key = heads[..., :-1, :], heads[..., -1, :].transpose(1, 2)
+        value = value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extended(number, key, value)
-        share = query.shape[1] // key.shape[1]
-        if share > 1:
-            key, value = (one.repeat_interleave(share, dim=1) for one in (key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=tokens.allowed)
-        return self._row(mixed.transpose(1, 2).flatten(2), f"{name}.linear_proj")
+        mixed = _mixed(query, key, value, tokens.allowed)
+        return self._row(mixed, f"{name}.linear_proj")
 
-    def _query_key_value(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
-        """Return this rank's query, key and value: [batch, tokens, heads or groups, width]."""
+    def _heads(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what this rank's groups make of tokens.
+
+        Returns:
+            [batch, tokens, groups, queries + 1, width], the key behind the queries of a group;
+            [batch, tokens, groups, width] of the values.
+        """
         net, ranks, rank = self.net, size_of(self.group), rank_of(self.group)
         queries = net.heads // net.kv_heads
         fused = self._column(hidden, name)
         if ranks <= net.kv_heads:
             groups = fused.view(*fused.shape[:2], -1, queries + 2, net.head_dim)
-            return groups[..., :-2, :].flatten(2, 3), groups[..., -2, :], groups[..., -1, :]
+            return groups[..., :-1, :], groups[..., -1, :]
         whole = gathered(fused, self.group).movedim(0, -2).flatten(-2)
         groups = whole.reshape(*whole.shape[:2], -1, queries + 2, net.head_dim)
         sharers = ranks // net.kv_heads
         own, first = groups[:, :, rank // sharers], rank % sharers * (queries // sharers)
         query = own[:, :, first : first + queries // sharers]
-        return query, own[:, :, -2:-1], own[:, :, -1:]
+        return torch.cat((query, own[:, :, -2:-1]), dim=2)[:, :, None], own[:, :, -1:]
+
+
+def _mixed(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, allowed: torch.Tensor | None
+) -> torch.Tensor:
+    """Return what attention makes of tokens: [batch, new tokens, heads x width].
+
+    Args:
+        query: [batch, new tokens, groups, queries of a group, width].
+        key: [batch, groups, all tokens, width].
+        value: likewise.
+        allowed: see `Tokens`.
+    """
+    if query.shape[1] == 1:  # the queries of a group read its keys as so many tokens would
+        made = F.scaled_dot_product_attention(query[:, 0], key, value, attn_mask=allowed)
+        return made.flatten(1)[:, None]
+    query = query.flatten(2, 3).transpose(1, 2)
+    made = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=True)
+    return made.transpose(1, 2).flatten(2)

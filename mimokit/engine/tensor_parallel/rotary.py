@@ -8,6 +8,9 @@ import torch
 
 from mimokit.architecture.functions import NetworkFunctions, RotaryScaling
 
+Turns = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines, as `turns` returns them."""
+
 
 def frequencies(width: int, functions: NetworkFunctions) -> torch.Tensor:
     """Return the radians per position of the pairs of a head: [width / 2], fp32."""
@@ -26,24 +29,29 @@ def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
     return plain * (kept + (1 - kept) / scaling.factor)
 
 
-def angles(positions: torch.Tensor, each: torch.Tensor) -> torch.Tensor:
-    """Return the angles of tokens: [batch, tokens, width of a head], both halves alike.
+def turns(positions: torch.Tensor, each: torch.Tensor, dtype: torch.dtype) -> Turns:
+    """Return the cosines and sines of tokens' angles, which all layers have in common.
 
     Args:
         positions: [batch, tokens].
         each: radians per position, as `frequencies` returns them.
+        dtype: of query and key.
+
+    Returns:
+        Twice [batch, tokens, 1, 1, width of a head], both halves alike.
     """
-    half = positions[..., None].float() * each
-    return torch.cat((half, half), dim=-1)
+    half = positions[..., None, None, None].float() * each
+    angles = torch.cat((half, half), dim=-1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def rotated(heads: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
-    """Return query or key with positions.
+def rotated(heads: torch.Tensor, turned: Turns) -> torch.Tensor:
+    """Return queries and keys with positions.
 
     Args:
-        heads: [batch, tokens, heads, width].
-        turned: as `angles` returns it.
+        heads: [batch, tokens, groups, heads of a group, width].
+        turned: as `turns` returns it.
     """
     one, other = heads.chunk(2, dim=-1)
-    cos, sin = (part.to(heads.dtype)[:, :, None] for part in (turned.cos(), turned.sin()))
+    cos, sin = turned
     return heads * cos + torch.cat((-other, one), dim=-1) * sin

@@ -112,14 +112,61 @@ def sample(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
         repetition_penalty=repetition_penalty,
     )  # fmt: skip
-    scores, highest, first = warped(logits_shard, group, how, token_ids, vocab_size)
+    return draw(
+        logits_shard, group, how, token_ids=token_ids, seed=seed, step=step, rows=rows,
+        vocab_size=vocab_size,
+    )[0]  # fmt: skip
+
+
+def draw(
+    logits_shard: torch.Tensor,
+    group: Group,
+    how: Sampling,
+    *,
+    token_ids: torch.Tensor | None = None,
+    seed: int = 0,
+    step: int = 0,
+    rows: Sequence[int] | None = None,
+    vocab_size: int | None = None,
+    raised: bool = False,
+) -> tuple[torch.Tensor, bool]:
+    """Return a token id per row, and whether any rank has raised its flag. Collective.
+
+    Args:
+        logits_shard: see `sample`, like the rest.
+        group: likewise.
+        how: tokens are chosen.
+        token_ids: likewise.
+        seed: likewise.
+        step: likewise.
+        rows: likewise.
+        vocab_size: likewise.
+        raised: the flag of this rank, sent with its highest scores.
+    """
+    scores, best = warped(logits_shard, group, how, token_ids, vocab_size, raised)
     if how.greedy:
-        return first
+        return best.first, best.raised
     numbers = range(len(scores)) if rows is None else rows
     if len(numbers) != len(scores):
         what = f"rows names {len(numbers)} rows, and there are {len(scores)} rows of logits"
         raise _rejected("rows", len(numbers), what)
-    return _drawn(weights(scores, highest), group, _uniform(seed, step, numbers))
+    drawn = _drawn(weights(scores, best.highest), group, _uniform(seed, step, numbers))
+    return drawn, best.raised
+
+
+@dataclass(frozen=True)
+class Best:
+    """What ranks say of their highest scores.
+
+    Attributes:
+        highest: score of each row.
+        first: the lowest id that has it.
+        raised: whether any rank has raised its flag.
+    """
+
+    highest: torch.Tensor
+    first: torch.Tensor
+    raised: bool
 
 
 def warped(
@@ -128,8 +175,9 @@ def warped(
     how: Sampling,
     token_ids: torch.Tensor | None = None,
     vocab_size: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return what can be drawn: this rank's scores, the highest score, and the id that has it.
+    raised: bool = False,
+) -> tuple[torch.Tensor, Best]:
+    """Return what can be drawn: this rank's scores, and the best of all ranks.
 
     Args:
         logits_shard: see `sample`, like the rest.
@@ -137,10 +185,11 @@ def warped(
         how: what is kept.
         token_ids: likewise.
         vocab_size: likewise.
+        raised: see `draw`.
 
     Returns:
-        [rows, vocabulary / ranks] in fp32, -inf where a token cannot be drawn or is padding;
-        [rows] of the highest; [rows] of the lowest id among those that have it.
+        [rows, vocabulary / ranks] in fp32, -inf where a token cannot be drawn or is padding; and
+        the best before any was taken away.
     """
     width = logits_shard.shape[-1]
     start, size = rank_of(group) * width, size_of(group)
@@ -154,9 +203,10 @@ def warped(
         _penalize(scores, token_ids, how.repetition_penalty, start, vocab)
     if how.temperature:
         scores /= how.temperature
-    highest, first = _first_of_highest(scores, start, group)
+    best = _best(scores, start, group, raised)
+    highest = best.highest
     if how.greedy:
-        return scores, highest, first
+        return scores, best
     if how.top_k is not None and how.top_k < vocab:
         scores.masked_fill_(scores < _kth(scores, how.top_k, group)[:, None], -torch.inf)
     if how.top_p is not None and how.top_p < 1:
@@ -165,7 +215,7 @@ def warped(
     if how.min_p is not None:
         share = (scores - highest[:, None]).exp()
         scores.masked_fill_(share < how.min_p, -torch.inf)
-    return scores, highest, first
+    return scores, best
 
 
 def _rejected(field: str, value: object, what: str) -> ConfigError:
@@ -188,9 +238,7 @@ def _penalize(
     scores.copy_(torch.where(seen[:, :-1], changed, scores))
 
 
-def _first_of_highest(
-    scores: torch.Tensor, start: int, group: Group
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _best(scores: torch.Tensor, start: int, group: Group, raised: bool) -> Best:
     """Return the highest score of each row, and the lowest id that has it.
 
     Raises:
@@ -200,8 +248,10 @@ def _first_of_highest(
     highest = scores.amax(dim=1)  # NaN if there is one
     first = torch.where(scores == highest[:, None], ids, torch.iinfo(torch.int64).max)
     found = first.amin(dim=1).clamp(max=2**53)  # of a NaN there is none
-    both = gathered(torch.stack((highest.double(), found.double())), group)
-    values, places = both[:, 0], both[:, 1]
+    flag = highest.new_full((2, 1), float(raised), dtype=torch.float64)
+    mine = torch.cat((torch.stack((highest.double(), found.double())), flag), dim=1)
+    both = gathered(mine, group)
+    values, places = both[:, 0, :-1], both[:, 1, :-1]
     wrong = values.isnan() | (values == torch.inf)
     if bool(wrong.any()):
         rank, row = wrong.nonzero()[0].tolist()
@@ -211,7 +261,7 @@ def _first_of_highest(
         row = int((most == -torch.inf).nonzero()[0])
         raise FloatingPointError(f"No logit of row {row} is finite on any rank.")
     lowest = torch.where(values == most, places, torch.inf).amin(dim=0)
-    return most.float(), lowest.long()
+    return Best(most.float(), lowest.long(), bool(both[:, 0, -1].any()))
 
 
 def _kth(scores: torch.Tensor, k: int, group: Group) -> torch.Tensor:

@@ -48,7 +48,7 @@ def of_hugging_face(scores: torch.Tensor, ids: torch.Tensor, **how: Any) -> torc
 def test_the_scores_are_those_of_hugging_faces_warpers(how: dict[str, Any]) -> None:
     scores = logits()
     ids = torch.randint(0, 1_003, (48, 20), generator=torch.Generator().manual_seed(2))
-    found, _, _ = warped(scores, None, Sampling(**how), ids)
+    found, _ = warped(scores, None, Sampling(**how), ids)
     wanted = of_hugging_face(scores.clone(), ids, **how)
     assert torch.equal(found.isinf(), wanted.isinf())
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
@@ -56,7 +56,7 @@ def test_the_scores_are_those_of_hugging_faces_warpers(how: dict[str, Any]) -> N
 
 def test_ties_at_the_threshold_of_top_k_stay_and_greedy_takes_the_first() -> None:
     scores = torch.tensor([[1.0, 3.0, 2.0, 3.0, 2.0]])
-    kept, _, _ = warped(scores, None, Sampling(temperature=1.0, top_k=3))
+    kept, _ = warped(scores, None, Sampling(temperature=1.0, top_k=3))
     assert kept.isinf().tolist() == [[True, False, False, False, False]]
     assert sample(scores, None).tolist() == [1]
     assert sample(scores, None, temperature=0).tolist() == [1]
