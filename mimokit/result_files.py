@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from mimokit.samples import (
     EVALUATION_COLUMNS,
+    OF_A_RANK,
     STEP_COLUMNS,
     EvaluationSample,
     StepSample,
@@ -98,7 +99,7 @@ def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSampl
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     ordered = sorted(samples, key=lambda one: (one.iteration, one.rank))
-    together = [name for name in STEP_COLUMNS if name != "rank"]
+    together = [name for name in STEP_COLUMNS if name not in OF_A_RANK]
     write_table(folder / RunFile.METRICS_BY_RANK, [one.row() for one in ordered], STEP_COLUMNS)
     write_table(folder / RunFile.METRICS, reduce_ranks(ordered), together)
 
@@ -107,7 +108,7 @@ def write_evaluations(
     directory: str | os.PathLike[str], samples: Iterable[EvaluationSample]
 ) -> None:
     """Write `evaluations.csv` into an existing folder, a row per evaluation."""
-    ordered = sorted(samples, key=lambda one: (one.iteration, one.task))
+    ordered = sorted(samples, key=lambda one: (one.iteration, one.task, one.rank))
     rows = [one.row() for one in ordered]
     write_table(Path(directory) / RunFile.EVALUATIONS, rows, EVALUATION_COLUMNS)
 

@@ -25,13 +25,15 @@ class OverRanks(StrEnum):
 
     A step ends with its last rank: times and memory take the largest value. Rates divide work of
     the world by the step time: the smallest is the slowest rank's. Loss and gradient norm are the
-    same number on every rank: that of the lowest rank is taken, as a mean would add rounding. What
-    one rank achieves becomes a mean, as in "FLOP/s per GPU".
+    same number on every rank of a replica: that of its lowest rank is taken, as a mean would add
+    rounding, and the mean of those over the replicas of the layout, for which pandas has no name.
+    What one rank achieves becomes a mean, as in "FLOP/s per GPU".
     """
 
     LARGEST = "max"
     SMALLEST = "min"
     FIRST = "first"
+    REPLICAS = "replicas"
     MEAN = "mean"
 
 
@@ -68,7 +70,8 @@ class StepSample:
     and `flops_per_sec` (of this rank). `model_flop_utilisation` is the share of all ranks' peak, 0
     to 1. `warmup` is 1.0 in the first iterations, which averages leave out, else 0.0. `time` is the
     end of the step in Unix seconds. Without the performance monitor only rank, iteration, time,
-    loss, grad_norm, validation_loss and warmup have values; `PerformanceMonitor` says more.
+    loss, grad_norm, validation_loss, warmup and replica have values; `PerformanceMonitor` says
+    more. `replica` is that of the rank under a strategy between replicas, or its node in a fit.
 
     Attributes:
         modules: module -> its measurements.
@@ -84,12 +87,12 @@ class StepSample:
     samples_per_sec: float | None = _column(OverRanks.SMALLEST)
     memory_allocated: int | None = _column(OverRanks.LARGEST, live=True)
     memory_reserved: int | None = _column(OverRanks.LARGEST)
-    loss: float | None = _column(OverRanks.FIRST, live=True)
+    loss: float | None = _column(OverRanks.REPLICAS, live=True)
     communication_time: float | None = _column(OverRanks.LARGEST, live=True)
     data_time: float | None = _column(OverRanks.LARGEST, live=True)
     tokens_per_sec_per_rank: float | None = _column(OverRanks.SMALLEST)
     samples_per_sec_per_rank: float | None = _column(OverRanks.SMALLEST)
-    grad_norm: float | None = _column(OverRanks.FIRST)
+    grad_norm: float | None = _column(OverRanks.REPLICAS)
     report_time: float | None = _column(OverRanks.LARGEST)
     time: float = field(default=0.0, metadata={"over": OverRanks.LARGEST, "live": True})
     rank: int = field(default=0, metadata={"over": OverRanks.FIRST, "live": True})
@@ -97,10 +100,11 @@ class StepSample:
     point_to_point_time: float | None = _column(OverRanks.LARGEST, live=True)
     waiting_time: float | None = _column(OverRanks.LARGEST, live=True)
     memory_peak: int | None = _column(OverRanks.LARGEST, live=True)
-    validation_loss: float | None = _column(OverRanks.FIRST, live=True)
+    validation_loss: float | None = _column(OverRanks.REPLICAS, live=True)
     flops_per_sec: float | None = _column(OverRanks.MEAN)
     model_flop_utilisation: float | None = _column(OverRanks.SMALLEST, live=True)
     warmup: float | None = _column(OverRanks.FIRST)
+    replica: int | None = _column(OverRanks.FIRST, live=True)
     modules: Mapping[str, ModuleSample] = field(default_factory=dict)
     further: Mapping[str, float] = field(default_factory=dict)
 
@@ -271,6 +275,8 @@ TEXT_COLUMNS = ("task",)
 NEEDED_STEP_COLUMNS = ("iteration", "total_time", "loss")
 NEEDED_EVALUATION_COLUMNS = ("iteration", "exact_match")
 """A table must have these columns; any other one may be absent."""
+OF_A_RANK = ("rank", "replica")
+"""Columns that say whose row it is, and that the row of all ranks lacks."""
 LIVE_STEP_COLUMNS = tuple(name for name, one in _STEP_FIELDS.items() if one.metadata["live"])
 LIVE_MODULE_COLUMNS = tuple(name for name, one in _MODULE_FIELDS.items() if one.metadata["live"])
 """The columns that are sent to a browser during a run."""
@@ -306,21 +312,26 @@ def reduce_ranks(samples: Iterable[StepSample]) -> list[Row]:
 
 
 def _reduced(group: Sequence[StepSample]) -> Row:
-    values: dict[str, list[float]] = defaultdict(list)
+    values: dict[str, list[tuple[int | None, float]]] = defaultdict(list)
     for sample in sorted(group, key=lambda one: one.rank):
         for name, value in sample.row().items():
-            values[name].append(value)
-    values.pop("rank")
+            values[name].append((sample.replica, value))
+    for name in OF_A_RANK:
+        values.pop(name, None)
     return {name: _reduce(over_ranks(name), found) for name, found in values.items()}
 
 
-def _reduce(over: OverRanks, values: Sequence[float]) -> float:
-    numbers = [value for value in values if not math.isnan(value)]
+def _reduce(over: OverRanks, values: Sequence[tuple[int | None, float]]) -> float:
+    """Reduce the values of ranks, ascending, each with the replica of its rank."""
+    known = [(replica, value) for replica, value in values if not math.isnan(value)]
+    numbers = [value for _, value in known]
     if not numbers:
         return math.nan
     if over is OverRanks.FIRST:
         return numbers[0]
-    if over is OverRanks.MEAN:
+    if over is OverRanks.REPLICAS:
+        numbers = list(dict(reversed(known)).values())
+    if over in (OverRanks.MEAN, OverRanks.REPLICAS):
         return math.fsum(numbers) / len(numbers)
     return max(numbers) if over is OverRanks.LARGEST else min(numbers)
 

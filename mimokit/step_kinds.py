@@ -116,6 +116,10 @@ class StepKind(StrEnum):
         *("grad-sync", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
         "reduce gradients over the replicas",
     )
+    EXCHANGE = (
+        *("exchange", Phase.COMMUNICATION, Phase.COMMUNICATION, None),
+        "exchange what a strategy asks for with other replicas of the layout, or with other nodes",
+    )
     OPTIMIZER = ("optimizer", Phase.OPTIMIZER, Phase.OPTIMIZER, None, "update the weights")
     REPORT = (
         *("report", Phase.REPORT, Phase.COMMUNICATION, None),

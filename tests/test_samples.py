@@ -29,6 +29,7 @@ from mimokit.result_files import RunFile, whole_file, write_evaluations, write_m
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     MODULE_COLUMNS,
+    OF_A_RANK,
     STEP_COLUMNS,
     CalibrationSample,
     EvaluationSample,
@@ -64,7 +65,7 @@ def _steps(iterations: int = 5, ranks: int = 4) -> list[StepSample]:
 
 
 def _random_steps(seed: int) -> list[StepSample]:
-    """Ranks that know different columns, of different modules."""
+    """Ranks that know different columns, of different modules; of an odd seed in three replicas."""
     draw = random.Random(seed)
     found = []
     for iteration in range(4):
@@ -73,7 +74,7 @@ def _random_steps(seed: int) -> list[StepSample]:
             numbers = {
                 name: draw.choice([None, draw.random()])
                 for name in STEP_COLUMNS
-                if name not in ("iteration", "rank", "time", "loss", "grad_norm")
+                if name not in ("iteration", "time", "loss", "grad_norm", *OF_A_RANK)
             }
             modules = {
                 name: ModuleSample(*(draw.choice([None, draw.random()]) for _ in MODULE_COLUMNS))
@@ -84,8 +85,9 @@ def _random_steps(seed: int) -> list[StepSample]:
                 iteration,
                 rank=rank,
                 time=draw.random(),
-                loss=None if rank == 1 else loss,
+                loss=None if rank == 1 else loss + rank // 2 * (seed % 2),
                 grad_norm=2 * loss,
+                replica=rank // 2 if seed % 2 else None,
                 modules=modules,
                 further={"val_loss": draw.random()} if draw.random() < 0.5 else {},
                 **numbers,
@@ -127,6 +129,20 @@ def test_the_loss_is_not_averaged_and_comes_from_the_lowest_rank_that_has_one() 
     assert per_iteration(samples_to_steps(steps))["loss"].tolist() == [tenth]
 
 
+def test_the_loss_of_replicas_is_the_mean_of_those_of_their_lowest_ranks() -> None:
+    of_ranks = [(0, None), (0, 3.0), (1, 0.5), (1, 99.0), (2, 1.0)]
+    steps = [
+        StepSample(0, rank=rank, replica=replica, total_time=1.0, loss=loss, warmup=1.0)
+        for rank, (replica, loss) in enumerate(of_ranks)
+    ]
+    (row,) = reduce_ranks(reversed(steps))
+    assert (row["loss"], row["warmup"]) == (1.5, 1.0)
+    table = per_iteration(samples_to_steps(steps))
+    assert table["loss"].tolist() == [1.5]
+    assert samples_to_steps(steps)["replica"].tolist() == [0, 0, 1, 1, 2]
+    assert not {*OF_A_RANK} & {*row, *table.columns}
+
+
 def test_a_loss_that_is_not_a_number_stays_one() -> None:
     steps = [StepSample(0, rank=rank, loss=math.nan, total_time=1.0) for rank in range(2)]
     assert math.isnan(reduce_ranks(steps)[0]["loss"])
@@ -145,7 +161,7 @@ def test_the_row_of_the_file_and_that_of_the_table_are_the_same(seed: int) -> No
 
 def test_every_column_says_how_ranks_become_one() -> None:
     for name in STEP_COLUMNS:
-        if name not in ("iteration", "rank"):
+        if name not in ("iteration", *OF_A_RANK):
             assert over_ranks(name) in OverRanks
     for name in MODULE_COLUMNS:
         assert over_ranks(f"images_{name}") is over_ranks(name)
@@ -175,9 +191,8 @@ def test_no_other_list_of_columns_is_in_the_tree() -> None:
             if file.suffix in (".py", ".js"):
                 listed = columns_listed(file.read_text(), file.suffix)
                 found += [(file.name, names) for names in listed]
-    # The key of a table, and the columns without which a table is refused.
+    # The columns without which a table is refused.
     assert found == [
-        ("steps.py", {"iteration", "rank", "time"}),
         ("samples.py", {"iteration", "total_time", "loss"}),
     ]
 

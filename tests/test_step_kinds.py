@@ -77,7 +77,7 @@ def test_a_planted_list_in_javascript_is_found() -> None:
 
 def test_the_table_says_what_every_consumer_used_to_list() -> None:
     columns = {str(kind): kind.phase.column for kind in StepKind}
-    communication = {"gather", "scatter", "wait", "grad-sync"} | {
+    communication = {"gather", "scatter", "wait", "grad-sync", "exchange"} | {
         f"{verb}-{way}" for verb in ("send", "receive") for way in DIRECTIONS
     }
     assert {name for name in columns if columns[name] == "communication_time"} == communication

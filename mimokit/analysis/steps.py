@@ -9,8 +9,10 @@ import pandas as pd
 
 from mimokit.samples import (
     EVALUATION_COLUMNS,
+    OF_A_RANK,
     STEP_COLUMNS,
     EvaluationSample,
+    OverRanks,
     Sample,
     StepSample,
     module_column,
@@ -19,7 +21,7 @@ from mimokit.samples import (
 )
 from mimokit.step_kinds import MODULE_PHASES, RANK_PHASES, REMAINDER
 
-_FIRST = ("rank", "iteration", "time")
+_FIRST = (*OF_A_RANK, "iteration", "time")
 TABLE_COLUMNS = (*_FIRST, *(name for name in STEP_COLUMNS if name not in _FIRST))
 """Columns of every step table, in order; those of modules follow."""
 
@@ -33,7 +35,7 @@ def samples_to_steps(samples: Iterable[Sample]) -> pd.DataFrame:
 def samples_to_evaluations(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the evaluations, one row per iteration and task, sorted by iteration."""
     rows = [sample.row() for sample in samples if isinstance(sample, EvaluationSample)]
-    return _table(rows, EVALUATION_COLUMNS, ["iteration", "task"])
+    return _table(rows, EVALUATION_COLUMNS, ["iteration", "task", "rank"])
 
 
 def _table(
@@ -63,14 +65,29 @@ def without_warmup(steps: pd.DataFrame, warmup_iterations: int) -> pd.DataFrame:
 def per_iteration(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row per iteration, equal to `metrics.csv`; `samples.over_ranks` has the rule."""
     how = {
-        name: str(over_ranks(name))
+        name: over_ranks(name)
         for name in steps.columns
-        if name not in ("rank", "iteration") and pd.api.types.is_numeric_dtype(steps[name])
+        if name not in (*OF_A_RANK, "iteration") and pd.api.types.is_numeric_dtype(steps[name])
     }
     if steps.empty or not how:
-        return steps.drop(columns=["rank"], errors="ignore")
+        return steps.drop(columns=list(OF_A_RANK), errors="ignore")
     ordered = steps.sort_values("rank", kind="stable") if "rank" in steps.columns else steps
-    return ordered.groupby("iteration", as_index=False, sort=True).agg(how)
+    several = "replica" in ordered.columns and ordered["replica"].nunique() > 1
+    of_replicas = OverRanks.MEAN if several else OverRanks.FIRST
+    if several:
+        ordered = _first_of_each_replica(ordered, how)
+    names = {n: str(of_replicas if o is OverRanks.REPLICAS else o) for n, o in how.items()}
+    return ordered.groupby("iteration", as_index=False, sort=True).agg(names)
+
+
+def _first_of_each_replica(steps: pd.DataFrame, how: Mapping[str, OverRanks]) -> pd.DataFrame:
+    """Return the table with what replicas have in common on the first rank of each alone."""
+    table = steps.copy()
+    for name in (name for name, over in how.items() if over is OverRanks.REPLICAS):
+        known = table[table[name].notna()]
+        first = known.drop_duplicates(["iteration", "replica"]).index
+        table[name] = table[name].where(table.index.isin(first))
+    return table
 
 
 def summarize(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.Series:

@@ -59,9 +59,10 @@ def write_trace(file: str | Path, samples: Iterable[Sample], plan: LayoutPlan) -
 
 def _names(plan: LayoutPlan) -> Iterator[dict[str, Any]]:
     for rank in range(plan.world_size):
-        place = rank if plan.replicas is None else plan.replicas.place(rank)[1]
+        replica, place = (None, rank) if plan.replicas is None else plan.replicas.place(rank)
         modules = [name for name, ranks in plan.modules.items() if place in ranks.ranks]
-        yield _metadata("process_name", rank, {"name": f"rank {rank}: {', '.join(modules)}"})
+        who = f"rank {rank}" if replica is None else f"rank {rank} of replica {replica}"
+        yield _metadata("process_name", rank, {"name": f"{who}: {', '.join(modules)}"})
         yield _metadata("process_sort_index", rank, {"sort_index": rank})
         yield _metadata("thread_name", rank, {"name": "schedule"})
 

@@ -10,10 +10,15 @@ import altair as alt
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline
 from mimokit.prediction.network import NodeBlock, StrategyTimeline
+from mimokit.step_kinds import StepKind
 
 MOST_CELLS = 3000
 """Of longer timelines the start is shown."""
-WORDS = {"compute": "computing", "exchange": "exchanging", "wait": "waiting for others"}
+WORDS = {
+    "compute": "computing",
+    StepKind.EXCHANGE: "exchanging",
+    "wait": "waiting for others",
+}
 COLORS = {
     "computing": _palette.STEP_COLORS["matrix"],
     "exchanging": _palette.PHASE_COLORS["communication"],

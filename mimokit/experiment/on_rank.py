@@ -17,10 +17,11 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.calibration import RankMeasurements
 from mimokit.prediction.peak import peak_of_device
-from mimokit.samples import CalibrationSample, Sample, to_wire
+from mimokit.samples import CalibrationSample, Sample, StepSample, to_wire
 
 if TYPE_CHECKING:
     from mimokit.engine.data.sources import DataSource
+    from mimokit.engine.replicas.world import Peers
     from mimokit.engine.verify.compare import StepDifference
     from mimokit.engine.verify.oracle import OracleStep
     from mimokit.planning.stepper.check import StepRecord
@@ -30,10 +31,12 @@ def _send(sample: Sample) -> None:
     cluster.emit(to_wire(sample))
 
 
-def _send_from(first_rank: int, sample: Sample) -> None:
+def _send_from(peers: Peers, sample: Sample) -> None:
     """Send a sample of a replica, whose ranks count from 0, with its rank in the whole world."""
-    if first_rank and not isinstance(sample, CalibrationSample):
-        sample = replace(sample, rank=sample.rank + first_rank)
+    if not isinstance(sample, CalibrationSample):
+        sample = replace(sample, rank=sample.rank + peers.first_rank)
+    if isinstance(sample, StepSample):
+        sample = replace(sample, replica=peers.replica)
     _send(sample)
 
 
@@ -60,7 +63,7 @@ def train_rank(
         train_on_rank(
             of_replica,
             config,
-            partial(_send_from, 0 if peers is None else peers.first_rank),
+            _send if peers is None else partial(_send_from, peers),
             cluster.should_stop,
             source or default_data,
             evaluations,

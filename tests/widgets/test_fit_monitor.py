@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from mimokit.analysis import per_iteration
 from mimokit.engine.strategies import FedAvgStrategy
 from mimokit.experiment.fits.run import FitLayout
 from mimokit.samples import ModuleSample, StepSample
@@ -42,7 +43,7 @@ def test_a_fit_leaves_a_picture_without_tokens(watched: tuple[Any, LiveMonitor])
     monitor = watched[1]
     assert monitor.status == "finished"
     assert monitor.sentence.startswith(f"{STEPS} iterations in ")
-    assert monitor._layout_in_words == "fedavg on 1 ranks"
+    assert monitor._layout_in_words == "fedavg on 1 rank"
     assert monitor._picture is not None
     picture = monitor._picture["image/svg+xml"]
     assert "Samples per second" in picture
@@ -75,13 +76,20 @@ def test_the_loss_is_the_mean_of_the_nodes(monkeypatch: pytest.MonkeyPatch) -> N
     monitor = LiveMonitor(run)
     run.give(
         [
-            StepSample(step, 0.1, loss=1.0 + 2 * node, rank=node, modules={"model": ModuleSample()})
+            StepSample(
+                step,
+                0.1,
+                loss=1.0 + 2 * node,
+                rank=node,
+                replica=node,
+                modules={"model": ModuleSample()},
+            )
             for step in range(2)
             for node in range(2)
         ]
     )
-    assert monitor._header["over"]["loss"] == "mean"
+    assert monitor._header["over"]["loss"] == "replicas"
     run.end()
     monitor.wait()
-    assert list(drawn[0]["loss"]) == [2.0] * 4
+    assert list(per_iteration(drawn[0])["loss"]) == [2.0] * 2
     assert saved.PICTURE not in (monitor._picture or {})

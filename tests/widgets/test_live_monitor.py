@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import traitlets
 
+import mimokit
+from mimokit.config import StrategyConfig
 from mimokit.samples import CalibrationSample, StepSample, module_column
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live import rows as live_rows
@@ -23,6 +25,7 @@ from mimokit_widgets.live.rows import EVALUATION, STEP, Header, RowQueue, phase_
 from mimokit_widgets.live.saved import MOST_ROWS, remembered
 from mimokit_widgets.notebooks.page import external_references
 from tests.charts.fakes import samples
+from tests.layouts import digits_config
 from tests.widgets.fake_run import FakeRun
 
 Messages = list[dict[str, Any]]
@@ -299,6 +302,22 @@ def _record(lengths: list[int], monitor: LiveMonitor) -> Callable[[str], None]:
     return lambda key: lengths.append(len(monitor._rows)) if key == "_history" else None
 
 
+@pytest.mark.parametrize(
+    ("replicas", "words"),
+    [
+        (1, "homogeneous on 1 rank, 1 replica of 1 rank with fedavg"),
+        (3, "homogeneous on 3 ranks, 3 replicas of 1 rank with fedavg"),
+    ],
+)
+def test_the_layout_in_words_counts_replicas(replicas: int, words: str) -> None:
+    run = FakeRun()
+    config = digits_config()
+    config.strategy = StrategyConfig(name="fedavg", replicas=replicas)
+    run.plan = mimokit.plan(config)
+    run.end()
+    assert LiveMonitor(run)._layout_in_words.split(":")[0] == words
+
+
 def test_state_that_the_browser_needs() -> None:
     run = FakeRun()
     run.end()
@@ -337,7 +356,7 @@ def test_a_row_has_a_value_for_every_column_of_its_header() -> None:
         columns = header.step if row[0] == STEP else header.evaluation
         values = dict(zip(columns, row[1:], strict=True))
         unknown = {name for name, value in values.items() if value is None}
-        assert unknown <= {"validation_loss"}
+        assert unknown <= {"validation_loss", "replica"}
         assert unknown == set() or row[0] == STEP
         assert values["loss"] == pytest.approx(sample.loss, rel=1e-5)
         assert set(header.to_json()["over"]) == set(header.step)

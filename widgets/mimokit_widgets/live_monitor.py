@@ -121,7 +121,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def __init__(self, run: Run, **options: Any) -> None:
         modules = list(run.plan.modules)
         hues = module_colors(modules)
-        self._rows = RowQueue(Header.of(modules, averaged_columns(run.plan)))
+        self._rows = RowQueue(Header.of(modules))
         self._run = run
         self._handles: list[tuple[DisplayHandle, DisplayHandle]] = []
         self._picture: dict[str, Any] | None = None
@@ -297,22 +297,25 @@ def _colored(columns: Mapping[str, str], hues: Mapping[str, str]) -> list[dict[s
     ]
 
 
-def averaged_columns(plan: Any) -> tuple[str, ...]:
-    """Return the columns that differ between the ranks of a run: between nodes and replicas."""
-    if getattr(plan, "replicas", None) is not None:
-        return ("loss",)
-    return tuple(getattr(plan, "averaged", ()))
-
-
 def _layout_in_words(plan: Any) -> str:
+    """Return mode, ranks and sizes: of a layout, of each of its replicas, or of a fit's nodes."""
     shown = (Axis.TENSOR, Axis.DATA)
     modules = ", ".join(
         f"{name} " + "·".join(f"{axis.label}{ranks.size_of(axis)}" for axis in shown)
         for name, ranks in plan.modules.items()
         if ranks is not None
     )
-    words = f"{plan.deployment_mode} on {plan.world_size} ranks"
+    words = f"{plan.deployment_mode} on {_counted(plan.world_size, 'rank')}"
+    replicas = getattr(plan, "replicas", None)
+    if replicas is not None:
+        each = _counted(replicas.layout_ranks, "rank")
+        name = replicas.config.name
+        words += f", {_counted(replicas.replicas, 'replica')} of {each} with {name}"
     return f"{words}: {modules}" if modules else words
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _wrong(run: Any) -> str:

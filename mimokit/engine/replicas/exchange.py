@@ -13,6 +13,7 @@ from mimokit.config import StrategyConfig
 from mimokit.config.strategy import TAKES
 from mimokit.engine.device import rank_device
 from mimokit.engine.replicas.world import Peers
+from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.strategies import (
     STRATEGIES,
     CommunicateOptimizeStrategy,
@@ -27,6 +28,7 @@ from mimokit.engine.strategies.communicate_optimize_strategy import PlannedModul
 from mimokit.engine.strategies.shard import Shard
 from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
 from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
+from mimokit.step_kinds import StepKind
 
 
 class _Existing(OptimSpec):
@@ -72,10 +74,11 @@ class ReplicaExchange:
         """What steps the weights: that of the run, or the strategy where it is an optimizer."""
         return self.strategy.optim
 
-    def reduce_gradients(self) -> None:
+    def reduce_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
         if not isinstance(self.strategy, SimpleReduceStrategy) or self._peers.plan.replicas < 2:
             return
+        yield Step(StepKind.EXCHANGE)
         with self._reduced_gradients(), communicate.among(self._peers.group):
             if self._parameters:
                 mean_of_gradients(self._parameters, self._bucket, self._peers.plan.replicas)
@@ -90,21 +93,35 @@ class ReplicaExchange:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def step(self) -> None:
-        """Step the optimizer, and exchange what is due. Collective among the peers."""
+    def update(self) -> StepGenerator[None]:
+        """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
+
+        The caller has begun the optimizer's step.
+        """
         strategy, peers = self.strategy, self._peers
-        with communicate.among(peers.group):
-            if isinstance(strategy, DeMoStrategy):
-                with self._reduced_gradients(), strategy.ledger.counting("momentum"):
-                    strategy.optim.step()
-            else:
-                self.optimizer.step()
-            for module in self._modules():
-                module.communicate(
-                    self._shard, peers.replica, peers.plan.replicas, strategy.local_step
-                )
+        if isinstance(strategy, DeMoStrategy):
+            with self._reduced_gradients():
+                strategy.optim.compress()
+            yield Step(StepKind.EXCHANGE)
+            with communicate.among(peers.group), strategy.ledger.counting("momentum"):
+                strategy.optim.gather()
+            yield Step(StepKind.OPTIMIZER)
+        self.optimizer.step()
+        if self._due():
+            yield Step(StepKind.EXCHANGE)
+            with communicate.among(peers.group):
+                for module in self._modules():
+                    module.communicate(
+                        self._shard, peers.replica, peers.plan.replicas, strategy.local_step
+                    )
         strategy.local_step += 1
         strategy.ledger.step = strategy.local_step + 1
+
+    def _due(self) -> bool:
+        """Return whether an exchange begins or ends after the optimizer step just done."""
+        plan, step = self.strategy.plan, self.strategy.local_step + 1
+        assert plan is not None
+        return bool(self._modules() and (plan.begins(step) or plan.ends(step)))
 
     def end(self) -> None:
         """Wait for exchanges that go on in the background; their results are not written."""

@@ -16,6 +16,9 @@ from mimokit.engine.strategies.buckets import common_dtype, trainable
 from mimokit.engine.strategies.strategy import Strategy, are_absent
 from mimokit.planning.strategies.sizes import INDEX_BYTES, demo_blocks
 
+_Coefficients = tuple[Tensor, Tensor]
+"""(places, values) of what a node sends of a tensor, both [blocks, kept]."""
+
 
 class DeMo(torch.optim.Optimizer):
     """Decoupled momentum (arXiv 2411.19870); `step` is collective.
@@ -28,22 +31,48 @@ class DeMo(torch.optim.Optimizer):
         """Take what trains, the strategy's arguments and the number of nodes."""
         super().__init__([{"params": parameters}], {"lr": config.lr})
         self._config, self._nodes = config, nodes
+        self._sent: list[_Coefficients] | None = None
+        self._every: list[Tensor] | None = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Send the largest coefficients of the residuals, and step by the sign of their mean."""
-        pairs = [(one, group["lr"]) for group in self.param_groups for one in group["params"]]
-        if not pairs:
-            return
+        """Send the largest coefficients of the residuals, and step by the sign of their mean.
+
+        What `compress` and `gather` did since the last step is not done again.
+        """
+        if self._sent is None:
+            self.compress()
+        if self._every is None:
+            self.gather()
+        self._update()
+
+    @torch.no_grad()
+    def compress(self) -> None:
+        """Take the largest coefficients off the residuals, which the gradients are added to."""
+        pairs = self._pairs()
         kind = common_dtype([one for one, _ in pairs])
-        blocks = [_Blocks(tuple(one.shape), self._config.compression_chunk) for one, _ in pairs]
-        sent = [self._kept(*pair, cut, kind) for pair, cut in zip(pairs, blocks, strict=True)]
+        self._sent = [self._kept(one, lr, self._blocks(one), kind) for one, lr in pairs]
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Gather what all nodes took."""
+        assert self._sent is not None
+        if not self._sent:
+            self._every = []
+            return
         mine = torch.cat(
-            [part for places, values in sent for part in (_short(places), _raw(values))]
+            [part for places, values in self._sent for part in (_short(places), _raw(values))]
         )
-        every = communicate.all_gather([torch.empty_like(mine) for _ in range(self._nodes)], mine)
-        found = [_read(packed, sent) for packed in every]
-        for number, ((one, lr), cut) in enumerate(zip(pairs, blocks, strict=True)):
+        heard = [torch.empty_like(mine) for _ in range(self._nodes)]
+        self._every = communicate.all_gather(heard, mine)
+
+    def _update(self) -> None:
+        assert self._sent is not None
+        assert self._every is not None
+        found = [_read(packed, self._sent) for packed in self._every]
+        self._sent = self._every = None
+        for number, (one, lr) in enumerate(self._pairs()):
+            cut = self._blocks(one)
             there = [read[number] for read in found]
             absent = are_absent([values for _, values in there])
             present = [part for part, missing in zip(there, absent, strict=True) if not missing]
@@ -51,9 +80,13 @@ class DeMo(torch.optim.Optimizer):
                 one.mul_(1 - lr * self._config.weight_decay)
                 one.sub_(cut.inverse(_mean(present, cut.entries)).sign().to(one.dtype), alpha=lr)
 
-    def _kept(
-        self, one: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
+    def _pairs(self) -> list[tuple[nn.Parameter, float]]:
+        return [(one, group["lr"]) for group in self.param_groups for one in group["params"]]
+
+    def _blocks(self, one: nn.Parameter) -> _Blocks:
+        return blocks_of(tuple(one.shape), self._config.compression_chunk)
+
+    def _kept(self, one: nn.Parameter, lr: float, cut: _Blocks, kind: torch.dtype) -> _Coefficients:
         """Return places [blocks, kept] and values of what is sent, and take it off the residual."""
         kept = min(self._config.compression_topk, cut.entries)
         if one.grad is None:
@@ -110,6 +143,12 @@ class _Blocks:
         return cut
 
 
+@lru_cache(maxsize=1024)
+def blocks_of(shape: tuple[int, ...], chunk: int) -> _Blocks:
+    """Return the blocks of a tensor."""
+    return _Blocks(shape, chunk)
+
+
 @lru_cache(maxsize=64)
 def cosines(side: int, kind: torch.dtype, device: torch.device) -> Tensor:
     """Return the orthonormal matrix of the DCT-II: [frequency, place]."""
@@ -127,7 +166,7 @@ def _raw(values: Tensor) -> Tensor:
     return values.reshape(-1).view(torch.uint8)
 
 
-def _read(packed: Tensor, like: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+def _read(packed: Tensor, like: list[_Coefficients]) -> list[_Coefficients]:
     """Return places and values of each parameter from a node's bytes."""
     found, start = [], 0
     for places, values in like:
@@ -141,7 +180,7 @@ def _read(packed: Tensor, like: list[tuple[Tensor, Tensor]]) -> list[tuple[Tenso
     return found
 
 
-def _mean(parts: list[tuple[Tensor, Tensor]], entries: int) -> Tensor:
+def _mean(parts: list[_Coefficients], entries: int) -> Tensor:
     """Return the mean per coefficient over those who sent it, [blocks, entries]; else 0."""
     places, values = parts[0]
     total = torch.zeros(len(places), entries, dtype=values.dtype, device=values.device)

@@ -168,7 +168,8 @@ def prepared(
 def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[StepResult]:
     """Yield the steps of one optimizer step: micro-batches, reduction, update.
 
-    Gradients are reduced and scaled before the optimizer steps on them.
+    Gradients are reduced and scaled before the optimizer steps on them. Where replicas average
+    them, the norm of the average is part of that exchange.
     """
     zero_grad_buffer_for_multimodule(state.modules)
     model = state.model
@@ -177,12 +178,15 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     yield Step(StepKind.GRAD_SYNC)
     finalize_model_grads(state.modules)
     if state.exchange is not None:
-        state.exchange.reduce_gradients()
+        yield from state.exchange.reduce_gradients()
     norm = global_gradient_norm(state.modules)
     _check_finite(norm, state)
     yield Step(StepKind.OPTIMIZER)
     clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
-    (state.exchange or state.optimizer).step()
+    if state.exchange is None:
+        state.optimizer.step()
+    else:
+        yield from state.exchange.update()
     state.scheduler.step()
     state.iteration += 1
     yield Step(StepKind.REPORT)

@@ -53,16 +53,17 @@ class PerformanceMonitor:
     what is none of them, add up to the step. What is measured:
 
     - communication_time includes the bridges between modules, the messages between pipeline stages
-      (and the wait for them: the bubble) and the reduction of gradients with their norm. The
+      (and the wait for them: the bubble), the reduction of gradients with their norm and the
+      exchange with other replicas of the layout (and the wait for the slowest of them). The
       collectives inside a module (tensor parallel) are part of its forward and backward. It is the
       sum of collective_time (bridges on shared ranks, ranks that share a received message, the
-      reduction) and point_to_point_time (messages between stages).
+      reduction, the exchange) and point_to_point_time (messages between stages).
     - waiting_time is the part of communication_time in which a peer was not ready. Of a message it
       ends when its header has arrived. Messages that are sent but not taken at the end of a step
       count as waiting as a whole, as the sender cannot see when its peer begins to take them. Of
       bridges on shared ranks and of the reduction it ends when the last of the ranks arrives. Where
       ranks share a received message, the wait for one of them counts as communication, but not as
-      waiting. Phases timed by hand have no waiting_time.
+      waiting, and so does the wait for other replicas. Phases timed by hand have no waiting_time.
     - report_time, the sum of loss and tokens over all ranks, includes the wait for ranks whose
       optimizer took longer.
     - Of a module: its bridges and messages, its reduction, its update. Its steps do not include a
@@ -176,7 +177,7 @@ class PerformanceMonitor:
             rank=self._rank,
             modules={name: ModuleSample(**values) for name, values in phases.modules.items()},
             further={**phases.others, **further},
-            **phases.own,
+            **phases.own,  # type: ignore[arg-type]
         )
         self.rows.append(sample)
         return sample

@@ -95,13 +95,11 @@ class FitLayout:
         deployment_mode: the strategy.
         world_size: nodes.
         modules: the model, which nothing cuts.
-        averaged: columns of samples that differ between nodes, so that their mean is shown.
     """
 
     deployment_mode: str
     world_size: int
     modules: Mapping[str, None] = field(default_factory=lambda: {MODEL: None})
-    averaged: tuple[str, ...] = ("loss",)
 
 
 @dataclass

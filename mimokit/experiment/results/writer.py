@@ -35,6 +35,7 @@ from mimokit.result_files import RunFile, whole_file, write_evaluations, write_m
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     MODULE_COLUMNS,
+    OF_A_RANK,
     STEP_COLUMNS,
     EvaluationSample,
     ProfileSample,
@@ -69,7 +70,7 @@ class RunWriter:
             for name in setting.plan.modules
             for column in MODULE_COLUMNS
         ]
-        together = [name for name in STEP_COLUMNS if name != "rank"]
+        together = [name for name in STEP_COLUMNS if name not in OF_A_RANK]
         path = self.directory
         self._by_rank = AppendedTable(path / RunFile.METRICS_BY_RANK, [*STEP_COLUMNS, *modules])
         self._steps = AppendedTable(path / RunFile.METRICS, [*together, *modules])

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from mimokit.planning.strategies import Exchange, StrategyPlan
 from mimokit.prediction.network.network import Network
+from mimokit.step_kinds import StepKind
 
-Activity = Literal["compute", "wait", "exchange"]
+Activity = Literal["compute", "wait", StepKind.EXCHANGE]
 
 Computing = float | NDArray[np.float64]
 """Seconds of compute of a step on a node of speed 1, or those of each [step, node]."""
@@ -120,7 +121,7 @@ class _Nodes:
         while under_way and under_way[0][0] <= until:
             step, _, arrival = heapq.heappop(under_way)
             yield from self._compute(step)
-            yield from self._until(np.maximum(self._clocks, arrival), "exchange")
+            yield from self._until(np.maximum(self._clocks, arrival), StepKind.EXCHANGE)
 
     def _compute(self, step: int) -> Iterator[NodeBlock]:
         before, self._step = self._step, step
@@ -138,7 +139,7 @@ class _Nodes:
         for group in exchange.groups:
             end[list(group)] += self._network.exchange_seconds(exchange, group)
         yield from self._until(ready, "wait")
-        yield from self._until(end, "exchange")
+        yield from self._until(end, StepKind.EXCHANGE)
 
     def _arrival(self, exchange: Exchange) -> NDArray[np.float64]:
         arrival = self._clocks.copy()

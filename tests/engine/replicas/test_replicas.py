@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import mimokit
+from mimokit.analysis import read_run, read_trace
 from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
 from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.experiment import train, verify
 from mimokit.planning.strategies import StrategyPlan, plan_of_size
+from mimokit.step_kinds import StepKind
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
@@ -184,15 +186,52 @@ def test_the_check_catches(cluster, target, fault, strategy):
 def test_a_run_has_the_samples_of_all_replicas(cluster, tmp_path):
     config = digits_config((1, 2), (1, 2), num_iterations=3)
     config = with_strategy(config, name="fedavg", replicas=2, H=2)
-    result = train(cluster, config, directory=tmp_path).result()
+    result = train(cluster, config, directory=tmp_path, trace=True).result()
     steps = result.steps
     assert sorted(steps["rank"].unique()) == [0, 1, 2, 3]
     by_rank = steps.pivot(index="iteration", columns="rank", values="loss")
     assert (by_rank[0] == by_rank[1]).all()
     assert (by_rank[2] == by_rank[3]).all()
     assert (by_rank[0] != by_rank[2]).all()
+    assert steps.groupby("rank")["replica"].unique().map(list).tolist() == [[0], [0], [1], [1]]
+    tables = read_run(tmp_path)
+    expected = [(one[0] + one[2]) / 2 for _, one in by_rank.iterrows()]
+    assert tables.metrics["loss"].tolist() == expected
+    assert tables.metrics_by_rank["replica"].tolist() == [0, 0, 1, 1] * 3
+    trace = read_trace(tmp_path)
+    exchanges = trace[trace["name"] == StepKind.EXCHANGE]
+    assert sorted(zip(exchanges["iteration"], exchanges["rank"], strict=True)) == [
+        (1, rank) for rank in range(4)
+    ]
     info = json.loads((tmp_path / "experiment_info.json").read_text())
     assert (info["world_size"], info["samples_per_step"]) == (4, 16)
+
+
+def _kinds(plan, config):
+    """Return the steps after the last micro-batch."""
+    from mimokit.engine.data.sources import default_data
+    from mimokit.engine.replicas.world import replica_world
+    from mimokit.engine.steps import exhaust
+    from mimokit.engine.training.loop import prepared, training_step
+
+    found = []
+    with replica_world(plan) as (own, peers), prepared(own, config, default_data, peers) as state:
+        exhaust(training_step(state), lambda step: found.append(str(step.name)))
+    return found[found.index("grad-sync") :]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "after"),
+    [
+        ("simple_reduce", ["exchange", "optimizer"]),
+        ("fedavg", ["optimizer", "exchange"]),
+        ("demo", ["optimizer", "exchange", "optimizer"]),
+    ],
+)
+def test_what_replicas_exchange_is_a_step_of_its_own(cluster, strategy, after):
+    config = with_strategy(digits_config((1, 1), (1, 1)), name=strategy, replicas=2)
+    found = cluster.run(_kinds, mimokit.plan(config), config, world_size=2)
+    assert found == [["grad-sync", *after, "report"]] * 2
 
 
 def test_more_replicas_than_engines_are_rejected(cluster, tmp_path):

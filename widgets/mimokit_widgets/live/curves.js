@@ -76,9 +76,11 @@ const accuracyCurve = {
   draw(area, store, theme) {
     const tested = store.evaluations.filter(({ iteration }) =>
       iteration >= area.scope.first && iteration <= area.scope.end);
-    const tasks = [...new Set(tested.map((one) => one.task))];
+    const several = new Set(tested.map((one) => one.rank)).size > 1; // replicas test alike
+    const nameOf = ({ task, rank }) => (several ? `${task}, rank ${rank}` : task);
+    const tasks = [...new Set(tested.map(nameOf))];
     const series = tasks.flatMap((task, index) => {
-      const mine = tested.filter((one) => one.task === task);
+      const mine = tested.filter((one) => nameOf(one) === task);
       const suffix = tasks.length > 1 ? `, ${task}` : "";
       const dash = DASHES[index % DASHES.length];
       const of = (name, key, color) => ({ name: `${name}${suffix}`, color, dash, dots: 2.8,

@@ -15,7 +15,6 @@ from mimokit.samples import (
     LIVE_STEP_COLUMNS,
     EvaluationSample,
     ModuleSample,
-    OverRanks,
     Sample,
     StepSample,
     module_column,
@@ -39,25 +38,22 @@ class Header:
     Attributes:
         step: the columns of a row of kind STEP: of the rank, then those of every module.
         modules: of the run, in order.
-        averaged: columns that differ between ranks, so that their mean is shown.
         evaluation: the columns of a row of kind EVALUATION.
     """
 
     step: tuple[str, ...]
     modules: tuple[str, ...]
-    averaged: tuple[str, ...] = ()
     evaluation: tuple[str, ...] = EVALUATION_COLUMNS
 
     @classmethod
-    def of(cls, modules: Sequence[str], averaged: Sequence[str] = ()) -> Header:
+    def of(cls, modules: Sequence[str]) -> Header:
         """Return the header of a run that has some modules."""
         per_module = [module_column(m, name) for m in modules for name in LIVE_MODULE_COLUMNS]
-        return cls((*LIVE_STEP_COLUMNS, *per_module), tuple(modules), tuple(averaged))
+        return cls((*LIVE_STEP_COLUMNS, *per_module), tuple(modules))
 
     def to_json(self) -> dict[str, Any]:
         """Return what the browser reads rows by: names, and how ranks become one."""
         over = {name: str(over_ranks(name)) for name in self.step}
-        over |= dict.fromkeys(self.averaged, str(OverRanks.MEAN))
         return {"step": list(self.step), "evaluation": list(self.evaluation), "over": over}
 
     def row(self, sample: Sample) -> Row | None:

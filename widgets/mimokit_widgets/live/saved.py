@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from mimokit.analysis import samples_to_evaluations, samples_to_steps
-from mimokit.samples import OverRanks, Sample
+from mimokit.samples import Sample
 from mimokit_widgets._widget import suppress_missing_widget
 from mimokit_widgets.live.rows import thinned
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -80,9 +80,6 @@ def _svg(samples: Sequence[Sample], title: str, state: Mapping[str, Any]) -> str
     steps = samples_to_steps(samples)
     if steps.empty:
         return None
-    for name, over in state["_header"]["over"].items():
-        if over == OverRanks.MEAN and name in steps:
-            steps[name] = steps.groupby("iteration")[name].transform("mean")
     # Altair takes a second to import, so it is imported only after the run has ended.
     from mimokit import charts
     from mimokit.charts import _renderer

@@ -40,7 +40,8 @@ export class RunStore {
   }
 
   addEvaluation(at) {
-    this.evaluations.push({ iteration: at("iteration"), time: at("time"), task: at("task"),
+    const rank = at("rank");
+    this.evaluations.push({ iteration: at("iteration"), time: at("time"), task: at("task"), rank,
       exact: at("exact_match"), digit: at("digit_accuracy"), chance: at("chance") });
   }
 
@@ -56,8 +57,11 @@ export class RunStore {
     if (!this.ranks.has(rank)) this.ranks.set(rank, new Map());
     this.ranks.get(rank).set(iteration, { seconds, memory: at("memory_allocated"), phases });
     const all = this.iteration(iteration);
-    const reduced = (before, column) =>
-      combine(this.over[column], before, at(column), all.heard);
+    const reduced = (before, column) => {
+      const over = this.over[column];
+      if (over !== "replicas") return combine(over, before, at(column));
+      return ofReplicas((all.told[column] ??= new Set()), before, at(column), at("replica"));
+    };
     all.time = reduced(all.time, "time");
     all.loss = reduced(all.loss, "loss");
     all.tokens = reduced(all.tokens, "tokens_per_sec");
@@ -70,7 +74,6 @@ export class RunStore {
     all.waiting = added(all.waiting, at("waiting_time"));
     all.rates = this.modules.map(({ rate }, module) => reduced(all.rates[module], rate));
     if (measured) this.addTimes(all, reduced(all.seconds, "total_time"), phases);
-    all.heard += at("loss") === null ? 0 : 1; // the one column whose mean is shown
     this.firstTime = Math.min(this.firstTime ?? Infinity, time - (seconds ?? 0));
     this.lastTime = Math.max(this.lastTime ?? time, time);
   }
@@ -85,7 +88,8 @@ export class RunStore {
   iteration(iteration) {
     const known = this.byIteration.get(iteration);
     if (known) return known;
-    const fresh = { iteration, heard: 0, time: 0, seconds: 0, loss: null, validation: null, tokens: null,
+    // told: column -> the replicas whose number is known
+    const fresh = { iteration, told: {}, time: 0, seconds: 0, loss: null, validation: null, tokens: null,
       memory: 0, peak: null, utilisation: null, ranks: 0, waited: 0, collectives: null,
       messages: null, waiting: null, rates: this.modules.map(() => null),
       phases: this.phases.map(() => 0) };
@@ -161,11 +165,17 @@ function added(known, value) {
   return value === null || value === undefined ? known : (known ?? 0) + value;
 }
 
-/** What ranks have together, of which `heard` are known; null is unknown. */
-function combine(over, known, value, heard) {
+/** The mean over replicas, of each of which the first number counts; null is unknown. */
+function ofReplicas(told, known, value, replica) {
+  if (value === null || value === undefined || told.has(replica)) return known;
+  told.add(replica);
+  return known === null ? value : known + (value - known) / told.size;
+}
+
+/** What ranks have together; null is unknown. */
+function combine(over, known, value) {
   if (value === null || value === undefined) return known;
   if (known === null) return value;
   if (over === "first") return known;
-  if (over === "mean") return (known * heard + value) / (heard + 1);
   return over === "max" ? Math.max(known, value) : Math.min(known, value);
 }

@@ -74,6 +74,7 @@ class Reporter:
         sample = StepSample(
             iteration=record.step - 1,
             rank=self._rank,
+            replica=self._rank,
             total_time=record.seconds,
             loss=record.loss,
             samples_per_sec=self._nodes * record.samples / max(record.seconds, 1e-9),
