@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from mimokit.samples import (
     EVALUATION_COLUMNS,
-    OF_A_RANK,
     STEP_COLUMNS,
+    TOGETHER_COLUMNS,
     EvaluationSample,
     StepSample,
     reduce_ranks,
@@ -99,9 +99,8 @@ def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSampl
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     ordered = sorted(samples, key=lambda one: (one.iteration, one.rank))
-    together = [name for name in STEP_COLUMNS if name not in OF_A_RANK]
     write_table(folder / RunFile.METRICS_BY_RANK, [one.row() for one in ordered], STEP_COLUMNS)
-    write_table(folder / RunFile.METRICS, reduce_ranks(ordered), together)
+    write_table(folder / RunFile.METRICS, reduce_ranks(ordered), TOGETHER_COLUMNS)
 
 
 def write_evaluations(

@@ -277,6 +277,8 @@ NEEDED_EVALUATION_COLUMNS = ("iteration", "exact_match")
 """A table must have these columns; any other one may be absent."""
 OF_A_RANK = ("rank", "replica")
 """Columns that say whose row it is, and that the row of all ranks lacks."""
+TOGETHER_COLUMNS = tuple(name for name in STEP_COLUMNS if name not in OF_A_RANK)
+"""Columns of the row of all ranks."""
 LIVE_STEP_COLUMNS = tuple(name for name, one in _STEP_FIELDS.items() if one.metadata["live"])
 LIVE_MODULE_COLUMNS = tuple(name for name, one in _MODULE_FIELDS.items() if one.metadata["live"])
 """The columns that are sent to a browser during a run."""

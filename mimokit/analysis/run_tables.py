@@ -20,6 +20,7 @@ from mimokit.samples import (
     MODULE_COLUMNS,
     NEEDED_EVALUATION_COLUMNS,
     STEP_COLUMNS,
+    TOGETHER_COLUMNS,
     module_column,
     modules_of,
 )
@@ -44,8 +45,7 @@ class Part:
 
 def read_iterations(run: str, folder: Path) -> Part:
     """Read `metrics.csv` without the columns of modules."""
-    columns = tuple(name for name in STEP_COLUMNS if name != "rank")
-    read = _read(run, folder / RunFile.METRICS, ("iteration",), columns)
+    read = _read(run, folder / RunFile.METRICS, ("iteration",), TOGETHER_COLUMNS)
     of_modules = [
         name for names in columns_by_module(read.table.columns).values() for name in names
     ]
@@ -97,7 +97,7 @@ def _by_rank(run: str, folder: Path) -> tuple[Part, dict[str, pd.DataFrame]]:
     file = folder / RunFile.METRICS_BY_RANK
     if not file.is_file():
         return Part(problems=check_by_rank(run, folder)), {}
-    read = _read(run, file, ("rank", "iteration"), STEP_COLUMNS)
+    read = _read(run, file, ("rank", "iteration"), ("rank", *TOGETHER_COLUMNS))
     table = read.table
     if table.empty:
         return read, {}

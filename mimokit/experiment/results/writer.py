@@ -35,8 +35,8 @@ from mimokit.result_files import RunFile, whole_file, write_evaluations, write_m
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     MODULE_COLUMNS,
-    OF_A_RANK,
     STEP_COLUMNS,
+    TOGETHER_COLUMNS,
     EvaluationSample,
     ProfileSample,
     RankFacts,
@@ -70,10 +70,9 @@ class RunWriter:
             for name in setting.plan.modules
             for column in MODULE_COLUMNS
         ]
-        together = [name for name in STEP_COLUMNS if name not in OF_A_RANK]
         path = self.directory
         self._by_rank = AppendedTable(path / RunFile.METRICS_BY_RANK, [*STEP_COLUMNS, *modules])
-        self._steps = AppendedTable(path / RunFile.METRICS, [*together, *modules])
+        self._steps = AppendedTable(path / RunFile.METRICS, [*TOGETHER_COLUMNS, *modules])
         self._evaluations = AppendedTable(path / RunFile.EVALUATIONS, EVALUATION_COLUMNS)
         self._profiles = ProfileFiles(path)
 
