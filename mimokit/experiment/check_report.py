@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from mimokit.planning.weights.check_plan import OUTPUT
+from mimokit.planning.weights.check_plan import ARITHMETIC, OUTPUT, ROUNDING
 from mimokit.tables import html_heading, html_table, rich_table
 
 if TYPE_CHECKING:
@@ -57,37 +57,64 @@ class CheckReport:
 
     @property
     def first_wrong(self) -> LayerDifference | None:
-        """The first part above the tolerance: the wrong shard is in it, or None."""
-        wrong = (one for one in self.layers if not one.max_difference <= self.tolerance)
-        return next(wrong, None)
+        """The part that has the wrong shard, if the check has failed; else None."""
+        return None if self.passed else self.first_beyond_rounding
+
+    @property
+    def first_beyond_rounding(self) -> LayerDifference | None:
+        """The first part that differs by more than rounding explains, tolerated or not; or None."""
+        least = min(self.tolerance, ROUNDING)
+        return next((one for one in self.layers if not one.max_difference <= least), None)
 
     @property
     def passed(self) -> bool:
         """Whether every part is at or under the tolerance (a NaN is not)."""
-        return self.first_wrong is None
+        return all(one.max_difference <= self.tolerance for one in self.layers)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """One sentence, and one more if a tolerated difference is not rounding."""
         wrong = self.first_wrong
         if wrong is None:
             return (
                 f"{self.layout} computes what {self.oracle} computes: the largest difference is "
                 f"{max(one.max_difference for one in self.layers):.1e} of the largest entry "
-                f"(tolerance {self.tolerance:.0e}, {self.dtype})."
+                f"({self._terms}).{self._doubt}"
             )
         return (
             f"{self.layout} does NOT compute what {self.oracle} computes: {wrong.name} is the "
             f"first part that differs, by {wrong.max_difference:.1e} of its largest entry on rank "
-            f"{wrong.rank} (tolerance {self.tolerance:.0e}, {self.dtype})."
+            f"{wrong.rank} ({self._terms})."
         )
+
+    @property
+    def _doubt(self) -> str:
+        part = self.first_beyond_rounding
+        if part is None:
+            return ""
+        return (
+            f" Rounding in {self.arithmetic} does not explain the {part.max_difference:.1e} of "
+            f"{part.name} on rank {part.rank}, which are tolerated."
+        )
+
+    @property
+    def arithmetic(self) -> str:
+        """The dtype in which both compute; see `ARITHMETIC`."""
+        return ARITHMETIC[self.dtype]
+
+    @property
+    def _terms(self) -> str:
+        return f"tolerance {self.tolerance:.0e}, {self.dtype} computed in {self.arithmetic}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; null for what is not a number."""
+        beyond = self.first_beyond_rounding
         return {
             "max_logit_difference": _finite(self.max_logit_difference),
             "tolerance": self.tolerance,
             "oracle": self.oracle,
+            "dtype": self.dtype,
+            "arithmetic": self.arithmetic,
             "layers": [
                 {
                     "name": one.name,
@@ -97,6 +124,7 @@ class CheckReport:
                 }
                 for one in self.layers
             ],
+            "first_beyond_rounding": beyond and beyond.name,
             "passed": self.passed,
         }
 

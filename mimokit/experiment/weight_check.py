@@ -40,8 +40,8 @@ def check_weights(
             on tokens, its tower up to the layer whose output is taken and its projector on images.
         tensor_parallel: ranks that share every layer.
         pipeline_parallel: stages.
-        dtype: torch's name of that of the weights; None: as in the files. Both compute
-            in a wider one.
+        dtype: torch's name of that of the weights; None: as in the files. Both compute in a wider
+            one, which the report states: rounding in bf16 looks like a wrong shard.
         batch: rows of tokens, or images.
         length: tokens of the longest row.
         seed: of the tokens or images.

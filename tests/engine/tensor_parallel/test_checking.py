@@ -88,33 +88,35 @@ def test_one_process_is_an_oracle_too() -> None:
 # What the source document gets wrong, as it would be in a shard.
 
 
-def whole(name: str, model: str = "llama") -> torch.Tensor:
-    return read_shard(checkpoint(model), dtype=torch.float64)[name]
+def whole(name: str, shard: Any) -> torch.Tensor:
+    """Return a parameter of the checkpoint that the shard is of, in the dtype that it has."""
+    model = "llama" if shard.dtype == torch.float64 else "mistral"
+    return read_shard(checkpoint(model), dtype=shard.dtype)[name]
 
 
 def slices_of_query_key_value_one_after_another(shard: Any, rank: int) -> None:
-    fused = whole(QKV).view(4, 4, 4, 32)  # groups, queries + key + value, width, hidden
+    fused = whole(QKV, shard).view(4, 4, -1, 32)  # groups, queries + key + value, width, hidden
     parts = (fused[:, :-2], fused[:, -2], fused[:, -1])
     shard.parameters[QKV] = torch.cat([one.reshape(-1, 32) for one in parts]).chunk(RANKS)[rank]
 
 
 def a_slice_of_gate_above_up(shard: Any, rank: int) -> None:
-    shard.parameters[FC1] = whole(FC1).chunk(RANKS)[rank]
+    shard.parameters[FC1] = whole(FC1, shard).chunk(RANKS)[rank]
 
 
 def rows_where_columns_are_cut(shard: Any, rank: int) -> None:
     name = f"{PROJ}.weight"
-    shard.parameters[name] = whole(name).T.chunk(RANKS, dim=1)[rank]
+    shard.parameters[name] = whole(name, shard).T.chunk(RANKS, dim=1)[rank]
 
 
 def one_shard_on_all_ranks(shard: Any, rank: int) -> None:
-    shard.parameters[f"{FC2}.weight"] = whole(f"{FC2}.weight").chunk(RANKS, dim=1)[0]
+    shard.parameters[f"{FC2}.weight"] = whole(f"{FC2}.weight", shard).chunk(RANKS, dim=1)[0]
 
 
 def the_norm_of_other_networks(shard: Any, rank: int) -> None:
     net = replace(shard.layers.net, norm="layer")
     shard.parameters |= {
-        name.replace("weight", "bias"): torch.zeros(32, dtype=torch.float64)
+        name.replace("weight", "bias"): torch.zeros(32, dtype=shard.dtype)
         for name in list(shard.parameters)
         if "norm" in name
     }
@@ -198,6 +200,39 @@ def test_a_planted_error_is_found_and_its_layer_named(fault: Fault, model: str, 
     stated = found.to_json()
     assert not stated["passed"]
     assert next(one["name"] for one in stated["layers"] if not one["passed"]) == part
+
+
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [
+        (slices_of_query_key_value_one_after_another, LAYER),
+        (a_slice_of_gate_above_up, LAYER),
+        (one_shard_on_all_ranks, LAYER),
+        (the_norm_of_other_networks, "decoder.layers.0"),
+        (a_tail_of_the_vocabulary_that_is_not_embedded, "embedding"),
+        (a_tail_of_the_vocabulary_without_logits, "output_layer"),
+        (shards_scaled_by_the_ranks, LAYER),
+        (an_all_reduce_that_is_missing, LAYER),
+        (with_functions(activation="gelu"), "decoder.layers.0"),
+        (with_functions(epsilon=1e-2), "decoder.layers.0"),
+        (one_entry, LAYER),
+    ],
+)
+def test_a_planted_error_is_found_in_bf16(fault: Fault, part: str) -> None:
+    found = report("mistral", fault)
+    assert found.tolerance == 1e-2
+    assert found.first_wrong is not None
+    assert found.first_wrong.name == part
+    assert "bfloat16 computed in float32" in found.verdict
+
+
+def test_a_fault_that_bf16_tolerates_is_named() -> None:
+    right, found = report("mistral"), report("mistral", a_norm_that_differs_on_one_rank)
+    assert right.first_beyond_rounding is None
+    assert right.to_json()["arithmetic"] == "float32"
+    assert found.passed
+    assert found.to_json()["first_beyond_rounding"] == "decoder.final_layernorm"
+    assert "of decoder.final_layernorm on rank 1, which are tolerated." in found.verdict
 
 
 def test_the_rank_that_differs_is_named() -> None:
