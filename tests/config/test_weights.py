@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import mimokit
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.cli.main import app
 from mimokit.config import (
@@ -26,6 +27,7 @@ from tests.checkpoints import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
 
+DIGITS_LLAVA = Path(__file__).parents[2] / "configs" / "digits_llava.yaml"
 ONE = {"data_parallel": 1}
 LANGUAGE = "language_module"
 PROJECTOR = "input_projections.0.encoder.linear_fc1.weight"
@@ -69,7 +71,7 @@ def test_fields_that_contradict_the_checkpoint(
 @pytest.mark.parametrize(
     ("module", "weights", "named"),
     [
-        (LANGUAGE, "nowhere", "config.json"),
+        (LANGUAGE, "nowhere", "does not exist; give a directory .*, or state num_layers"),
         (LANGUAGE, checkpoint("clip_tower"), "does not describe a language model"),
         ("images", checkpoint("llama"), "does not describe a vision tower"),
     ],
@@ -82,6 +84,30 @@ def test_weights_that_are_not_there_or_of_another_kind(
     content["model"]["llm_module_name"] = LANGUAGE
     with pytest.raises(ConfigError, match=named):
         config_from_mapping(content)
+
+
+def test_a_file_that_states_sizes_is_planned_before_its_checkpoint_exists(tmp_path: Path) -> None:
+    file = tmp_path / "layouts" / "digits_llava.yaml"
+    file.parent.mkdir()
+    shutil.copy(DIGITS_LLAVA, file)
+    assert mimokit.plan(file).world_size == 4
+    assert mimokit.predict(file, gpu="h100").seconds > 0
+    for command in ("run", "verify"):
+        done = CliRunner().invoke(app, [command, str(file)])
+        assert done.exit_code == 2
+        where = tmp_path / "checkpoints" / "digits_llava"
+        assert done.stderr.startswith(
+            f"Modules 'images' and 'language_module': weights is {where}, which does not exist; "
+        )
+        assert len(done.stderr.splitlines()) == 1
+    content = file.read_text()
+    file.write_text(content.replace("hidden_size: 32", ""))
+    with pytest.raises(ConfigError, match=r"or state hidden_size to plan before it exists\.$"):
+        mimokit.plan(file)
+    where.mkdir(parents=True)
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        mimokit.plan(file)
 
 
 def _without_a_tensor(directory: Path) -> None:

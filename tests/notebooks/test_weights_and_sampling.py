@@ -51,6 +51,8 @@ def test_a_checkpoint_is_planned_loaded_checked_and_sampled(tmp_path):
     }
     assert parameters["GeGLU"] == parameters["SwiGLU"] > parameters["GELU"]
     assert parameters["SwiGLU, two thirds as wide"] == pytest.approx(parameters["GELU"], rel=0.02)
+    assert "language_module" in shown(notebook, "digits_llava.yaml")
+    assert (tmp_path / "checkpoints" / "digits_llava" / "config.json").is_file()
     said = printed(notebook, "trained = train(cluster")
     ((first, last),) = re.findall(r"loss ([\d.]+) at first, ([\d.]+) at last", said)
     assert float(last) < float(first)

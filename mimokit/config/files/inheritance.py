@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.files.checkpoints import counted_from
 from mimokit.config.files.yaml_file import read_yaml
 from mimokit.config.messages import describe
 from mimokit.config.presets import preset_path
@@ -75,7 +76,8 @@ def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
     parent: tuple[str, Path] | None = (name, path)
     while parent is not None:
         content = _read(*parent, layers)
-        layers.append(Layer(*parent, _inherited(content, own=not layers)))
+        kept = counted_from(parent[1].parent, _inherited(content, own=not layers))
+        layers.append(Layer(*parent, kept))
         parent = _parent(layers, content)
     return tuple(layers)
 

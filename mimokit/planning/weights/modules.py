@@ -20,18 +20,20 @@ from mimokit.config.messages import written
 from mimokit.planning.weights.checkpoint import Checkpoint
 from mimokit.planning.weights.layout_files import checkpoint_of
 from mimokit.planning.weights.plan import WeightPlanner
+from mimokit.units import listed
 
 
 def check_weights(model: MimoParallelismConfig) -> None:
     """Reject modules that cannot start from their checkpoints.
 
     Raises:
-        ConfigError: they do, a directory has no config.json or a wrong one, or its files do not
-            have the tensors of the module.
+        ConfigError: they do, a directory does not exist, or has no config.json or a wrong one, or
+            its files do not have the tensors of the module.
     """
-    problems: list[Problem] = []
+    problems: list[Problem] = list(_missing(model))
+    missing = {problem.value for problem in problems}
     for name, network in model.module_architectures.items():
-        if network.weights is None:
+        if network.weights is None or network.weights in missing:
             continue
         language = name == model.llm_module_name
         try:
@@ -51,6 +53,21 @@ def check_weights(model: MimoParallelismConfig) -> None:
             for field, mine, theirs in contradictions(network, found, language=language)
         ] or list(_unreadable(model, name, network))
     refuse_if_any(problems)
+
+
+def _missing(model: MimoParallelismConfig) -> Iterator[Problem]:
+    """Yield one problem per directory that does not exist."""
+    modules: dict[str, list[str]] = {}
+    for name, network in model.module_architectures.items():
+        if network.weights is not None and not Path(network.weights).exists():
+            modules.setdefault(network.weights, []).append(name)
+    for directory, names in modules.items():
+        which = listed([f"'{name}'" for name in names])
+        sentence = (
+            f"Module{'s' if len(names) > 1 else ''} {which}: weights is {directory}, which does "
+            "not exist; save_pretrained of a Hugging Face model makes such a directory."
+        )
+        yield Problem(names[0], "weights", directory, sentence)
 
 
 def saved_modules(model: MimoParallelismConfig) -> tuple[str, ...]:
