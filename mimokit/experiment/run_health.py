@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -14,7 +14,7 @@ from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import HealthSample
 from mimokit.tables import html_heading, html_table, rich_table
-from mimokit.units import bytes_text, seconds_text
+from mimokit.units import bytes_text, seconds_text, span_text
 
 HEADING = "Health of the ranks"
 COLUMNS = (
@@ -49,6 +49,7 @@ class RunHealth:
         faults: of their random states and collectives after that iteration.
         planned: collectives of the ranks.
         measures: memory and times of the last iterations.
+        unplanned: ranks that had collectives of which none are planned.
     """
 
     ranks: tuple[HealthSample, ...]
@@ -56,6 +57,7 @@ class RunHealth:
     faults: tuple[Fault, ...] = ()
     planned: Planned = field(default_factory=dict)
     measures: RunMeasures = field(default_factory=RunMeasures)
+    unplanned: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -68,7 +70,18 @@ class RunHealth:
             plan: of the run: ranks of different replicas of a layout may differ.
             planned: collectives of the ranks without a module of the user; None: not known.
         """
-        known = planned or {}
+        found = cls._of(samples, plan, planned)
+        if planned is None:
+            return found
+        counted = (one.rank for one in found.ranks if any(one.collectives.values()))
+        unplanned = tuple(rank for rank in counted if rank not in planned)
+        return replace(found, planned=planned, unplanned=unplanned)
+
+    @classmethod
+    def _of(
+        cls, samples: Iterable[HealthSample], plan: LayoutPlan, planned: Planned | None
+    ) -> RunHealth:
+        """Return what is wrong after the first iteration with something wrong."""
         iterations: dict[int, dict[int, HealthSample]] = {}
         for sample in samples:
             iterations.setdefault(sample.iteration, {})[sample.rank] = sample
@@ -79,8 +92,8 @@ class RunHealth:
             differences = tuple(_differences(ranks, together))
             faults = rank_faults(ranks, plan, planned)
             if differences or faults or any(one.not_finite for one in ranks):
-                return cls(tuple(ranks), differences, faults, known)
-        return cls(tuple(ranks), (), planned=known)
+                return cls(tuple(ranks), differences, faults)
+        return cls(tuple(ranks), ())
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -114,9 +127,17 @@ class RunHealth:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what differs between ranks, and need not be wrong."""
-        if self.ranks and not self.measures.ranks:
-            return (NOT_MEASURED,)
-        return self.measures.notes
+        measured = bool(self.measures.ranks) or not self.ranks
+        return (*self._unplanned(), *(self.measures.notes if measured else (NOT_MEASURED,)))
+
+    def _unplanned(self) -> Iterator[str]:
+        if self.unplanned:
+            many = "s" if len(self.unplanned) > 1 else ""
+            yield (
+                f"No collectives are planned for rank{many} {span_text(self.unplanned)}, where a "
+                "module or a forward step of the user runs; those that were counted are compared "
+                "with nothing."
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -128,15 +149,18 @@ class RunHealth:
             "ranks": [
                 {
                     **asdict(one),
-                    "planned_collectives": {
-                        module: asdict(span)
-                        for module, span in self.planned.get(one.rank, {}).items()
-                    },
+                    "planned_collectives": self._planned_of(one.rank),
                     "measured": asdict(measured[one.rank]) if one.rank in measured else None,
                 }
                 for one in self.ranks
             ],
         }
+
+    def _planned_of(self, rank: int) -> dict[str, Any] | None:
+        """Return plain data; None where nothing is planned."""
+        if rank not in self.planned:
+            return None
+        return {module: asdict(span) for module, span in self.planned[rank].items()}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Show a table and the sentences."""
@@ -171,7 +195,7 @@ class RunHealth:
         planned = self.planned.get(one.rank)
         counted = f"{sum(one.collectives.values()):,}"
         if planned is None:
-            return counted
+            return f"{counted}, none planned" if one.rank in self.unplanned else counted
         return f"{counted} of {sum(planned.values(), CollectiveSpan(0, 0))}"
 
 

@@ -94,6 +94,9 @@ def test_python_and_files_give_the_same(oracle: Oracle, cluster: EngineCluster) 
     config = _config((2, 1), (1, 2), None)
     run = train(cluster, config, modules={"images": _like_the_example}, evaluations=SHORT)
     assert run.result(300).steps["loss"].iloc[0] == pytest.approx(oracle.losses[0], rel=1e-5)
+    health = run.health()
+    assert health.healthy, health.wrong
+    assert health.unplanned == (0, 1)
     with Stepper(cluster, config, modules={"images": _spec_of_the_example(config)}) as stepper:
         while "loss" not in stepper.next().records[0].result:
             pass

@@ -131,7 +131,14 @@ def test_collectives_that_are_not_planned(plan: LayoutPlan) -> None:
     assert "11 of 12" in found._repr_html_()
     fewer = {3: {LANGUAGE: CollectiveSpan(5, 12)}}
     assert RunHealth.of(found.ranks, plan, fewer).healthy
-    assert RunHealth.of(found.ranks, plan).healthy  # a module of the user: not known
+    assert RunHealth.of(found.ranks, plan).healthy  # not known
+    own = RunHealth.of(found.ranks, plan, {rank: planned[rank] for rank in (0, 1, 2)})
+    assert own.healthy  # a module of the user on rank 3
+    assert own.notes[0].startswith("No collectives are planned for rank 3, where a module or a ")
+    assert "11, none planned" in own._repr_html_()
+    assert [bool(one["planned_collectives"]) for one in own.to_json()["ranks"]] == [True] * 3 + [
+        False
+    ]
 
 
 def measured(plan: LayoutPlan, **changed: Mapping[str, float]) -> RunMeasures:
