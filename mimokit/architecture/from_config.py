@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from mimokit.architecture.config_fields import (
     EXPERTS,
@@ -56,6 +57,8 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
         positions=(language.max_position_embeddings or language.seq_length) if learned else 0,
         **read(LANGUAGE, language),
     )
+    if language.weights is not None:
+        described = replace(described, vocab_multiple=language.vocabulary_multiple or 1)
     whole = MultimodalModel(name, described, branches)
     check_parameters(whole, "Section 'model'", "model")
     return whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mimokit.architecture.parallel_sizes import Numbers
@@ -292,6 +292,11 @@ class EncoderBranch:
         """Parameters of encoder and projector."""
         return self.encoder.parameters + self.projector.parameters
 
+    @property
+    def computed(self) -> EncoderBranch:
+        """The branch with what a run computes: an encoder without layers that nothing reads."""
+        return self if self.features is None else replace(self, encoder=self.features)
+
 
 @dataclass(frozen=True)
 class MultimodalModel:
@@ -311,6 +316,11 @@ class MultimodalModel:
     def parameters(self) -> int:
         """Parameters of all modules."""
         return self.language.parameters + sum(branch.parameters for branch in self.branches)
+
+    @property
+    def computed(self) -> MultimodalModel:
+        """The model with what a run computes of its encoders."""
+        return replace(self, branches=tuple(branch.computed for branch in self.branches))
 
 
 Model = LanguageModel | VisionEncoder | AudioEncoder | TextEncoder | MultimodalModel

@@ -55,7 +55,10 @@ def memory(
     columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
     use = "inference" if inference else "training"
     heading = f"{found.model_type}, {use}, {batch} x {seq_length:,} tokens, bytes per rank"
-    _console().print(rich_table(heading, columns, rows))
+    console = _console()
+    console.print(rich_table(heading, columns, rows))
+    if found.scope:
+        console.print(found.scope, highlight=False)
 
 
 def advise(
@@ -94,6 +97,8 @@ def advise(
     heading = f"{gpus} x {found.gpu}, {found.seq_length:,} tokens a sample"
     console = _console()
     console.print(rich_table(heading, columns, rows))
+    if found.scope:
+        console.print(found.scope, highlight=False)
     for size, why in found.rejected.items():
         console.print(f"TP {size}: {why}.", highlight=False)
     console.print(found.why, highlight=False)

@@ -19,9 +19,10 @@ from mimokit.config.files.implied import DEFAULT_SEQ_LENGTH
 from mimokit.config.runtime import DeploymentMode
 from mimokit.interop.imported import refused
 from mimokit.planning.weights import WeightPlanner, read_checkpoint
+from mimokit.planning.weights.running import check_room_for_image
+from mimokit.prediction.checkpoint_memory import LANGUAGE
 from mimokit.units import shown
 
-LANGUAGE = "language_module"
 MOST_TENSOR_PARALLEL = 8
 """Ranks that share a layer at most: those of one NVLink domain."""
 
@@ -61,16 +62,11 @@ def config_of_checkpoint(
         raise refused(where, "model_type", kind, sentence)
     model = WeightPlanner(checkpoint).family.model
     assert isinstance(model, MultimodalModel)
-    tower = model.branches[0].features
+    tower = model.branches[0].computed.encoder
     assert isinstance(tower, VisionEncoder)
     positions = functions_of(checkpoint.config).positions or DEFAULT_SEQ_LENGTH
     length = seq_length or min(positions, DEFAULT_SEQ_LENGTH)
-    if length <= tower.tokens():
-        sentence = (
-            f"a sample has {length} tokens, and one image becomes {tower.tokens()}; give a "
-            "--seq-length above that."
-        )
-        raise refused(where, "seq_length", length, sentence)
+    check_room_for_image(checkpoint, tower.tokens(), length)
     least = 2 if mode == "heterogeneous" else 1
     ranks = least if ranks is None else ranks
     if ranks < least:

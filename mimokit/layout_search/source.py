@@ -14,6 +14,7 @@ from mimokit.architecture import (
     model_names,
 )
 from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.modules import MultimodalModel
 from mimokit.config import ExperimentConfig, config_from_mapping, load_experiment_config
 from mimokit.config.errors import ConfigError, Problem, unknown_name
 from mimokit.config.files.inheritance import PRESET_PREFIX
@@ -27,8 +28,9 @@ def load_source(source: ModelSource) -> Model | ExperimentConfig:
     """Return the model or the experiment that a source names.
 
     Args:
-        source: a model; the name of a shipped one; a Hugging Face directory or config.json; an
-            experiment (config, mapping in the form of a YAML file, YAML file or `preset:NAME`).
+        source: a model; the name of a shipped one; a Hugging Face directory or config.json, which
+            becomes what a run computes of it; an experiment (config, mapping in the form of a YAML
+            file, YAML file or `preset:NAME`).
 
     Raises:
         ConfigError: the model does not exist, or the experiment is wrong.
@@ -44,7 +46,8 @@ def load_source(source: ModelSource) -> Model | ExperimentConfig:
         return load_model(name)
     if os.sep not in name and not Path(name).exists():
         raise unknown_name("Model", name, model_names())
-    return from_hf(name)
+    model = from_hf(name)
+    return model.computed if isinstance(model, MultimodalModel) else model
 
 
 def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Model, Workload]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.architecture.huggingface.functions import functions_of
-from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.modules import Model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.checkpoint import Checkpoint
 from mimokit.planning.weights.headers import refused
-from mimokit.planning.weights.running import check_language
+from mimokit.prediction.checkpoint_memory import computed_model, modules_of
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict
@@ -68,6 +68,7 @@ class Advice:
         take: the tensor parallel size; None if none fits.
         why: one sentence.
         environment: variable -> value and reason.
+        scope: of a LLaVA, which modules the sizes are for; empty for a language model.
     """
 
     gpu: str
@@ -78,6 +79,7 @@ class Advice:
     take: int | None
     why: str
     environment: Mapping[str, tuple[str, str]]
+    scope: str
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -94,31 +96,30 @@ class Advice:
                 for name, (value, reason) in self.environment.items()
             },
             "leave_unset": dict(LEFT_UNSET),
+            "scope": self.scope,
         }
 
 
 def advise(
     checkpoint: Checkpoint, gpu: str | Hardware, gpus: int, seq_length: int | None = None
 ) -> Advice:
-    """Return which tensor parallel size to take for training on so many GPUs.
+    """Return which tensor parallel size all modules should train with on so many GPUs.
 
     Args:
-        checkpoint: of a language model; config and headers.
+        checkpoint: of a language model or a LLaVA; config and headers.
         gpu: its name, or a hardware file.
         gpus: how many there are.
         seq_length: of the predicted step; None: 4,096, or the model's positions if fewer.
 
     Raises:
         ConfigError: the GPU is unknown (with the nearest names), the checkpoint is wrong or of
-            something else, or a number is below 1.
+            something else, a number is below 1, or an image leaves no room for text.
     """
     hardware = load_hardware(gpu)
     if gpus < 1:
         raise refused("Options", "gpus", gpus, f"gpus is {gpus}; it must be at least 1")
-    check_language(checkpoint)
-    model = WeightPlanner(checkpoint).family.model
-    assert isinstance(model, LanguageModel)
     seq = seq_length or min(4096, functions_of(checkpoint.config).positions or 4096)
+    model, scope = computed_model(checkpoint, seq)
     sizes, rejected = [], {}
     for size in range(1, gpus + 1):
         if why := _obstacle(checkpoint, size, gpus):
@@ -127,7 +128,7 @@ def advise(
             sizes.append(_advised(model, hardware, size, gpus, seq))
     take, why = _choice(sizes, hardware, gpus)
     return Advice(
-        hardware.name, gpus, seq, tuple(sizes), rejected, take, why, _environment(gpu, take)
+        hardware.name, gpus, seq, tuple(sizes), rejected, take, why, _environment(gpu, take), scope
     )
 
 
@@ -142,11 +143,9 @@ def _obstacle(checkpoint: Checkpoint, size: int, gpus: int) -> str | None:
     return None
 
 
-def _advised(
-    model: LanguageModel, hardware: Hardware, size: int, gpus: int, seq: int
-) -> AdvisedSize:
+def _advised(model: Model, hardware: Hardware, size: int, gpus: int, seq: int) -> AdvisedSize:
     parallel = ParallelSizes(tensor=size, data=gpus // size, sequence_parallel=size > 1)
-    layout = Layout("homogeneous", {model.name: parallel})
+    layout = Layout("homogeneous", {one.name: parallel for one in reversed(modules_of(model))})
     workload = Workload(seq, SAMPLES_PER_GPU * gpus)
     found = predict(model, layout, workload, hardware)
     share = found.parts.get("tensor", 0.0) / found.seconds

@@ -132,6 +132,12 @@ class Workload:
         """Tokens of the language model per step."""
         return self.seq_length * self.global_batch_size
 
+    def length_of(self, module: Module) -> int:
+        """Return the tokens of a sequence of a module: of a sample, or of an encoder's input."""
+        if isinstance(module, LanguageModel):
+            return self.seq_length
+        return self.input_of(module).length
+
     def input_of(self, branch: EncoderBranch) -> EncoderInput:
         """Return the inputs of an encoder in one sample."""
         if branch.name in self.inputs:

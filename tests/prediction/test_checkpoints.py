@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.modules import VOCABULARY_MULTIPLE, MultimodalModel
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
+from mimokit.interop import config_of_checkpoint
+from mimokit.layout_search import resolve_source
 from mimokit.planning.weights import plan_weights, read_checkpoint
+from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.advice import advise
 from mimokit.prediction.checkpoint_memory import checkpoint_memory
+from mimokit.prediction.workload import branches_of
 from tests.checkpoints import checkpoint
+from tests.llava import llava_checkpoint
 from tests.sparse_checkpoint import LLAMA_70B, sparse_checkpoint
 
 
@@ -91,6 +101,40 @@ def test_what_cannot_be_said_is_rejected(arguments: list[str], sentence: str) ->
 def test_a_tower_has_no_such_memory() -> None:
     with pytest.raises(ConfigError, match="which makes no tokens"):
         checkpoint_memory(read_checkpoint(checkpoint("clip_tower")), [1])
+
+
+@pytest.mark.parametrize("variant", ["clip", "clip_full", "siglip"])
+def test_a_llava_has_the_layers_that_its_features_need(variant: str) -> None:
+    """The sizes are those of its experiment, and the bytes those of the experiment's modules."""
+    directory = llava_checkpoint(variant)
+    model, _ = resolve_source(directory, Workload(24, 16))
+    config = config_of_checkpoint(directory, seq_length=24)
+    networks = model_of_config(config.model, config.name)
+    assert isinstance(networks, MultimodalModel)
+    modules: tuple[Module, ...] = (networks.language, *networks.branches)
+    assert [one.encoder.net for one in branches_of(model)] == [
+        one.encoder.net for one in networks.branches
+    ]
+    found = checkpoint_memory(read_checkpoint(directory), [1, 2], seq_length=24)
+    assert "same tensor parallel size, and every sample has one image of" in found.scope
+    for rank in found.ranks:
+        sizes = ParallelSizes(tensor=rank.tensor_parallel)
+        held = {one.name: rank_parameters(one, sizes, 0).total for one in modules}
+        assert rank.parameters == held
+        assert rank.parts["optimizer"] == 12 * sum(held.values())
+    known = json.loads((directory / "config.json").read_text())["vision_config"]
+    assert (networks.branches[0].encoder.net.layers == known["num_hidden_layers"]) is (
+        variant == "siglip"
+    )
+    advice = advise(read_checkpoint(directory), "h100", 2, 24)
+    assert advice.scope == found.scope
+    layout = Layout("homogeneous", dict.fromkeys(reversed(held), ParallelSizes(data=2)))
+    padded = replace(networks.language, vocab_multiple=VOCABULARY_MULTIPLE)
+    trained = predict(replace(networks, language=padded), layout, Workload(24, 16), "h100")
+    assert advice.sizes[0].seconds == pytest.approx(trained.seconds, rel=1e-9)
+    assert advice.sizes[0].memory_bytes == trained.peak_memory
+    with pytest.raises(ConfigError, match="a sample has 4 tokens, and one image becomes"):
+        advise(read_checkpoint(directory), "h100", 2, 4)
 
 
 def test_the_commands_print_json() -> None:

@@ -126,8 +126,7 @@ def _part(model: Model, language: bool) -> Part:
     if isinstance(model, MultimodalModel):
         if language:
             return model.language
-        branch = model.branches[0]
-        return replace(branch, encoder=branch.features or branch.encoder)
+        return model.branches[0].computed
     wanted = LanguageModel if language else VisionEncoder
     if not isinstance(model, wanted):
         kinds = "a language model" if language else "a vision tower"

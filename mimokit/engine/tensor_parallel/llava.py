@@ -9,7 +9,7 @@ import torch
 from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECTOR
 from mimokit.architecture.huggingface.llava import PROJECTOR_ACTIVATION
-from mimokit.architecture.modules import MultimodalModel
+from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.engine.tensor_parallel.exchange import Group
 from mimokit.engine.tensor_parallel.language import LanguageShard
 from mimokit.engine.tensor_parallel.layers import Layers, Parameters, Watch
@@ -44,8 +44,8 @@ class LlavaShard:
         self.language = LanguageShard(
             _inside(parameters, LANGUAGE), model.language, functions, group, layers
         )
-        tower = model.branches[0].features
-        assert tower is not None
+        tower = model.branches[0].computed.encoder
+        assert isinstance(tower, VisionEncoder)
         self.tower: TowerShard | None = None
         if self.language.is_first:
             span = (0, tower.net.layers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mimokit.architecture.functions import NetworkFunctions
-from mimokit.architecture.huggingface.families import TOWER_TYPES
 from mimokit.architecture.huggingface.fields import Fields
 from mimokit.architecture.huggingface.functions import functions_of, tower_functions_of
 from mimokit.architecture.huggingface.language_tensors import GROUPED_TYPES
@@ -54,19 +53,12 @@ def check_runnable(checkpoint: Checkpoint) -> None:
 
 
 def check_language(checkpoint: Checkpoint) -> None:
-    """Raise `ConfigError` unless the checkpoint is of a language model alone."""
+    """Raise `ConfigError` unless the checkpoint has a language model."""
     kind = checkpoint.config.get("model_type")
-    if kind in LANGUAGE_TYPES:
+    if kind in LANGUAGE_TYPES or checkpoint.is_llava:
         return
-    right = ", ".join(LANGUAGE_TYPES)
-    what = f"its model_type is {shown(kind)}, "
-    if kind in TOWER_TYPES:
-        what += f"which makes no tokens; those of {right} do"
-    else:
-        what += (
-            f"and this works for a language model alone ({right}); predict the experiment that "
-            "`mimokit import` makes of it"
-        )
+    right = ", ".join((*LANGUAGE_TYPES, "llava"))
+    what = f"its model_type is {shown(kind)}, which makes no tokens; those of {right} do"
     raise refused(checkpoint.directory, "model_type", kind, what)
 
 
@@ -83,13 +75,48 @@ def language_planner(
     Raises:
         ConfigError: as `WeightPlanner`, or the checkpoint is of a tower.
     """
+    if checkpoint.is_llava:
+        return _part_planner(checkpoint, tensor_parallel, dtype, language=True)
+    planner = WeightPlanner(checkpoint, tensor_parallel, dtype=dtype)
+    check_language(checkpoint)
+    return planner
+
+
+def part_planners(
+    checkpoint: Checkpoint, tensor_parallel: int, dtype: str | None = None
+) -> tuple[WeightPlanner, ...]:
+    """Return the planner of the language model, and of a LLaVA that of what runs in front of it.
+
+    Args:
+        checkpoint: as for `language_planner`.
+        tensor_parallel: ranks that share every layer, those of the tower too.
+        dtype: as of `WeightPlanner`.
+
+    Raises:
+        ConfigError: as `language_planner`.
+    """
+    language = language_planner(checkpoint, tensor_parallel, dtype)
     if not checkpoint.is_llava:
-        planner = WeightPlanner(checkpoint, tensor_parallel, dtype=dtype)
-        check_language(checkpoint)
-        return planner
-    family = module_family(checkpoint.config, list(checkpoint.tensors), language=True)
+        return (language,)
+    return language, _part_planner(checkpoint, tensor_parallel, dtype, language=False)
+
+
+def _part_planner(
+    checkpoint: Checkpoint, tensor_parallel: int, dtype: str | None, *, language: bool
+) -> WeightPlanner:
+    family = module_family(checkpoint.config, list(checkpoint.tensors), language=language)
     part = checkpoint.limited_to(family.found.tensors)
     return WeightPlanner(part, tensor_parallel, dtype=dtype, family=family)
+
+
+def check_room_for_image(checkpoint: Checkpoint, tokens: int, seq_length: int) -> None:
+    """Raise `ConfigError` if the tokens of an image leave none for text."""
+    if seq_length <= tokens:
+        what = (
+            f"a sample has {seq_length} tokens, and one image becomes {tokens}; give a "
+            "--seq-length above that"
+        )
+        raise refused(checkpoint.directory, "seq_length", seq_length, what)
 
 
 def placeholder(checkpoint: Checkpoint) -> int | None:

@@ -12,7 +12,7 @@ import pytest
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights.checkpoint import Checkpoint
 from mimokit.planning.weights.prompts import checked_prompts
-from mimokit.planning.weights.running import check_language, check_runnable, stop_tokens
+from mimokit.planning.weights.running import check_runnable, stop_tokens
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,3 @@ def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=sentence):
             check_runnable(Checkpoint(tmp_path, config, {}))
-
-
-def test_what_is_of_a_language_model_alone_rejects_a_llava(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"its model_type is 'llava'.* `mimokit import` makes"):
-        check_language(Checkpoint(tmp_path, {"model_type": "llava"}, {}))
