@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
 
     from mimokit.cluster import EngineCluster
     from tests.shared_cluster import SharedCluster
+
+
+gc.disable()  # while the tests are imported: nothing of that is garbage
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of all later garbage collections what was imported: it would be most of them."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
