@@ -11,6 +11,9 @@ import_module("mimokit.engine.verify.compare")
 # another rank failed, would keep half of the module.
 import_module("torch._dynamo")
 
-# It takes 0.2 s and memory that forked engines share.
+# Ranks that share frames assign them with it.
+import_module("scipy.optimize")
+
+# Forked engines share their memory.
 load_scans("train")
 load_scans("test")

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 import mimokit
 from mimokit.config import DataConfig, ModalityPresence
@@ -47,6 +48,17 @@ def test_scans_are_the_whole_set_and_no_scan_is_in_both_splits():
     assert len(distinct) == 1797
     assert not held_out & seen
     assert 0 <= both.min() <= both.max() <= 1
+
+
+def test_scans_and_digits_are_those_that_scikit_learn_loads():
+    theirs = load_digits()
+    known = {
+        (scan / 16.0).astype(np.float32).tobytes(): digit
+        for scan, digit in zip(theirs.images, theirs.target, strict=True)
+    }
+    for images, digits in (load_scans("train"), load_scans("test")):
+        assert images.shape[1:] == (8, 8)
+        assert [known[image.numpy().tobytes()] for image in images] == digits.tolist()
 
 
 def test_a_strip_is_the_same_whenever_it_is_read():
