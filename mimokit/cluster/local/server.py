@@ -68,6 +68,8 @@ class EngineServer:
     def _import_preload(self) -> None:
         if not self._fork:
             return
+        gc.disable()  # modules stay: collections while they are imported find nothing
+        import ipykernel.debugger  # noqa: F401  (as an engine does when it starts)
         import ipyparallel.engine.app
         import ipyparallel.engine.kernel  # noqa: F401
 
@@ -81,6 +83,7 @@ class EngineServer:
         gc.collect()
         # Collections in the forks would otherwise write to, and so copy, every shared page.
         gc.freeze()
+        gc.enable()
 
     def _import(self, name: str) -> None:
         try:
