@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ class Bucket:
     Attributes:
         flat: the buffer, of `common_dtype`.
         views: a part of the buffer for each tensor, in its shape.
+        firsts: the place of the first entry of each tensor that has entries.
     """
 
     def __init__(self, tensors: Sequence[Tensor], extra: int = 0) -> None:
@@ -33,6 +35,8 @@ class Bucket:
         device = tensors[0].device if tensors else torch.device("cpu")
         self.flat = torch.zeros(sum(sizes) + extra, dtype=common_dtype(tensors), device=device)
         parts = self.flat[: sum(sizes)].split_with_sizes(sizes) if sizes else ()
+        starts = [end - size for size, end in zip(sizes, accumulate(sizes), strict=True) if size]
+        self.firsts = torch.tensor(starts, dtype=torch.int64, device=device)
         self.views = [part.view(one.shape) for part, one in zip(parts, tensors, strict=True)]
 
     @torch.no_grad()

@@ -49,7 +49,7 @@ class OuterWeights:
     def fill_with_change(self) -> None:
         """Put outer less inner weights into the bucket."""
         for view, outer, inner in zip(self.bucket.views, self.outer, self.inner, strict=True):
-            view.copy_(outer - inner)
+            torch.sub(outer, inner, out=view)
 
     def step(self) -> None:
         """Step the outer weights by the gradients in the bucket."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def accumulate(
     seconds = 0.0
     for batch, count in micros:
         begun = time.perf_counter()
-        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+        with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
             loss = scalar_loss(model(on_device(batch, device)), rank)
         seconds += time.perf_counter() - begun
         if not loss.requires_grad:
@@ -58,20 +59,20 @@ def accumulate(
     return float(total), samples, seconds
 
 
-def check_finite(model: nn.Module, loss: float, rank: int, step: int) -> None:
-    """Check that a step has not left the numbers.
+def check_finite(parameters: Mapping[str, nn.Parameter], loss: float, rank: int, step: int) -> None:
+    """Check that loss and gradients of a step are numbers.
 
     Raises:
         FitError: loss or gradient is infinite or not a number; names node and step.
     """
     if not math.isfinite(loss):
         raise FitError(f"node {rank}: the loss of step {step} is {loss}")
-    sums = [one.grad.sum() for one in model.parameters() if one.grad is not None]
+    sums = [one.grad.sum() for one in parameters.values() if one.grad is not None]
     if sums and not math.isfinite(float(torch.stack([one.float() for one in sums]).sum())):
         name = next(
             (
                 name
-                for name, one in model.named_parameters()
+                for name, one in parameters.items()
                 if one.grad is not None and not bool(one.grad.isfinite().all())
             ),
             None,

@@ -86,6 +86,7 @@ class FitNode:
             self._start()
         communicate.ledger.pace = job.pace
         sizes = (self._minibatch_size, job.autocast)
+        self._named = dict(self._model.named_parameters())
         self._evaluator = Evaluator(self._model, validation, *ranks, *sizes)
         begun = Begun(self._rank, self._step, self._total, self._minibatch_size, notes)
         self._report.send(begun)
@@ -160,7 +161,7 @@ class FitNode:
             loss, samples, forward = accumulate(
                 self._model, micros, self._device, self._rank, autocast=self._job.autocast
             )
-            check_finite(self._model, loss, self._rank, step)
+            check_finite(self._named, loss, self._rank, step)
             busy = watch.lap()
             if self._job.speeds:
                 time.sleep(busy * max(0.0, 1 / self._job.speeds[self._rank] - 1))
