@@ -28,6 +28,7 @@ TITLES = {
     "failure_reports": "Failures",
     "training_speed": "Training, 8 ranks",
     "fit_speed": "Fits under strategies",
+    "replica_speed": "Replicas of a layout",
     "emulated_links": "Fits on emulated and real links",
     "transfers": "Transfers between modules",
     "pipeline_overhead": "Pipeline executor",

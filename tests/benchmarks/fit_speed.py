@@ -31,7 +31,8 @@ from tests.benchmarks import plain_fit
 from tests.benchmarks.plain_fit import BATCH, NODES, STEPS, Network, digits, plain_loop
 
 LONG = 200
-PAIRS = 3
+PAIRS, TURNS = 3, 7
+"""Of fits against spawned processes, and of steps against other steps."""
 LONGEST = 120.0
 """Seconds that a part may take before the benchmark fails."""
 SGD = OptimSpec(torch.optim.SGD, lr=0.01)
@@ -75,7 +76,7 @@ def node_seconds(strategy: Strategy) -> float:
 def steps_on_a_node() -> list[tuple[float, float, float, float]]:
     """Return seconds of SimpleReduce, DDP, DiLoCo of H 100 and no exchange, in turns."""
     found = []
-    for _ in range(PAIRS):
+    for _ in range(TURNS):
         dist.barrier()
         reduce = node_seconds(SimpleReduceStrategy(SGD))
         dist.barrier()
@@ -98,7 +99,7 @@ def rows() -> Iterator[dict[str, Any]]:
             (seconds_of_fit(trainer, Path(folder), number + 1), seconds_spawned())
             for number in range(PAIRS)
         ]
-        nodes = cluster.submit(steps_on_a_node, world_size=NODES).result(LONGEST * PAIRS)
+        nodes = cluster.submit(steps_on_a_node, world_size=NODES).result(LONGEST * TURNS)
     fit = statistics.median(one for one, _ in pairs)
     share = statistics.median(one / other for one, other in pairs)
     slowest = [
