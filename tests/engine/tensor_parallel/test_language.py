@@ -6,6 +6,7 @@ Ranks are threads; `test_sharded_model.py` runs on engines.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 import torch
 
 from mimokit.config.errors import ConfigError
-from mimokit.engine.tensor_parallel.exchange import counted
+from mimokit.engine.tensor_parallel.exchange import counted, rank_of
+from mimokit.engine.tensor_parallel.generation import Continuation, Request, generate
 from mimokit.engine.tensor_parallel.language import Batch
 from mimokit.engine.tensor_parallel.loading import load_language
 from tests.checkpoints import checkpoint
@@ -97,6 +99,27 @@ def test_collectives_of_a_forward_pass_are_two_a_layer_and_one_for_the_embedding
         return traffic.calls, traffic.bytes
 
     assert on_threads(2, count) == [(9, 9 * 3 * 32 * 4)] * 2
+
+
+def test_sampling_adds_one_collective_per_token_and_one_in_all() -> None:
+    """One carries the highest scores and the wish to stop, the last one all log-probabilities."""
+
+    def count(group: Any) -> tuple[int, Continuation]:
+        model = load_language(checkpoint("llama"), group)
+        steps, is_second = itertools.count(1), rank_of(group) == 1
+        request = Request(((1, 2, 3), (4, 5)), (0, 1), 5)
+        with counted() as traffic:
+            made = generate(model, request, stopping=lambda: next(steps) == 3 and is_second)
+        return traffic.calls, made
+
+    (calls, made), (_, other) = on_threads(2, count)
+    assert calls == 3 * (9 + 1) + 1
+    _, alone = count(None)
+    assert made == other
+    assert made.steps == 3
+    assert made.tokens == [row[:3] for row in alone.tokens]
+    for row, wanted in zip(made.log_probs, alone.log_probs, strict=True):
+        assert row == pytest.approx(wanted[:3], abs=1e-4)
 
 
 def test_a_tower_makes_no_logits() -> None:
