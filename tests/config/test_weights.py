@@ -101,6 +101,11 @@ def test_a_file_that_states_sizes_is_planned_before_its_checkpoint_exists(tmp_pa
         )
         assert len(done.stderr.splitlines()) == 1
     content = file.read_text()
+    swept = "sweep: {model.module_architectures.images.weights: [../tower]}"
+    file.write_text(f"{content}\n{swept}\n")
+    (one,) = mimokit.load_experiments(file)
+    assert one.config is not None
+    assert one.config.model.get_architecture("images").weights == str(tmp_path / "tower")
     file.write_text(content.replace("hidden_size: 32", ""))
     with pytest.raises(ConfigError, match=r"or state hidden_size to plan before it exists\.$"):
         mimokit.plan(file)

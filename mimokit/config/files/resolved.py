@@ -14,6 +14,7 @@ from typing import Any
 
 from mimokit.config.errors import unknown_name
 from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.files.checkpoints import counted_from
 from mimokit.config.files.implied import fill_in
 from mimokit.config.files.inheritance import Layer, layer_of, merged, read_layers, resolve_path
 from mimokit.config.files.loading import SWEEP, config_from_mapping
@@ -148,7 +149,8 @@ def _of_experiment(layers: tuple[Layer, ...], experiment: str) -> tuple[Layer, .
     by_name = {one.name: one for one in found}
     if experiment not in by_name:
         raise unknown_name("Experiment", experiment, by_name or [stem])
-    content = {**by_name[experiment].content, "name": experiment, SWEEP: None}
+    swept = counted_from(own.path.parent, by_name[experiment].content)
+    content = {**swept, "name": experiment, SWEEP: None}
     return (Layer(f"{own.name} (sweep)", own.path, content), *layers)
 
 

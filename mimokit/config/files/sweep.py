@@ -31,6 +31,7 @@ from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.experiment import ExperimentConfig
+from mimokit.config.files.checkpoints import counted_from
 from mimokit.config.files.inheritance import (
     PRESET_PREFIX,
     merge,
@@ -76,7 +77,8 @@ def load_experiments(
     name = os.fspath(config_path)
     stem = Path(name.removeprefix(PRESET_PREFIX)).stem
     try:
-        content = merged(read_layers(name, resolve_path(name, Path())))
+        path = resolve_path(name, Path())
+        content = merged(read_layers(name, path))
         sweep = content.pop(SWEEP, None)
         found = () if sweep is None else combinations(sweep, file_name(stem))
     except ConfigError as error:
@@ -84,10 +86,8 @@ def load_experiments(
     if sweep is None:
         return (_loaded(stem, {}, content, world_size),)
     return tuple(
-        _loaded(
-            one.name, one.changes, {**merge(content, one.content), "name": one.name}, world_size
-        )
-        for one in found
+        _loaded(one.name, one.changes, {**merge(content, own), "name": one.name}, world_size)
+        for one, own in ((one, counted_from(path.parent, one.content)) for one in found)
     )
 
 
