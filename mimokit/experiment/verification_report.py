@@ -14,7 +14,10 @@ from mimokit.tables import html_table, rich_table
 
 # Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
 # that are zero in exact arithmetic (a key bias) becomes full-size updates under the usual 1e-8.
-# An epsilon far above fp32 noise keeps the check about the layout.
+# An epsilon far above fp32 noise keeps the check about the layout. Measured, a squared loss in four
+# layouts of the digits model, 5 steps: with 1e-8 the weights differ by 1e-4 to 2e-4, with 1e-4 by
+# 4e-6 to 7e-6, with 1e-2 by 1e-6 (two of them), with 1 (plain momentum) by 1e-7; their gradients by
+# 7e-7 in the first step of each.
 ADAM_EPSILON = 1e-2
 
 MOST_OPEN = 0.25
