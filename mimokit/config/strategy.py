@@ -54,8 +54,7 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 """Strategy -> the arguments that it takes, next to `ALWAYS`."""
 
 CUT_BY_RANK = ("sparse_loco", "demo")
-"""The strategies whose result depends on how tensor parallelism cuts tensors: they choose the
-largest numbers of a piece of what a rank holds."""
+"""The strategies that choose the largest numbers of a piece of what a rank holds."""
 
 OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"H": 1},
@@ -237,6 +236,11 @@ class StrategyConfig(ConfigModel, frozen=True):
     def _own_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         own = (*ALWAYS, *TAKES[self.name])
         return {key: value for key, value in handler(self).items() if key in own}
+
+    @property
+    def is_cut_by_rank(self) -> bool:
+        """Whether the result depends on how tensor parallelism cuts tensors."""
+        return self.name in CUT_BY_RANK or self.codec is not None
 
     def _wrong_together(self) -> Iterator[Problem]:
         if self.name != "streaming_diloco":

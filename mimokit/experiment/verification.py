@@ -15,7 +15,6 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.runtime import AS_DRAWN
-from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.placement import placed
@@ -108,7 +107,8 @@ def compute_oracle(
     Args:
         cluster: with at least one engine.
         config: any layout of the model, or the path of one; the parallel sizes do not matter, the
-            global batch does. With the strategies sparse_loco and demo tensor_parallel does too.
+            global batch does. With the strategies sparse_loco and demo, and with a codec,
+            tensor_parallel does too.
         data: makes the samples, as for `verify`.
         steps: optimizer steps.
         modules: module -> what builds it in place of mimokit, as for `train`.
@@ -207,7 +207,14 @@ def verify(
         worst_parameters=_worst_parameters(by_rank),
         strategy=_strategy_text(layout),
         open_share=max(one.open_share for own in expected for one in own),
+        halfway_share=max(_halfway_share(by_rank, step) for step in range(steps)),
     )
+
+
+def _halfway_share(by_rank: list[list[StepDifference]], step: int) -> float:
+    """Return the share of the numbers that a codec rounded that were taken from the oracle."""
+    rounded = [mine[step].rounded for mine in by_rank]
+    return sum(one.taken for one in rounded) / max(1, sum(one.numbers for one in rounded))
 
 
 def _worst_losses(
@@ -283,8 +290,8 @@ def single_rank(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def _cut_by_rank(config: ExperimentConfig) -> dict[str, int]:
-    """Return the tensor parallel sizes, if the strategy chooses among what a rank holds."""
-    if config.strategy is None or config.strategy.name not in CUT_BY_RANK:
+    """Return the tensor parallel sizes, if the result of the strategy depends on them."""
+    if config.strategy is None or not config.strategy.is_cut_by_rank:
         return {}
     modules = config.model.module_parallelisms
     return {name: sizes.tensor_parallel for name, sizes in modules.items()}

@@ -23,6 +23,9 @@ ADAM_EPSILON = 1e-2
 MOST_OPEN = 0.25
 """Share of the entries that a check may leave to rounding; with more it proves too little."""
 
+MOST_HALFWAY = 0.001
+"""The same of the numbers that a codec rounds; layouts of the tests have up to 0.00004."""
+
 
 @dataclass(frozen=True)
 class VerificationReport:
@@ -43,6 +46,9 @@ class VerificationReport:
         strategy: what exchanges between how many replicas; empty: the layout has one.
         open_share: of the trained entries those that were taken from the oracle, at the step with
             the most: a strategy chose between numbers that are equal but for rounding.
+        halfway_share: of the numbers that a codec rounded those that became the other of two
+            multiples of their scale than in one process, at the step with the most: they are
+            halfway between both but for rounding errors. The rank took that of the oracle.
     """
 
     name: str
@@ -56,6 +62,7 @@ class VerificationReport:
     worst_parameters: dict[str, str]
     strategy: str = ""
     open_share: float = 0.0
+    halfway_share: float = 0.0
 
     @property
     def loss_differences(self) -> tuple[float, ...]:
@@ -82,14 +89,16 @@ class VerificationReport:
     def passed(self) -> bool:
         """Whether every difference is at or under the tolerance (a NaN is not), of enough entries.
 
-        At most `MOST_OPEN` of the entries may be left to rounding.
+        At most `MOST_OPEN` of the entries may be left to rounding, and at most `MOST_HALFWAY` of
+        the numbers of a codec.
         """
         worst = (
             self.max_loss_difference,
             self.max_gradient_difference,
             self.max_weight_difference,
         )
-        return self.open_share <= MOST_OPEN and all(value <= self.tolerance for value in worst)
+        enough = self.open_share <= MOST_OPEN and self.halfway_share <= MOST_HALFWAY
+        return enough and all(value <= self.tolerance for value in worst)
 
     @property
     def verdict(self) -> str:
@@ -105,6 +114,7 @@ class VerificationReport:
             f"{layout}{of_replicas}: after {len(self.losses)} steps on {self.data} the layout "
             f"{outcome} ({differences}; tolerance {self.tolerance:.0e}, fp32, "
             f"Adam epsilon {ADAM_EPSILON:.0e}).{self._where()}{self._open()}"
+            f"{self._halfway()}"
         )
 
     def _open(self) -> str:
@@ -114,6 +124,16 @@ class VerificationReport:
         return (
             f" At most {self.open_share:.2%} of the entries of a step were not compared, since the "
             f"strategy chose between numbers that are equal but for rounding; {MOST_OPEN:.0%} may."
+        )
+
+    def _halfway(self) -> str:
+        """Return a sentence about numbers that were rounded as in one process."""
+        if not self.halfway_share:
+            return ""
+        return (
+            f" At most {self.halfway_share:.3%} of the numbers of an exchange were rounded to the "
+            "other of two multiples of their scale than in one process, halfway between both but "
+            f"for rounding errors; {MOST_HALFWAY:.1%} may be."
         )
 
     def _where(self) -> str:
@@ -135,6 +155,7 @@ class VerificationReport:
             "layout": self.layout,
             "strategy": self.strategy,
             "open_share": self.open_share,
+            "halfway_share": self.halfway_share,
             "passed": self.passed,
             "tolerance": self.tolerance,
             "losses": list(self.losses),

@@ -103,7 +103,6 @@ def test_a_world_without_room_for_the_replicas_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("strategy", "sentence"),
     [
-        ({"name": "diloco", "codec": "int8"}, "strategy.codec is int8, which can be planned"),
         (
             {"name": "diloco", "inner_optimizer": {"name": "sgd"}},
             "strategy.inner_optimizer is sgd, which can be planned",

@@ -42,8 +42,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
             of three phases, a precision other than fp32, frame parallel in an encoder with a
             pipeline, or more micro-batches or edges than a
-            message tag holds; or between replicas of a layout a codec or another inner optimizer
-            than AdamW.
+            message tag holds; or between replicas of a layout another inner optimizer than AdamW.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
@@ -124,17 +123,12 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     if strategy is None:
         return
     inner = strategy.inner_optimizer
-    found = {
-        "codec": (strategy.codec, strategy.codec is None, "leave it out"),
-        "inner_optimizer": (inner and inner.name, inner is None or _adamw(inner), "choose adamw"),
-    }
-    for field, (value, runs, right) in found.items():
-        if not runs:
-            sentence = (
-                f"Section 'strategy': strategy.{field} is {value}, which can be planned between "
-                f"replicas of a layout but not run yet; {right} until then."
-            )
-            yield Problem("strategy", field, value, sentence)
+    if inner is not None and not _adamw(inner):
+        sentence = (
+            f"Section 'strategy': strategy.inner_optimizer is {inner.name}, which can be planned "
+            "between replicas of a layout but not run yet; choose adamw until then."
+        )
+        yield Problem("strategy", "inner_optimizer", inner.name, sentence)
     if strategy.name == "demo":
         yield from _padded(config)
     if config.runtime.save_hf is not None:

@@ -25,6 +25,7 @@ from mimokit.engine.strategies import (
 )
 from mimokit.engine.strategies.buckets import Bucket
 from mimokit.engine.strategies.communicate_optimize_strategy import PlannedModule
+from mimokit.engine.strategies.diloco import DiLoCoCommunicator, OuterWeights
 from mimokit.engine.strategies.shard import Shard
 from mimokit.engine.strategies.sparse_loco import SparseOuterCommunicator
 from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
@@ -143,6 +144,15 @@ class ReplicaExchange:
         (module,) = self._modules()
         assert isinstance(module, SparseOuterCommunicator)
         return module.kept()
+
+    def in_low_bits(self) -> Iterator[tuple[list[str], OuterWeights]]:
+        """Yield outer weights whose changes are averaged in low bits, and their tensors' names."""
+        for module in self._modules():
+            if isinstance(module, DiLoCoCommunicator):
+                for rule in module.rules:
+                    part = module.parts[rule.index]
+                    if part.low_bits is not None:
+                        yield [name for name in rule.tensors if name in module.parameters], part
 
     def stops(self, stop: bool) -> bool:
         """Return whether all replicas stop after this step. Collective where an exchange was due.

@@ -17,6 +17,7 @@ from mimokit.engine.strategies.communicate_optimize_strategy import (
     PlannedModule,
 )
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
+from mimokit.engine.strategies.shard import parts_with_blocks
 from mimokit.planning.strategies import Exchange, Rule
 from mimokit.planning.strategies.rules_of import CODEC_BITS
 
@@ -32,18 +33,16 @@ class OuterWeights:
         outer: what the last exchange left; they share no memory with `inner`.
     """
 
-    def __init__(self, inner: list[Tensor], spec: OptimSpec, codec: Codec | None) -> None:
-        """Copy the weights."""
+    def __init__(
+        self, inner: list[Tensor], spec: OptimSpec, low_bits: LowBitMean | None = None
+    ) -> None:
+        """Copy the weights; take what averages them in low bits, if they travel so."""
         kind = common_dtype(inner)
         self.inner = inner
         self.outer = [nn.Parameter(one.detach().to(kind, copy=True)) for one in inner]
         self.optim = spec.build(self.outer) if self.outer else None
         self.bucket = Bucket(inner)
-        self.low_bits = (
-            LowBitMean(CODEC_BITS[codec], self.bucket.flat.numel(), self.bucket.flat.device)
-            if codec
-            else None
-        )
+        self.low_bits = low_bits
 
     @torch.no_grad()
     def fill_with_change(self) -> None:
@@ -80,13 +79,17 @@ class DiLoCoCommunicator(PlannedModule):
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         super()._init_node(model, rank, num_nodes)
+        self.parts = {}
+        for rule in self.rules:
+            inner = chosen(self.parameters, rule.tensors)
+            low_bits = self._low_bits(model, inner)
+            self.parts[rule.index] = OuterWeights(inner, self.outer_optim_spec, low_bits)
+
+    def _low_bits(self, model: nn.Module, inner: list[Tensor]) -> LowBitMean | None:
         codec = self.plan.config.codec
-        self.parts = {
-            rule.index: OuterWeights(
-                chosen(self.parameters, rule.tensors), self.outer_optim_spec, codec
-            )
-            for rule in self.rules
-        }
+        if codec is None or not inner:
+            return None
+        return LowBitMean(CODEC_BITS[codec], parts_with_blocks(model, inner), inner[0].device)
 
     @torch.no_grad()
     def begin(self, exchange: Exchange) -> Callable[[], None]:

@@ -7,12 +7,12 @@ them, and does not depend on how they are cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from mimokit.planning.strategies.draws import Indices
 from mimokit.planning.strategies.fragments import Shape
@@ -78,6 +78,16 @@ class Shard(nn.Module):
     def places(self, name: str, whole: Indices) -> Indices:
         """Return which entries of the whole tensor the node has, counted in its flattened shard."""
         return self._cuts[name].places(whole)
+
+
+def parts_with_blocks(model: nn.Module, tensors: Sequence[Tensor]) -> list[int]:
+    """Return the lengths of the parts of a bucket that are cut into blocks one by one.
+
+    Of a shard each tensor is a part: nodes of a replica that hold a tensor alike, next to different
+    ones, have to round it alike.
+    """
+    sizes = [one.numel() for one in tensors]
+    return sizes if isinstance(model, Shard) else [sum(sizes)]
 
 
 def shapes_of(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> dict[str, Shape]:

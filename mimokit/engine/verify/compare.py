@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
+from mimokit.engine.verify.halfway import Rounded, halfway_taken
+from mimokit.engine.verify.local_shards import local_shard, shard_shape
 from mimokit.engine.verify.oracle import OracleStep, Tensors
 from mimokit.planning.types import LayoutPlan
 
@@ -37,12 +39,14 @@ class StepDifference:
             largest entry of its tensor.
         weights: module -> the same for weights after the step.
         parameters: module -> the parameter whose gradient or weight differs most on this rank.
+        rounded: the numbers that a codec rounded on this rank.
     """
 
     loss: float
     gradients: dict[str, float]
     weights: dict[str, float]
     parameters: dict[str, str]
+    rounded: Rounded = field(default_factory=Rounded)
 
 
 def compare_on_rank(
@@ -88,7 +92,7 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
         group = state.model.pg_collections[module].tp
         for name, parameter in named_parameters(wrapped.module).items():
             whole, found = expected.weights[module][name].shape, tuple(parameter.shape)
-            if found == _shard_shape(whole, parameter, group):
+            if found == shard_shape(whole, parameter, group):
                 continue
             marked = getattr(parameter, "tensor_model_parallel", False)
             how = (
@@ -104,7 +108,8 @@ def _wrong_shapes(state: TrainingState, expected: OracleStep) -> Iterator[str]:
 
 
 def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
-    result = exhaust(training_step(state))
+    with halfway_taken(state, expected) as rounded:
+        result = exhaust(training_step(state))
     if expected.open:
         _take_open_entries(state, expected)
     gradients, weights, parameters = {}, {}, {}
@@ -114,7 +119,7 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
         weight = largest_difference(local_weights(module), expected.weights[name], module, group)
         gradients[name], weights[name] = slope[0], weight[0]
         parameters[name] = max(slope, weight)[1]
-    return StepDifference(result.loss, gradients, weights, parameters)
+    return StepDifference(result.loss, gradients, weights, parameters, rounded)
 
 
 def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
@@ -133,7 +138,7 @@ def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:
             weights = expected.weights[module][path]
             wholes = (expected.open[name], weights, expected.residuals[name])
             mask, weight, residual = (
-                torch.from_numpy(_shard(one.reshape(weights.shape), parameter, group))
+                torch.from_numpy(local_shard(one.reshape(weights.shape), parameter, group))
                 for one in wholes
             )
             there = kept[name]
@@ -180,7 +185,7 @@ def largest_difference(
     floor = FLOOR * max((float(np.abs(tensor).max()) for tensor in whole.values()), default=0.0)
     worst = 0.0, ""
     for name in mine:
-        expected = _shard(whole[name], parameters[name], tensor_group)
+        expected = local_shard(whole[name], parameters[name], tensor_group)
         scale = max(float(np.abs(whole[name]).max()), floor)
         difference = float(np.abs(mine[name] - expected).max()) if expected.size else 0.0
         if not np.isfinite(difference):
@@ -188,33 +193,3 @@ def largest_difference(
         if difference > 0:
             worst = max(worst, (difference / scale if scale > 0 else float("inf"), name))
     return worst
-
-
-def _shard_shape(
-    whole: tuple[int, ...], parameter: torch.nn.Parameter, group: dist.ProcessGroup
-) -> tuple[int, ...]:
-    """Return the shape of this rank's shard of a whole tensor, which may be padded."""
-    if not getattr(parameter, "tensor_model_parallel", False):
-        return whole
-    axis: int = parameter.partition_dim  # type: ignore[attr-defined]
-    share = max(whole[axis] // group.size(), parameter.shape[axis])
-    return (*whole[:axis], share, *whole[axis + 1 :])
-
-
-def _shard(
-    whole: np.ndarray, parameter: torch.nn.Parameter, group: dist.ProcessGroup
-) -> np.ndarray:
-    """Return this rank's shard of a whole tensor, which grows by zeros where it is padded.
-
-    A stride of 2 says that the tensor has two parts, of each of which every rank has a share.
-    """
-    if not getattr(parameter, "tensor_model_parallel", False):
-        return whole
-    axis: int = parameter.partition_dim  # type: ignore[attr-defined]
-    parts: int = parameter.partition_stride  # type: ignore[attr-defined]
-    missing = parameter.shape[axis] * group.size() - whole.shape[axis]
-    if missing > 0:
-        widths = [(0, missing if axis == number else 0) for number in range(whole.ndim)]
-        whole = np.pad(whole, widths)
-    shares = (np.split(part, group.size(), axis) for part in np.split(whole, parts, axis))
-    return np.concatenate([share[group.rank()] for share in shares], axis)

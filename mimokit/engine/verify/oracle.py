@@ -56,6 +56,8 @@ class OracleStep:
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
             rounding; see `mimokit.engine.verify.choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
+        whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
+            change of this replica, and the mean.
     """
 
     loss: float
@@ -63,6 +65,7 @@ class OracleStep:
     weights: dict[str, Tensors]
     open: Tensors = field(default_factory=dict)
     residuals: Tensors = field(default_factory=dict)
+    whole_numbers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     @property
     def open_share(self) -> float:
@@ -115,8 +118,11 @@ def run_oracle(
 
 
 def _with_choices(step: OracleStep, arithmetic: ReplicaArithmetic, replica: int) -> OracleStep:
-    """Return a step with what its strategy left open."""
-    choices, left = arithmetic.choices, arithmetic.open
+    """Return a step with what its strategy left open, and what its codec rounded to."""
+    choices, left, low_bits = arithmetic.choices, arithmetic.open, arithmetic.low_bits
+    if low_bits is not None:
+        sent, sums = low_bits.sent[replica], low_bits.sums
+        return replace(step, whole_numbers={k: (sent[k].numpy(), sums[k].numpy()) for k in sums})
     if choices is None or left is None:
         return step
     there = {name: mask.numpy().copy() for name, mask in left.items() if mask.any()}

@@ -1,8 +1,8 @@
 """The pieces of whole tensors in which strategies choose what they send.
 
-SparseLoCo and DeMo choose the largest numbers of a chunk or block of what a rank holds, so their
-result depends on how tensor parallelism cuts tensors. One process chooses in the same pieces: it
-cuts its whole tensors as the ranks of the layout do.
+SparseLoCo and DeMo choose the largest numbers of a chunk or block of what a rank holds, and a codec
+has a scale per block, so their result depends on how tensor parallelism cuts tensors. One process
+takes the same pieces: it cuts its whole tensors as the ranks of the layout do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from mimokit.planning.strategies.sizes import chunk_lengths, demo_blocks
 
 PADDING = -1
-"""In place of a position: an entry of the last shards that the whole tensor does not have."""
+"""In place of a position: an entry of a piece that the whole tensor does not have."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,12 @@ def chunks_of(shard: Tensor, chunk: int) -> list[Tensor]:
     """Return the positions of each chunk of SparseLoCo: [entries]."""
     lengths = chunk_lengths(shard.numel(), chunk)
     return list(torch.split(shard.flatten(), lengths))
+
+
+def block_rows(shard: Tensor, entries: int) -> Tensor:
+    """Return the positions of each block of a codec: [blocks, entries], the last one padded."""
+    missing = -shard.numel() % entries
+    return torch.nn.functional.pad(shard.flatten(), (0, missing), value=PADDING).view(-1, entries)
 
 
 def blocks_of(shard: Tensor, chunk: int) -> Iterator[Tensor]:

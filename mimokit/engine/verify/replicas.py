@@ -14,12 +14,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.engine.verify.choices import Choices, Open
+from mimokit.engine.verify.low_bits import LowBits
 from mimokit.engine.verify.outer_step import Named, OuterStep
 from mimokit.engine.verify.pieces import LayoutCut
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.planning.strategies.draws import left_out
+from mimokit.planning.strategies.rules_of import CODEC_BITS
 
 Write = Callable[[], None]
 
@@ -34,6 +35,7 @@ class ReplicaArithmetic:
 
     Attributes:
         choices: of SparseLoCo and DeMo.
+        low_bits: of a codec.
         open: which entries the last step left open; None: it chose nothing.
     """
 
@@ -52,7 +54,10 @@ class ReplicaArithmetic:
         ]
         self.choices: Choices | None = None
         self.open: Open | None = None
-        if self._config.name in CUT_BY_RANK:
+        self.low_bits: LowBits | None = None
+        if self._config.codec is not None:
+            self.low_bits = LowBits(CODEC_BITS[self._config.codec], models, cuts)
+        elif self._config.is_cut_by_rank:
             self.choices = Choices(self._config, models, cuts)
         self._drift = [{name: torch.zeros_like(one) for name, one in m.items()} for m in models]
 
@@ -79,6 +84,8 @@ class ReplicaArithmetic:
     def after_step(self) -> None:
         """Exchange what is due after a step of all models."""
         self._completed += 1
+        if self.low_bits is not None:
+            self.low_bits.begin_step()
         for write in self._later.pop(self._completed, []):
             write()
         config = self._config
@@ -140,9 +147,15 @@ class ReplicaArithmetic:
         outer = [one[place] for one in self._outer]
         for group in self._groups(number):
             for name in self._fragments[place]:
-                mean = sum(self._models[k][name] for k in group) / len(group)
+                changes = [outer[k].weights[name] - self._models[k][name] for k in group]
+                if self.low_bits is not None:
+                    change = self.low_bits.mean(name, changes)
+                    gradients = dict.fromkeys(group, change)
+                else:
+                    mean = sum(self._models[k][name] for k in group) / len(group)
+                    gradients = {k: outer[k].weights[name] - mean for k in group}
                 for k in group:
-                    outer[k].gradients[name] = outer[k].weights[name] - mean
+                    outer[k].gradients[name] = gradients[k]
         self._write(partial(self._write_outer, outer), self._config.overlap_steps)
 
     def _write_outer(self, outer: Sequence[OuterStep]) -> None:

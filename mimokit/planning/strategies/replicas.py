@@ -156,7 +156,11 @@ class ReplicaPlan:
         return (step for step, _ in itertools.groupby(steps))
 
     def payload_bytes(self, rank: int) -> dict[str, float]:
-        """Return purpose -> bytes that a rank of the layout gives to an exchange."""
+        """Return purpose -> bytes that a rank of the layout gives to an exchange.
+
+        What is sent in blocks or chunks is counted as that of one tensor. A rank cuts each tensor
+        by itself: with a codec it sends up to one block more per tensor.
+        """
         return {
             one.rule.purpose: one.payload_bytes(one.rule.grouping.largest())
             for one in self.exchanges(rank)

@@ -13,7 +13,12 @@ from mimokit.planning.strategies.draws import Grouping, Masks
 from mimokit.planning.strategies.fragments import Shape, fragments_of
 from mimokit.planning.strategies.rules import Payload, Rule
 from mimokit.planning.strategies.shards import HeldShard
-from mimokit.planning.strategies.sizes import demo_bytes, low_bit_bytes, sparse_bytes
+from mimokit.planning.strategies.sizes import (
+    demo_bytes,
+    in_whole_blocks,
+    low_bit_bytes,
+    sparse_bytes,
+)
 
 CODEC_BITS = {"int8": 8, "int4": 4}
 
@@ -38,9 +43,10 @@ def rules_of(
         element_bytes: of an entry on its way.
         held: what the nodes have of the tensors; None: all of them whole.
     """
+    is_shard = held is not None
     if held is None:
         held = {name: HeldShard(shape, math.prod(shape)) for name, shape in shapes.items()}
-    makers = _Makers(config, shapes, nodes, seed, element_bytes, held)
+    makers = _Makers(config, shapes, nodes, seed, element_bytes, held, is_shard)
     rules: Rules = getattr(makers, config.name)()
     return rules
 
@@ -55,6 +61,8 @@ class _Makers:
     seed: int
     element_bytes: int
     held: Mapping[str, HeldShard]
+    is_shard: bool
+    """A codec cuts every tensor of a shard into blocks, not all of them as one."""
 
     def simple_reduce(self) -> Rules:
         return (self._whole("gradients", 1),)
@@ -124,10 +132,12 @@ class _Makers:
 
     def _weights(self, rule: Rule) -> Rule:
         """Return an all-reduce of the rule's tensors, in low bits if there is a codec."""
-        entries = self._entries(rule.tensors)
         if self.config.codec is None:
+            entries = self._entries(rule.tensors)
             return replace(rule, payload=_always(self.element_bytes * entries))
         bits = CODEC_BITS[self.config.codec]
+        parts = [self.held[name].entries for name in rule.tensors if name in self.held]
+        entries = in_whole_blocks(parts if self.is_shard else [sum(parts)])
         return replace(
             rule,
             operation="low_bit_all_reduce",

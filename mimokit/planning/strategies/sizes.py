@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 Operation = Literal["all_reduce", "low_bit_all_reduce", "gossip", "all_gather", "broadcast"]
@@ -34,6 +34,11 @@ def sent_bytes(operation: Operation, payload: float, members: int) -> float:
             return (members - 1) / members * payload
         case _:
             return 2 * (members - 1) / members * payload
+
+
+def in_whole_blocks(parts: Iterable[int]) -> int:
+    """Return the entries of parts of which each is padded to whole blocks of a codec."""
+    return sum(math.ceil(entries / CODEC_BLOCK) for entries in parts) * CODEC_BLOCK
 
 
 def low_bit_blocks(entries: int, members: int) -> int:

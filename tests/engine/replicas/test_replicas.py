@@ -29,6 +29,8 @@ FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
 """Taken after 4 and 6 steps, written one step later; what begins at step 8 is not written."""
 MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
 
+IN_LOW_BITS = {"H": 2, "fragments": 2, "codec": "int4"}
+
 CHUNKS = {"H": 2, "chunk": 512, "density": 0.1}
 
 
@@ -80,6 +82,8 @@ LAYOUTS = [
     (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2}),
     (tied_on_four_ranks, {"name": "streaming_diloco", "replicas": 2, **FRAGMENTS}),
     (tied_on_four_ranks, {"name": "sparta", "replicas": 2, **MASKS}),
+    (padded, {"name": "diloco", "replicas": 2, "H": 2, "codec": "int8"}),
+    (tied_on_four_ranks, {"name": "streaming_diloco", "replicas": 2, **IN_LOW_BITS}),
 ]
 
 
@@ -115,15 +119,15 @@ def test_replicas_compute_what_models_in_one_process_compute(cluster, layout, st
     report = verify(cluster, config, steps=steps)
     assert report.passed, report.verdict
     assert f"{strategy['replicas']} replicas with {strategy['name']}" in report.verdict
-    chooses = strategy["name"] in CUT_BY_RANK
-    assert (report.open_share > 0) == chooses
+    assert (report.open_share > 0) == (strategy["name"] in CUT_BY_RANK)
     assert report.open_share < 0.15
+    assert report.halfway_share < 0.0005
     replicas = mimokit.plan(config).replicas
     ranks = cluster.run(_counted, world_size=replicas.world_size)
     for rank, messages in enumerate(ranks):
         replica, place = replicas.place(rank)
         _check_bytes(messages, replicas.plan_of(place), replica, steps)
-    if config.strategy.name in (*CUT_BY_RANK, "streaming_diloco"):
+    if config.strategy.name in (*CUT_BY_RANK, "streaming_diloco") or config.strategy.codec:
         # A plan that knows entries but not shapes is found to be wrong.
         without_shapes = plan_of_size(config.strategy, replicas.entries[0], replicas.replicas)
         with pytest.raises(AssertionError):
@@ -158,6 +162,28 @@ def _one_more(original):
     return lambda length, density: original(length, density) + 1
 
 
+def _no_feedback(original):
+    """Plant: what rounding lost is not added to the next exchange."""
+
+    def mean(self, values, group, rank):
+        found = original(self, values, group, rank)
+        self.error.zero_()
+        return found
+
+    return mean
+
+
+def _no_scales(original):
+    """Plant: all blocks travel with the scale of the first."""
+
+    def encode(rows, bits, to_whole):
+        found = original(rows, bits, to_whole)
+        found[:, :4] = found[:1, :4]
+        return found
+
+    return encode
+
+
 DILOCO = {"name": "diloco", "H": 2, "outer_optimizer": OUTER}
 SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequential"}
 
@@ -173,6 +199,12 @@ SPARTA = {"name": "sparta", "p_sparta": 0.25, "index_selector": "shuffled_sequen
             _one_more,
             {"name": "sparse_loco", **CHUNKS},
         ),
+        (
+            "mimokit.engine.strategies.codecs.LowBitMean.mean",
+            _no_feedback,
+            {**DILOCO, "codec": "int8"},
+        ),
+        ("mimokit.engine.strategies.codecs.encode", _no_scales, {**DILOCO, "codec": "int4"}),
     ],
 )
 def test_the_check_catches(cluster, target, fault, strategy):

@@ -1,4 +1,4 @@
-"""Where SparseLoCo and DeMo choose between numbers that are equal but for rounding."""
+"""Where results depend on choices between numbers that are equal but for rounding."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from mimokit.config import StrategyConfig
+from mimokit.engine.strategies.codecs import LowBitMean
 from mimokit.engine.strategies.demo import _Blocks
 from mimokit.engine.verify.choices import Choices, largest_of
+from mimokit.engine.verify.halfway import AsOracle, Rounded
+from mimokit.engine.verify.low_bits import LowBits
 from mimokit.engine.verify.pieces import (
     PADDING,
     LayoutCut,
@@ -19,7 +22,11 @@ from mimokit.engine.verify.pieces import (
     from_cosines,
     shards_of,
 )
-from mimokit.experiment.verification_report import MOST_OPEN, VerificationReport
+from mimokit.experiment.verification_report import (
+    MOST_HALFWAY,
+    MOST_OPEN,
+    VerificationReport,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +59,48 @@ def test_values_between_two_multiples_of_the_scale_are_open():
     assert choices.outer_step()["w"].tolist() == [False, True, False, False]
     assert weight.tolist() == [1.0, 1.0, 0.0, -1.0]
     assert choices.residuals[0]["w"][2:4].tolist() == pytest.approx([-0.3, -0.3])
+
+
+@pytest.mark.parametrize(
+    ("number", "oracle", "taken"),
+    [
+        (2.4999999, 3, True),
+        (2.500001, 2, True),
+        (-2.4999999, -3, True),
+        (2.4, 3, False),
+        (2.4999999, 2, False),
+        (2.4999999, 4, False),
+        (3.499999, 2, False),
+    ],
+)
+def test_a_number_halfway_between_two_multiples_becomes_that_of_the_oracle(number, oracle, taken):
+    """The largest number of the block is 7, so that the scale is 1."""
+    low_bits = LowBitMean(4, [2], torch.device("cpu"))
+    there = [(torch.tensor([7, oracle]), torch.tensor([7, oracle]))]
+    rounded = Rounded()
+    rounding = AsOracle(low_bits, [torch.zeros(2)], there, rounded)
+    block = torch.nn.functional.pad(torch.tensor([[7.0, number]]), (0, 254))
+    for found in (
+        rounding.of_own(block, torch.ones(1, 1)),
+        rounding.of_sums(0, block, torch.ones(1, 1)),
+    ):
+        assert found[0, :2].tolist() == [7, oracle if taken else round(number)]
+    assert (rounded.numbers, rounded.taken) == (512, 2 * taken)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("bits", [4, 8])
+def test_low_bits_round_each_tensor_as_the_codec_does(bits):
+    draws = torch.Generator().manual_seed(bits)
+    sizes = {"a": 300, "b": 5, "c": 256}
+    model = {name: torch.nn.Parameter(torch.zeros(size)) for name, size in sizes.items()}
+    theirs = LowBitMean(bits, list(sizes.values()), torch.device("cpu"))
+    mine = LowBits(bits, [model], dict.fromkeys(sizes, LayoutCut()))
+    for scale in (1.0, 0.1, 0.01):
+        change = {name: scale * torch.randn(size, generator=draws) for name, size in sizes.items()}
+        found = theirs.mean(torch.cat(list(change.values())), [0], 0)
+        wanted = torch.cat([mine.mean(name, [one]) for name, one in change.items()])
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
 def test_shards_are_cut_as_megatron_cuts_them():
@@ -87,3 +136,9 @@ def test_a_check_that_leaves_too_much_open_fails():
     assert report.passed
     assert "At most 1.00% of the entries of a step were not compared" in report.verdict
     assert not replace(report, open_share=2 * MOST_OPEN).passed
+    halfway = replace(report, open_share=0.0, halfway_share=MOST_HALFWAY / 4)
+    assert halfway.passed
+    assert "At most 0.025% of the numbers of an exchange were rounded to the other" in (
+        halfway.verdict
+    )
+    assert not replace(halfway, halfway_share=2 * MOST_HALFWAY).passed
