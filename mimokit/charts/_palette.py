@@ -32,6 +32,7 @@ MEMORY_COLORS: Mapping[str, str] = {
     "activations": "#D55E00",
     "logits": "#E69F00",
     "buffers": "#D5DAE1",
+    "strategy": "#009E73",
 }
 
 STEP_COLORS: Mapping[str, str] = {

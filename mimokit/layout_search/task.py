@@ -43,7 +43,8 @@ class SearchTask:
     @cached_property
     def system(self) -> System:
         """Hardware, software and precision of matrix products."""
-        return System(self.hardware, self.software, self.workload.precision)
+        workload = self.workload
+        return System(self.hardware, self.software, workload.precision, workload.strategy_bytes)
 
     @property
     def language(self) -> LanguageModel:

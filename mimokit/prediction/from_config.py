@@ -8,6 +8,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.frames.pattern import frame_pattern
+from mimokit.planning.strategies.replicas import state_bytes_of
 from mimokit.prediction.layout import Layout, in_first_stage
 from mimokit.prediction.workload import EncoderInput, Workload
 
@@ -70,6 +71,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         precision=config.runtime.precision or PRECISION,
         inputs=inputs,
         frozen=model.frozen_modules,
+        strategy_bytes=0.0 if config.strategy is None else state_bytes_of(config.strategy),
     )
 
 

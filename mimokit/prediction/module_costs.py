@@ -148,7 +148,7 @@ def _encoder_cost(
         branch, sizes, seen.length, micro_batches, 0,
         samples=sequences, frozen=frozen, held_for=1, storage=system.storage,
     )  # fmt: skip
-    held = parts["weights"] + parts["gradients"] + parts["optimizer"] + parts["buffers"]
+    held = total_bytes(parts) - parts["activations"] - parts["logits"]
     share = np.where(np.greater(step.work.total, 0), step.forward / step.work.total, 1.0)
     merge = getattr(branch.encoder, "merge", 1) ** 2
     return EncoderCost(

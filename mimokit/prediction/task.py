@@ -70,7 +70,8 @@ def task_of(
         workload = workload_of_config(config, world_size)
         model = model_of_config(config.model, config.name)
     chosen = chosen_hardware(hardware, gpu, section)
-    system = System(chosen, chosen_software(software, section), workload.precision)
+    stack = chosen_software(software, section)
+    system = System(chosen, stack, workload.precision, workload.strategy_bytes)
     price = chosen_price(price_per_gpu_hour, section)
     return PredictionTask(model, layout, workload, system, price)
 

@@ -104,6 +104,7 @@ class Workload:
         precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
         inputs: encoder -> its inputs. The default is one input of full size.
         frozen: modules that are not trained.
+        strategy_bytes: what a strategy between replicas keeps per parameter that trains.
     """
 
     seq_length: int
@@ -111,6 +112,7 @@ class Workload:
     precision: str = "bf16"
     inputs: Mapping[str, EncoderInput] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    strategy_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         refuse_if_any(

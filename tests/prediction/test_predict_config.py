@@ -11,7 +11,7 @@ import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import ConfigError, PredictionConfig, load_preset
+from mimokit.config import ConfigError, PredictionConfig, StrategyConfig, load_preset
 from mimokit.layout_search import Constraints, search
 from mimokit.prediction import (
     EncoderInput,
@@ -22,6 +22,7 @@ from mimokit.prediction import (
 )
 from mimokit.prediction.from_config import layout_of_config, workload_of_config
 from mimokit.prediction.hardware import load_hardware, save_hardware
+from tests.layouts import digits_config
 
 PRESET = "llava_7b_heterogeneous"
 WORKLOAD = Workload(2048, 64)
@@ -95,6 +96,38 @@ def test_an_open_data_parallel_takes_its_size_from_the_world() -> None:
     assert (found.layout.gpus, found.seconds) == (ranks, expected.seconds)
     with pytest.raises(ConfigError, match="data_parallel"):
         predict(content)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "bytes_each"),
+    [
+        ({"name": "diloco"}, 8),  # outer weight and momentum
+        ({"name": "diloco", "outer_optimizer": {"name": "sgd", "lr": 1.0}}, 4),
+        ({"name": "diloco", "outer_optimizer": {"name": "adam"}}, 12),
+        ({"name": "streaming_diloco", "H": 4, "fragments": 2, "codec": "int8"}, 16),
+        ({"name": "demo"}, 4),
+        ({"name": "fedavg"}, 0),
+    ],
+)
+def test_what_a_strategy_keeps_is_in_the_memory_of_a_rank(
+    strategy: dict[str, Any], bytes_each: int
+) -> None:
+    config = digits_config((1, 2), (2, 1))
+    networks = dict(config.model.module_architectures)
+    # Without it predictions pad a vocabulary as Megatron does by default, and runs do not.
+    exact = {"make_vocab_size_divisible_by": 1}
+    networks["language_module"] = networks["language_module"].model_copy(update=exact)
+    config.model.module_architectures = networks
+    before = predict(config)
+    config.strategy = StrategyConfig(replicas=2, **strategy)
+    found = predict(config)
+    kept = sum(parts.get("strategy", 0) for parts in found.memory.values())
+    planned = mimokit.plan(config).to_json()["strategy"]
+    assert planned["outer_state_bytes"] == {"0": kept, "1": kept}
+    assert kept == bytes_each * planned["parameters"]["0"]
+    assert found.peak_memory - before.peak_memory == kept
+    assert found.seconds == before.seconds
+    assert search(config, gpus=2).task.system.strategy_bytes == bytes_each
 
 
 def test_a_timeline_takes_the_same() -> None:

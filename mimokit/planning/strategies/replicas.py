@@ -156,11 +156,7 @@ class ReplicaPlan:
         return (step for step, _ in itertools.groupby(steps))
 
     def payload_bytes(self, rank: int) -> dict[str, float]:
-        """Return purpose -> bytes that a rank of the layout gives to an exchange.
-
-        What is sent in blocks or chunks is counted as that of one tensor. A rank cuts each tensor
-        by itself: with a codec it sends up to one block more per tensor.
-        """
+        """Return purpose -> bytes that a rank of the layout gives to an exchange."""
         return {
             one.rule.purpose: one.payload_bytes(one.rule.grouping.largest())
             for one in self.exchanges(rank)
@@ -191,14 +187,20 @@ class ReplicaPlan:
 
         Outer weights, the state of the outer optimizer, residuals.
         """
-        return STATE_BYTES * numbers_kept(self.config) * self.entries[rank]
+        return state_bytes_of(self.config) * self.entries[rank]
 
 
-def numbers_kept(config: StrategyConfig) -> int:
-    """Return the numbers that a strategy keeps per parameter between steps."""
+def state_bytes_of(config: StrategyConfig) -> int:
+    """Return the bytes that a strategy keeps per parameter that trains, between steps."""
+    return STATE_BYTES * _numbers_kept(config)
+
+
+def _numbers_kept(config: StrategyConfig) -> int:
     match config.name:
         case "diloco" | "sparta_diloco" | "streaming_diloco":
-            return 1 + _optimizer_numbers(config.outer_optimizer) + (config.codec is not None)
+            # With a codec what rounding lost of the changes, and of the means.
+            residuals = 0 if config.codec is None else 2
+            return 1 + _optimizer_numbers(config.outer_optimizer) + residuals
         case "noloco" | "sparse_loco":
             return 2
         case "demo":

@@ -29,6 +29,8 @@ SOURCES: Mapping[str, str] = {
     "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as 1F1B says",
     "logits": "bf16 logits and fp32 of the cross entropy",
     "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism",
+    "strategy": "fp32 outer weights, state of the outer optimizer and residuals of the strategy "
+    "between replicas, not cut over data parallel ranks",
 }
 
 
@@ -37,7 +39,7 @@ class MemoryLine:
     """One number of a module's memory.
 
     Attributes:
-        part: weights, gradients, optimizer, activations, logits or buffers.
+        part: weights, gradients, optimizer, activations, logits, buffers or strategy.
         bytes: on the rank.
         factors: name of each factor -> its value. Their product is `bytes`.
         source: of the formula.
@@ -102,6 +104,8 @@ def memory_lines(
         "logits": _logits(found["logits"], module, sizes, tokens),
         "buffers": {"bytes": found["buffers"]},
     }
+    if "strategy" in found:
+        factors["strategy"] = _per_parameter(found["strategy"], storage.strategy, parameters)
     return tuple(
         MemoryLine(part, found[part], factors[part], SOURCES[part]) for part in found if found[part]
     )

@@ -19,7 +19,7 @@ from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
 
 LOGIT = HALF + 4
 """Bytes of a logit: 16 bits, and 32 of the cross entropy."""
-PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
+PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "strategy")
 
 
 def micro_batches_in_flight(

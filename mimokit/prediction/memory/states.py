@@ -24,11 +24,14 @@ class Storage:
         product_input: an input of a matrix product, stored for its backward pass; 1 in 8 bits.
         matrix_weight: a weight in the layer matrices of a dense model; 1 in 8 bits without a
             transposed copy.
+        strategy: what a strategy between replicas keeps per parameter that trains: outer weights,
+            the state of the outer optimizer, residuals.
     """
 
     gradient: float = GRADIENT
     product_input: float = 2.0
     matrix_weight: float = WEIGHT
+    strategy: float = 0.0
 
 
 IN_HALF = Storage()
@@ -43,6 +46,9 @@ def state_bytes(
     Bytes per parameter are 6 + 12 / D with the distributed optimizer, 6 + 12 i / D with i optimizer
     instances (arXiv 2605.27678), and 18 / D if fully sharded. A frozen module stores only weights.
     D is the number of data x context ranks, for experts that of ranks with the same experts.
+
+    What a strategy keeps is another part, if it keeps anything: every rank of a replica exchanges
+    all that it trains.
     """
     whole = np.where(sizes.fully_sharded, 1 / sizes.replicas, 1.0)
     whole_expert = np.where(sizes.fully_sharded, 1 / sizes.expert_replicas, 1.0)
@@ -52,11 +58,14 @@ def state_bytes(
     kept = held.ordinary * whole + held.expert * whole_expert
     saved = (WEIGHT - storage.matrix_weight) * held.matrices * whole
     trained = 0 if frozen else 1
-    return {
+    found: dict[str, Numbers] = {
         "weights": WEIGHT * kept - saved,
         "gradients": trained * storage.gradient * kept,
         "optimizer": trained * OPTIMIZER * optimizer,
     }
+    if storage.strategy:
+        found["strategy"] = trained * storage.strategy * (held.ordinary + held.expert)
+    return found
 
 
 def _over(

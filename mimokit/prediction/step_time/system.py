@@ -31,11 +31,13 @@ class System:
         hardware: GPU and links.
         software: the training stack.
         precision: of matrix products. Attention and logits are always 16-bit.
+        strategy_bytes: what a strategy between replicas keeps per parameter that trains.
     """
 
     hardware: Hardware
     software: Software
     precision: str = "bf16"
+    strategy_bytes: float = 0.0
 
     def matrix_seconds(
         self, flops: Numbers, precision: str | None = None, width: Numbers = np.inf
@@ -69,7 +71,8 @@ class System:
     def storage(self) -> Storage:
         """Bytes per gradient, per stored input of a matrix product, and per weight."""
         weight = self.software.fp8_weight_bytes if self.precision == "fp8" else float(HALF)
-        return Storage(self.software.main_gradient_bytes, self.kept_bytes, weight)
+        gradient = self.software.main_gradient_bytes
+        return Storage(gradient, self.kept_bytes, weight, self.strategy_bytes)
 
     @property
     def pipelines_tensor(self) -> bool:
