@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,8 +119,36 @@ def _join(host: Host, bridge: str, cable: str, gateway: str, rate: str | None) -
         _call("tc", "qdisc", "add", "dev", cable, *_SHAPE, rate)
 
 
-def _call(*command: str, check: bool = True) -> None:
-    subprocess.run(command, check=check, capture_output=True, text=True)
+@contextlib.contextmanager
+def counted_cable(one: Host, other: Host) -> Iterator[Callable[[], list[int]]]:
+    """Join two hosts by a cable that carries what they send to each other, and nothing else.
+
+    The controller is reached over the bridge as before.
+
+    Returns:
+        What returns the bytes that each has sent to the other so far, headers included.
+    """
+    pair = (one, other)
+    _call("ip", "link", "add", "cable", "netns", one.namespace, "type", "veth", "peer", "name",
+          "cable", "netns", other.namespace)  # fmt: skip
+    try:
+        for host in pair:
+            _call("ip", "-n", host.namespace, "link", "set", "cable", "up")
+        for host, there in (pair, pair[::-1]):
+            _call("ip", "-n", host.namespace, "route", "add", f"{there.address}/32",
+                  "dev", "cable", "src", host.address)  # fmt: skip
+        yield lambda: [_sent(host, "cable") for host in pair]
+    finally:
+        _call("ip", "-n", one.namespace, "link", "del", "cable")
+
+
+def _sent(host: Host, device: str) -> int:
+    shown = _call("ip", "-n", host.namespace, "-s", "-j", "link", "show", device)
+    return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+
+
+def _call(*command: str, check: bool = True) -> str:
+    return subprocess.run(command, check=check, capture_output=True, text=True).stdout
 
 
 @contextlib.contextmanager

@@ -16,16 +16,29 @@ from mimokit.config import StrategyConfig
 from mimokit.experiment import train, verify
 from mimokit.experiment.placement import placed
 from tests.layouts import digits_config
-from tests.network_hosts import engines_on, network_of, skip_without_hosts
+from tests.network_hosts import (
+    Host,
+    counted_cable,
+    engines_on,
+    network_of,
+    skip_without_hosts,
+)
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[EngineCluster]:
-    """A running cluster whose engines came from its hosts in turn."""
+def network() -> Iterator[tuple[str, list[Host]]]:
+    """The address of this machine, and two hosts."""
     skip_without_hosts()
+    with network_of(["left", "right"]) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hosts(network: tuple[str, list[Host]]) -> Iterator[EngineCluster]:
+    """A running cluster whose engines came from its hosts in turn."""
+    address, (left, right) = network
     with (
         tempfile.TemporaryDirectory(prefix="mk") as folder,
-        network_of(["left", "right"]) as (address, (left, right)),
         engines_on(address, [left, right, left, right], Path(folder)) as file,
         EngineCluster(4, cluster_file=file, progress=False) as cluster,
     ):
@@ -50,15 +63,27 @@ def test_a_world_may_be_of_one_host_or_of_both(hosts: EngineCluster) -> None:
         assert hosts.run(where) == [(name, interface, len(slots)) for name in names]
 
 
-def test_only_exchanges_cross_hosts(hosts: EngineCluster, tmp_path: Path) -> None:
-    """Replicas of two tensor parallel ranks compute what two models in one process compute."""
-    config = digits_config((2, 1), (2, 1), num_iterations=2)
+def test_only_exchanges_cross_hosts(
+    hosts: EngineCluster, network: tuple[str, list[Host]], tmp_path: Path
+) -> None:
+    """Replicas of two tensor parallel ranks compute what two models in one process compute.
+
+    The cable between hosts carries the bytes of the plan, headers, and what forms the world.
+    """
+    steps = 8
+    config = digits_config((2, 1), (2, 1), num_iterations=steps)
     config.strategy = StrategyConfig(name="diloco", replicas=2, H=2)
     report = verify(hosts, config, steps=2)
     assert report.passed, report.verdict
-    run = train(hosts, config, directory=tmp_path)
-    run.result()
+    with counted_cable(*network[1]) as counted:
+        run = train(hosts, config, directory=tmp_path)
+        run.result()
+        crossed = counted()
     assert run.plan.replicas is not None
+    ranks = [run.plan.replicas.plan_of(rank).sent(steps) for rank in range(2)]
+    for replica, sent in enumerate(crossed):
+        planned = sum(each[replica] for rank in ranks for each in rank.values())
+        assert planned <= sent <= 1.05 * planned
     assert run.plan.replicas.hosts == ("left", "left", "right", "right")
     assert run.plan.replicas.links(0) == run.plan.replicas.links(1) == (("left", "right"),)
     assert [name for name, _, _ in hosts.run(where)] == ["left", "left", "right", "right"]
