@@ -28,6 +28,9 @@ from mimokit.planning.types import LayoutPlan
 # would be an error of 100 %.
 FLOOR = 1e-3
 
+NORM = "the norm of all gradients before clipping"
+"""In place of a parameter: clipping gives gradients of a wrong scale the right one."""
+
 
 @dataclass(frozen=True)
 class StepDifference:
@@ -36,7 +39,7 @@ class StepDifference:
     Attributes:
         loss: loss of the layout.
         gradients: module -> largest difference of a gradient entry on this rank, relative to the
-            largest entry of its tensor.
+            largest entry of its tensor, and of the norm before clipping.
         weights: module -> the same for weights after the step.
         parameters: module -> the parameter whose gradient or weight differs most on this rank.
         rounded: the numbers that a codec rounded on this rank.
@@ -113,13 +116,23 @@ def _compare_step(state: TrainingState, expected: OracleStep) -> StepDifference:
     if expected.open:
         _take_open_entries(state, expected)
     gradients, weights, parameters = {}, {}, {}
+    norm = _norm_difference(result.grad_norm, expected.norm), NORM
     for name, module in state.model.modules().items():
         group = state.model.pg_collections[name].tp
         slope = largest_difference(local_gradients(module), expected.gradients[name], module, group)
+        if expected.gradients[name]:
+            slope = max(slope, norm)
         weight = largest_difference(local_weights(module), expected.weights[name], module, group)
         gradients[name], weights[name] = slope[0], weight[0]
         parameters[name] = max(slope, weight)[1]
     return StepDifference(result.loss, gradients, weights, parameters, rounded)
+
+
+def _norm_difference(mine: float, whole: float | None) -> float:
+    """Return the relative difference of the norms; 0 where the oracle clips nothing."""
+    if whole is None or mine == whole:
+        return 0.0
+    return abs(mine - whole) / whole if whole > 0 else float("inf")
 
 
 def _take_open_entries(state: TrainingState, expected: OracleStep) -> None:

@@ -58,6 +58,8 @@ class OracleStep:
         residuals: tensor -> what a strategy did not send, where entries are open.
         whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
             change of this replica, and the mean.
+        norm: of all gradients before clipping, which would hide a wrong scale; None: none is
+            clipped.
     """
 
     loss: float
@@ -66,6 +68,7 @@ class OracleStep:
     open: Tensors = field(default_factory=dict)
     residuals: Tensors = field(default_factory=dict)
     whole_numbers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    norm: float | None = None
 
     @property
     def open_share(self) -> float:
@@ -215,6 +218,7 @@ class _Replica:
             eps=self._runtime.adam_epsilon,
         )
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
+        self._norm: float | None = None
 
     def accumulate(self) -> float:
         """Compute the gradient of the mean loss of a global batch; return that loss."""
@@ -236,7 +240,8 @@ class _Replica:
     def clip(self) -> None:
         """Clip the gradients."""
         if self._runtime.clip_grad > 0:
-            torch.nn.utils.clip_grad_norm_(self.model.trained(), self._runtime.clip_grad)
+            trained, most = self.model.trained(), self._runtime.clip_grad
+            self._norm = float(torch.nn.utils.clip_grad_norm_(trained, most))
 
     def update(self) -> None:
         """Step by the gradients."""
@@ -250,6 +255,7 @@ class _Replica:
             loss=loss,
             gradients={name: _gradients(module) for name, module in modules.items()},
             weights={name: _weights(module) for name, module in modules.items()},
+            norm=self._norm,
         )
 
 

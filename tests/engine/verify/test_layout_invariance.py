@@ -89,6 +89,31 @@ def test_check_catches_a_step_on_unreduced_gradients(cluster):
     assert not report.passed
 
 
+def _of_twice_the_scale(original):
+    """Plant: all gradients are twice as large, which clipping and Adam hide."""
+
+    def finalize(modules):
+        count = original(modules)
+        for module, _ in modules:
+            module.scale_gradients(2.0)
+        return count
+
+    return finalize
+
+
+def test_check_catches_gradients_of_a_wrong_scale_that_are_clipped(cluster):
+    config = digits_config((1, 2), (1, 2))
+    oracle = oracle_of(cluster, config)
+    assert oracle.steps[0].norm > config.runtime.clip_grad
+    finalize = "mimokit.engine.training.loop.finalize_model_grads"
+    with planted(cluster, finalize, _of_twice_the_scale, 2):
+        report = verify(cluster, config, steps=1, oracle=oracle)
+    assert report.max_weight_difference <= 1e-5, "the weights are right"
+    assert report.gradient_differences[0]["images"] == pytest.approx(1, rel=1e-4)
+    assert "Most differs the norm of all gradients before clipping" in report.verdict
+    assert not report.passed
+
+
 def test_check_catches_an_optimizer_that_never_updates(cluster):
     config = digits_config((1, 2), (1, 2))
     oracle = oracle_of(cluster, config)
