@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,16 @@ from mimokit.engine.strategies.fit.node import fit_node
 from mimokit.engine.strategies.fit.records import NodeStep, records_of
 from mimokit.experiment import Trainer
 from tests.benchmarks import plain_fit
-from tests.benchmarks.plain_fit import BATCH, NODES, STEPS, Network, digits, plain_loop
+from tests.benchmarks.plain_fit import (
+    BATCH,
+    LARGE,
+    NODES,
+    SMALL,
+    STEPS,
+    Network,
+    digits,
+    plain_loop,
+)
 
 LONG = 200
 PAIRS, TURNS = 3, 7
@@ -59,7 +68,7 @@ def seconds_of_fit(trainer: Trainer, folder: Path, number: int) -> float:
     return time.perf_counter() - begun
 
 
-def node_seconds(strategy: Strategy) -> float:
+def node_seconds(strategy: Strategy, width: int) -> float:
     """Return how long the steps of a fit take on this node."""
     times: list[float] = []
 
@@ -67,24 +76,24 @@ def node_seconds(strategy: Strategy) -> float:
         times.extend(one.seconds for one in records_of(message) if isinstance(one, NodeStep))
 
     torch.manual_seed(0)
-    job = FitJob(Network(), strategy, digits(), digits(64), Path(), max_steps=LONG,
+    job = FitJob(Network(width), strategy, digits(), digits(64), Path(), max_steps=LONG,
                  batch_size=BATCH, minibatch_size=BATCH, val_interval=10**9)  # fmt: skip
     fit_node(job, emit, lambda: False)
     return sum(times)
 
 
-def steps_on_a_node() -> list[tuple[float, float, float, float]]:
+def steps_on_a_node(width: int) -> list[tuple[float, float, float, float]]:
     """Return seconds of SimpleReduce, DDP, DiLoCo of H 100 and no exchange, in turns."""
     found = []
     for _ in range(TURNS):
         dist.barrier()
-        reduce = node_seconds(SimpleReduceStrategy(SGD))
+        reduce = node_seconds(SimpleReduceStrategy(SGD), width)
         dist.barrier()
-        parallel = plain_loop(dist.get_rank(), LONG, parallel=True)
+        parallel = plain_loop(dist.get_rank(), LONG, parallel=True, width=width)
         dist.barrier()
-        seldom = node_seconds(DiLoCoStrategy(SGD, H=100))
+        seldom = node_seconds(DiLoCoStrategy(SGD, H=100), width)
         dist.barrier()
-        never = node_seconds(FedAvgStrategy(SGD, H=10**9))
+        never = node_seconds(FedAvgStrategy(SGD, H=10**9), width)
         found.append((reduce, parallel, seldom, never))
     return found
 
@@ -99,18 +108,36 @@ def rows() -> Iterator[dict[str, Any]]:
             (seconds_of_fit(trainer, Path(folder), number + 1), seconds_spawned())
             for number in range(PAIRS)
         ]
-        nodes = cluster.submit(steps_on_a_node, world_size=NODES).result(LONGEST * TURNS)
+        nodes = {
+            width: cluster.submit(steps_on_a_node, width, world_size=NODES).result(LONGEST * TURNS)
+            for width in (LARGE, SMALL)
+        }
     fit = statistics.median(one for one, _ in pairs)
     share = statistics.median(one / other for one, other in pairs)
+    yield _row(f"fit of {STEPS} steps on {NODES} warm engines", fit, 2.0, "s", fit <= 2.0)
+    yield _row("the same, over spawned processes", share, 0.25, "times", share <= 0.25)
+    for width, found in nodes.items():
+        yield from _step_rows(width, found)
+
+
+def _step_rows(
+    width: int, nodes: Sequence[list[tuple[float, float, float, float]]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the ratios of one network; of every fit the slowest node counts.
+
+    The small network computes a step in about a millisecond of a core, so that its ratios are those
+    of fixed costs.
+    """
     slowest = [
         [max(values) for values in zip(*turn, strict=True)] for turn in zip(*nodes, strict=True)
     ]
     reduce = statistics.median(parallel / ours for ours, parallel, _, _ in slowest)
     seldom = statistics.median(never / ours for _, _, ours, never in slowest)
-    yield _row(f"fit of {STEPS} steps on {NODES} warm engines", fit, 2.0, "s", fit <= 2.0)
-    yield _row("the same, over spawned processes", share, 0.25, "times", share <= 0.25)
-    yield _row("SimpleReduce, steps/s over DDP's", reduce, "at least 0.95", "times", reduce >= 0.95)
-    yield _row("DiLoCo of H 100 over no exchange", seldom, "at least 0.97", "times", seldom >= 0.97)
+    size = f"{sum(one.numel() for one in Network(width).parameters()):,} parameters"
+    what = f"SimpleReduce, steps/s over DDP's, {size}"
+    yield _row(what, reduce, "at least 0.95", "times", reduce >= 0.95)
+    what = f"DiLoCo of H 100 over no exchange, {size}"
+    yield _row(what, seldom, "at least 0.97", "times", seldom >= 0.97)
 
 
 def _row(name: str, measured: float, target: Any, unit: str, ok: bool) -> dict[str, Any]:
