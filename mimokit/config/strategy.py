@@ -11,7 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from mimokit.config.base import ConfigModel, NotNegative, Positive
 from mimokit.config.errors import ConfigError, Fix, Problem, refuse_if_any, unknown_name
 from mimokit.config.messages import describe, written
-from mimokit.units import bits_per_second, seconds_of
+from mimokit.units import bits_per_second, listed, seconds_of
 
 StrategyName = Literal[
     "simple_reduce",
@@ -63,6 +63,17 @@ OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """Where the default of a strategy is not that of the field."""
 
 
+OPTIMIZER_TAKES: Mapping[OptimizerName, tuple[str, ...]] = {
+    "adam": ("lr", "weight_decay", "betas", "eps"),
+    "adamw": ("lr", "weight_decay", "betas", "eps"),
+    "sgd": ("lr", "weight_decay", "momentum", "nesterov"),
+    "rmsprop": ("lr", "weight_decay", "momentum", "eps"),
+    "adagrad": ("lr", "weight_decay", "eps"),
+    "muon": ("lr", "weight_decay", "momentum", "nesterov", "eps"),
+}
+"""Optimizer -> the arguments of torch's class that a file can give."""
+
+
 class OptimizerConfig(ConfigModel, frozen=True):
     """An optimizer of torch. Arguments that are left out have torch's defaults."""
 
@@ -85,7 +96,7 @@ class OptimizerConfig(ConfigModel, frozen=True):
     """Of adam and adamw."""
 
     eps: PositiveFloat | None = None
-    """Of all but sgd and muon."""
+    """Of all but sgd."""
 
 
 class NetworkConfig(ConfigModel, frozen=True):
@@ -202,7 +213,8 @@ class StrategyConfig(ConfigModel, frozen=True):
     """Share of the residual that SparseLoCo keeps per exchange."""
 
     inner_optimizer: OptimizerConfig | None = None
-    """The optimizer of each replica. None: AdamW."""
+    """The optimizer of each replica; muon can be planned, not run. An lr that is left out is the
+    learning rate of the run, of adamw weight_decay and eps likewise. None: AdamW."""
 
     outer_optimizer: OptimizerConfig | None = None
     """Of DiLoCo. None: sgd with lr 0.7, momentum 0.9, nesterov."""
@@ -229,7 +241,7 @@ class StrategyConfig(ConfigModel, frozen=True):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse_if_any(self._wrong_together())
+        refuse_if_any([*self._wrong_together(), *self._wrong_optimizers()])
         return self
 
     @model_serializer(mode="wrap")
@@ -259,6 +271,23 @@ class StrategyConfig(ConfigModel, frozen=True):
                 f"is {self.overlap_steps}",
                 f"it must be less than H / fragments, which is {self.H // self.fragments}.",
             )
+
+    def _wrong_optimizers(self) -> Iterator[Problem]:
+        for field in ("inner_optimizer", "outer_optimizer"):
+            one: OptimizerConfig | None = getattr(self, field)
+            if one is None:
+                continue
+            where, taken = f"strategy.{field}", OPTIMIZER_TAKES[one.name]
+            for name in sorted(one.model_fields_set - {"name", *taken}):
+                if getattr(one, name) is not None:
+                    sentence = (
+                        f"{where}.{name} is not an argument of {one.name}; it takes "
+                        f"{listed(taken)}."
+                    )
+                    yield Problem("strategy", field, getattr(one, name), sentence)
+            if one.name == "sgd" and one.nesterov and not one.momentum:
+                sentence = f"{where}.nesterov is true without a momentum; give one, as 0.9."
+                yield Problem("strategy", field, True, sentence)
 
     def _problem(self, field: str, wrong: str, right: str, fix: Fix | None = None) -> Problem:
         sentence = f"strategy.{field} {wrong}; {right}"

@@ -15,6 +15,7 @@ from mimokit.config import (
     check_runnable,
 )
 from mimokit.config.runtime import AS_DRAWN
+from mimokit.config.strategy import OPTIMIZER_TAKES
 from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
 from mimokit.experiment import on_rank
 from mimokit.experiment.placement import placed
@@ -251,7 +252,8 @@ def _for_verification(config: ExperimentConfig) -> ExperimentConfig:
     changed = config.model_copy(update={"runtime": runtime, "data": data})
     inner = None if config.strategy is None else config.strategy.inner_optimizer
     if config.strategy is not None and inner is not None:
-        plain = inner.model_copy(update={"eps": None})
+        eps = ADAM_EPSILON if "eps" in OPTIMIZER_TAKES[inner.name] else None
+        plain = inner.model_copy(update={"eps": eps})
         changed.strategy = config.strategy.model_copy(update={"inner_optimizer": plain})
     return changed
 

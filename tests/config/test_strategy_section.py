@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
+import torch
 
 from mimokit.config import ConfigError, check_runnable, config_from_mapping
+from mimokit.config.strategy import OPTIMIZER_TAKES, OptimizerConfig
+from mimokit.engine.parallel.optimizer import optimizer_spec
+from mimokit.engine.strategies.optim import OptimSpec
 from tests.config.sections import load, only, problems, put, sections
 
 
@@ -104,8 +109,8 @@ def test_a_world_without_room_for_the_replicas_is_rejected() -> None:
     ("strategy", "sentence"),
     [
         (
-            {"name": "diloco", "inner_optimizer": {"name": "sgd"}},
-            "strategy.inner_optimizer is sgd, which can be planned",
+            {"name": "diloco", "inner_optimizer": {"name": "muon"}},
+            "strategy.inner_optimizer is muon, which needs whole matrices",
         ),
     ],
 )
@@ -122,6 +127,47 @@ def test_the_inner_optimizer_is_that_of_the_replicas() -> None:
     assert config.inner_runtime.learning_rate == 0.5
     assert config.inner_runtime.weight_decay == 0.25
     assert config.inner_runtime.adam_epsilon == config.runtime.adam_epsilon
+    adamw = optimizer_spec(config)
+    assert adamw.cls is torch.optim.AdamW
+    assert adamw.kwargs == {"lr": 0.5, "weight_decay": 0.25, "eps": config.runtime.adam_epsilon}
+    sgd = load(of({"name": "diloco", "inner_optimizer": {"name": "sgd", "momentum": 0.9}}))
+    check_runnable(sgd)
+    assert optimizer_spec(sgd).cls is torch.optim.SGD
+    assert optimizer_spec(sgd).kwargs == {"lr": sgd.runtime.learning_rate, "momentum": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "sentence"),
+    [
+        (
+            {"name": "sgd", "eps": 1e-3},
+            "strategy.{}.eps is not an argument of sgd; it takes lr, weight_decay, momentum and "
+            "nesterov.",
+        ),
+        (
+            {"name": "adamw", "momentum": 0.9},
+            "strategy.{}.momentum is not an argument of adamw; it takes lr, weight_decay, betas "
+            "and eps.",
+        ),
+        (
+            {"name": "sgd", "nesterov": True},
+            "strategy.{}.nesterov is true without a momentum; give one, as 0.9.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("field", ["inner_optimizer", "outer_optimizer"])
+def test_an_argument_of_another_optimizer_is_rejected(
+    field: str, optimizer: Any, sentence: str
+) -> None:
+    found = only(problems(of({"name": "diloco", field: optimizer})))
+    assert found.sentence == sentence.format(field)
+
+
+def test_optimizers_take_what_their_classes_in_torch_take() -> None:
+    for name, taken in OPTIMIZER_TAKES.items():
+        known = inspect.signature(OptimSpec.from_string(name).cls).parameters
+        fields = set(OptimizerConfig.model_fields) - {"name"}
+        assert set(taken) == fields & set(known), name
 
 
 def test_a_padded_vocabulary_does_not_run_with_demo() -> None:

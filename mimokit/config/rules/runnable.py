@@ -16,7 +16,6 @@ from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
 from mimokit.config.runtime import FRAME_PARALLEL, THREE_PHASE, RuntimeConfig
-from mimokit.config.strategy import OptimizerConfig
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
 _UNSET: Mapping[str, object] = {
@@ -42,7 +41,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
             `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
             of three phases, a precision other than fp32, frame parallel in an encoder with a
             pipeline, or more micro-batches or edges than a
-            message tag holds; or between replicas of a layout another inner optimizer than AdamW.
+            message tag holds; or between replicas of a layout the inner optimizer muon.
     """
     if isinstance(config, ExperimentConfig) and config.has_passed(RUNNABLE):
         return
@@ -123,10 +122,10 @@ def _strategy(config: ExperimentConfig) -> Iterator[Problem]:
     if strategy is None:
         return
     inner = strategy.inner_optimizer
-    if inner is not None and not _adamw(inner):
+    if inner is not None and inner.name == "muon":
         sentence = (
-            f"Section 'strategy': strategy.inner_optimizer is {inner.name}, which can be planned "
-            "between replicas of a layout but not run yet; choose adamw until then."
+            "Section 'strategy': strategy.inner_optimizer is muon, which needs whole matrices and "
+            "can be planned between replicas of a layout but not run yet; choose another one."
         )
         yield Problem("strategy", "inner_optimizer", inner.name, sentence)
     if strategy.name == "demo":
@@ -149,11 +148,6 @@ def _padded(config: ExperimentConfig) -> Iterator[Problem]:
                 "planned but not run yet with strategy.name demo; leave it out."
             )
             yield Problem(name, "make_vocab_size_divisible_by", multiple, sentence)
-
-
-def _adamw(optimizer: OptimizerConfig) -> bool:
-    """Return whether an optimizer is the AdamW of a run, with other rates at most."""
-    return optimizer.name == "adamw" and optimizer.betas is None
 
 
 def _frame_parallel(config: ExperimentConfig) -> Iterator[Problem]:

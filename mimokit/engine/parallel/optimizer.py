@@ -1,4 +1,4 @@
-"""AdamW over the gradients that Megatron's DDP reduced, and the learning rate of a run."""
+"""Optimizers over the gradients that Megatron's DDP reduced, and the learning rate of a run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, Self
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from mimokit.config import RuntimeConfig
+from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.gradients import ModuleToGridTuple, trainable_parameters
 from mimokit.engine.part_times import UNTIMED, Part
+from mimokit.engine.strategies.optim import OptimSpec
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
@@ -35,16 +36,16 @@ def _share_of_rate(runtime: RuntimeConfig, iteration: int) -> float:
     return share
 
 
-class MainGradAdamW(torch.optim.AdamW):
-    """AdamW that steps on `main_grad`.
+class MainGradOptimizer(torch.optim.Optimizer):
+    """Steps on `main_grad`; the class of torch that it is mixed into has the rule.
 
     Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
     ordinary optimizer then skips every parameter silently. A rank with only frozen modules has no
-    parameters here, which torch's AdamW rejects.
+    parameters here, which torch's optimizers reject.
 
     Args:
         parameters: to update.
-        options: of torch's AdamW.
+        options: of torch's optimizer.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
@@ -91,3 +92,36 @@ class MainGradAdamW(torch.optim.AdamW):
                     super().step()
         finally:
             self.param_groups = groups
+
+
+class MainGradAdamW(MainGradOptimizer, torch.optim.AdamW):
+    """AdamW that steps on `main_grad`."""
+
+
+def on_main_grad(rule: type[torch.optim.Optimizer]) -> type[MainGradOptimizer]:
+    """Return an optimizer of torch as one that steps on `main_grad`."""
+    if rule is torch.optim.AdamW:
+        return MainGradAdamW
+    return type(f"MainGrad{rule.__name__}", (MainGradOptimizer, rule), {})
+
+
+def optimizer_spec(config: ExperimentConfig) -> OptimSpec:
+    """Return what steps the weights of a run: AdamW, or the inner optimizer of its strategy.
+
+    A learning rate that the inner optimizer leaves out is that of the run.
+    """
+    runtime = config.inner_runtime
+    inner = None if config.strategy is None else config.strategy.inner_optimizer
+    given = {} if inner is None else dict(OptimSpec.from_config(inner).kwargs)
+    given["lr"] = runtime.learning_rate
+    if inner is None or inner.name == "adamw":
+        given |= {"weight_decay": runtime.weight_decay, "eps": runtime.adam_epsilon}
+        return OptimSpec(torch.optim.AdamW, **given)
+    return OptimSpec.from_string(inner.name, **given)
+
+
+def optimizer_of_run(config: ExperimentConfig, modules: ModuleToGridTuple) -> MainGradOptimizer:
+    """Return what updates the modules of this rank."""
+    spec = optimizer_spec(config)
+    fused = {"fused": True} if spec.cls is torch.optim.AdamW else {}
+    return on_main_grad(spec.cls).of_modules(modules, **spec.kwargs, **fused)

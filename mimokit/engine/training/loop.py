@@ -28,7 +28,11 @@ from mimokit.engine.parallel.gradients import (
     global_gradient_norm,
     zero_grad_buffer_for_multimodule,
 )
-from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler
+from mimokit.engine.parallel.optimizer import (
+    MainGradOptimizer,
+    learning_rate_scheduler,
+    optimizer_of_run,
+)
 from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.engine.replicas.shards import shard_of
 from mimokit.engine.replicas.world import Peers
@@ -62,7 +66,7 @@ class TrainingState:
 
     model: RankModel
     modules: ModuleToGridTuple
-    optimizer: MainGradAdamW
+    optimizer: MainGradOptimizer
     scheduler: LambdaLR
     data: TrainingData
     iterator: Iterator[Batch] | None
@@ -115,13 +119,7 @@ def prepare(
         (module, model.module_to_grid_map[name]) for name, module in model.modules().items()
     )
     runtime = config.inner_runtime
-    optimizer = MainGradAdamW.of_modules(
-        modules,
-        lr=runtime.learning_rate,
-        weight_decay=runtime.weight_decay,
-        eps=runtime.adam_epsilon,
-        fused=True,
-    )
+    optimizer = optimizer_of_run(config, modules)
     exchange = None
     if peers is not None:
         exchange = ReplicaExchange(peers, shard_of(config.model, model), optimizer)

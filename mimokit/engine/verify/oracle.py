@@ -30,7 +30,7 @@ from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
-from mimokit.engine.parallel.optimizer import learning_rate_scheduler
+from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
 from mimokit.engine.replicas.shards import real_rows
 from mimokit.engine.verify.pieces import LayoutCut
 from mimokit.engine.verify.replicas import ReplicaArithmetic
@@ -211,12 +211,7 @@ class _Replica:
         self._iterator = iterate_shared_batches(
             plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
         )
-        self._optimizer = torch.optim.AdamW(
-            self.model.trained(),
-            lr=self._runtime.learning_rate,
-            weight_decay=self._runtime.weight_decay,
-            eps=self._runtime.adam_epsilon,
-        )
+        self._optimizer = optimizer_spec(config).build(self.model.trained())
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
         self._norm: float | None = None
 

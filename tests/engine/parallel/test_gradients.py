@@ -7,7 +7,12 @@ import torch
 
 import mimokit
 from mimokit.config import RuntimeConfig
-from mimokit.engine.parallel.optimizer import MainGradAdamW, learning_rate_scheduler
+from mimokit.engine.parallel.optimizer import (
+    MainGradAdamW,
+    learning_rate_scheduler,
+    on_main_grad,
+)
+from mimokit.engine.strategies.optim import OptimSpec
 from tests.layouts import digits_config
 
 
@@ -105,6 +110,20 @@ def test_adam_steps_on_what_was_reduced():
     MainGradAdamW([parameter], lr=0.1, weight_decay=0.0).step()
     torch.testing.assert_close(parameter.detach(), torch.full((3,), 0.9))
     assert parameter.grad is None, "left in place it would be added to twice"
+
+
+@pytest.mark.parametrize("rule", ["adam", "adamw", "sgd", "rmsprop", "adagrad"])
+def test_every_rule_of_torch_steps_on_what_was_reduced(rule):
+    rule = OptimSpec.from_string(rule).cls
+    ours, theirs = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    updates = on_main_grad(rule)([ours], lr=0.1), rule([theirs], lr=0.1)
+    for number in range(3):
+        ours.main_grad = theirs.grad = torch.arange(3.0) + number
+        for one in updates:
+            one.step()
+        assert ours.grad is None
+    assert torch.equal(ours, theirs)
+    assert not torch.equal(ours, torch.ones(3))
 
 
 def test_adam_refuses_a_parameter_that_no_rank_reduces():

@@ -23,6 +23,9 @@ STEPS = 4
 """Of faults: with H 2 every other step is one without an exchange."""
 
 OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+SGD = {"inner_optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
+RMSPROP = {"inner_optimizer": {"name": "rmsprop", "weight_decay": 0.01}}
+ADAGRAD = {"inner_optimizer": {"name": "adagrad", "lr": 0.01}}
 
 
 FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
@@ -73,13 +76,13 @@ def tied_on_four_ranks() -> ExperimentConfig:
 LAYOUTS = [
     (tensor_parallel, {"name": "diloco", "replicas": 2, "H": 2, "outer_optimizer": OUTER}),
     (tensor_parallel, {"name": "simple_reduce", "replicas": 2}),
-    (fan_in, {"name": "fedavg", "replicas": 3, "H": 2, "island_size": 2}),
+    (fan_in, {"name": "fedavg", "replicas": 3, "H": 2, "island_size": 2, **SGD}),
     (fan_in, {"name": "noloco", "replicas": 3, "H": 2}),
     (fan_in, {"name": "sparta_diloco", "replicas": 3, "p_sparta": 0.25, "H": 2}),
     (padded, {"name": "sparse_loco", "replicas": 2, **CHUNKS}),
     (fan_in, {"name": "demo", "replicas": 3}),
-    (stages, {"name": "diloco", "replicas": 2, "H": 2, "sync_offset": 1}),
-    (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2}),
+    (stages, {"name": "diloco", "replicas": 2, "H": 2, "sync_offset": 1, **ADAGRAD}),
+    (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2, **RMSPROP}),
     (tied_on_four_ranks, {"name": "streaming_diloco", "replicas": 2, **FRAGMENTS}),
     (tied_on_four_ranks, {"name": "sparta", "replicas": 2, **MASKS}),
     (padded, {"name": "diloco", "replicas": 2, "H": 2, "codec": "int8"}),
