@@ -54,6 +54,12 @@ def samples_text(span: tuple[int, int]) -> str:
     return f"{start}" if stop == start + 1 else f"{start}–{stop - 1}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 replica`, `2 replicas`, `1,024 micro-batches`."""
+    plural = f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def listed(words: Sequence[str]) -> str:
     """Return words as a list in a sentence: a, b and c."""
     return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)

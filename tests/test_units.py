@@ -12,6 +12,7 @@ from rich.console import Console
 from mimokit.tables import html_table, rich_table
 from mimokit.units import (
     bits_per_second,
+    counted,
     gib_text,
     listed,
     rate_text,
@@ -25,6 +26,11 @@ ROWS = [("a <b>", "[red]x"), ("c & d", "y")]
 
 
 def test_texts_of_units() -> None:
+    assert [counted(1, "micro-batch"), counted(2, "micro-batch")] == [
+        "1 micro-batch",
+        "2 micro-batches",
+    ]
+    assert [counted(0, "replica"), counted(1024, "rank")] == ["0 replicas", "1,024 ranks"]
     assert gib_text(3 * 2**29) == "1.5 GiB"
     assert gib_text(2**30, digits=2) == "1.00 GiB"
     assert [seconds_text(one) for one in (1234, 1.234, 0.0123, 0.001234)] == [

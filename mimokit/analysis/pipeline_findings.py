@@ -12,7 +12,7 @@ from mimokit.analysis.findings import SMALL, UNEVEN, Finding
 from mimokit.analysis.step_figures import StepFigures, stage_times
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import makespan, plan_schedule, simulate
-from mimokit.units import seconds_text, span_text
+from mimokit.units import counted, seconds_text, span_text
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def bubble(run: StepFigures) -> Iterator[Finding]:
         "bubble",
         run.share(pipeline.bubble),
         f"The schedule leaves ranks idle for {seconds_text(pipeline.bubble)} of a step, "
-        f"{run.share(pipeline.bubble):.0%}: {count} micro-batch{'' if count == 1 else 'es'} fill "
+        f"{run.share(pipeline.bubble):.0%}: {counted(count, 'micro-batch')} fill "
         f"and drain {stages} stages.",
         f"Cut a step into {2 * count} micro-batches (idle on the clock of the plan: {twice:.0%} "
         f"instead of {now:.0%}), or use fewer stages.",

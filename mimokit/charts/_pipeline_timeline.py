@@ -10,6 +10,7 @@ import altair as alt
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, layered
 from mimokit.planning.schedule import Timeline
+from mimokit.units import counted
 
 MOST_CELLS = 3000
 MOST_CELLS_WITH_TEXT = 400
@@ -139,6 +140,6 @@ def _title(timeline: Timeline, unit: str, until: float) -> alt.TitleParams:
 def _description(timeline: Timeline) -> str:
     schedule = timeline.schedule
     return (
-        f"Timeline of {len(schedule.graph.stages)} pipeline stages and "
-        f"{schedule.num_microbatches} micro-batches"
+        f"Timeline of {counted(len(schedule.graph.stages), 'pipeline stage')} and "
+        f"{counted(schedule.num_microbatches, 'micro-batch')}"
     )

@@ -32,6 +32,7 @@ from mimokit.charts._scaling import scaling
 from mimokit.charts._stragglers import stragglers
 from mimokit.samples import over_ranks
 from mimokit.tables import html_table
+from mimokit.units import counted
 
 if TYPE_CHECKING:
     from mimokit.prediction.calibration import Calibration
@@ -108,7 +109,7 @@ def _comparison(runs: Runs, baseline: str | None, metric: str, by: str) -> Compa
 
 
 def _title(runs: Runs) -> str:
-    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+    return counted(len(runs), "run")
 
 
 def _section(heading: str, parts: list[str]) -> list[str]:
@@ -118,9 +119,9 @@ def _section(heading: str, parts: list[str]) -> list[str]:
 def _in_short(runs: Runs, comparison: Comparison | str) -> Iterator[str]:
     said = [comparison] if isinstance(comparison, str) else comparison.sentences()
     yield "".join(f"<p>{escape(sentence)}</p>" for sentence in said)
-    count = len(runs.problems)
-    if count:
-        yield f'<p class="problem">{count} problem{"s" if count > 1 else ""} below the runs.</p>'
+    if runs.problems:
+        count = counted(len(runs.problems), "problem")
+        yield f'<p class="problem">{count} below the runs.</p>'
 
 
 def _compared(runs: Runs, comparison: Comparison) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mimokit.experiment.prepare import refusals
+from mimokit.units import counted
 
 FILE_WIDTH = 400
 """Columns of a table that does not go to a terminal: enough for every name."""
@@ -78,7 +79,7 @@ def convert(
             files = convert_to_layout(
                 directory, out, 1 if tp is None else tp, 1 if pp is None else pp
             ).files
-    typer.echo(f"{out}: {len(files):,} file{'s' if len(files) > 1 else ''} with weights")
+    typer.echo(f"{out}: {counted(len(files), 'file')} with weights")
 
 
 def _check_target(to: str, sizes: bool, shard_size: bool) -> None:

@@ -14,7 +14,7 @@ from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import HealthSample
 from mimokit.tables import html_heading, html_table, rich_table
-from mimokit.units import bytes_text, seconds_text, span_text
+from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 HEADING = "Health of the ranks"
 COLUMNS = (
@@ -226,4 +226,4 @@ def _differences(ranks: Sequence[HealthSample], together: int) -> Iterator[Diffe
 
 def _named(names: Sequence[str]) -> str:
     others = len(names) - 1
-    return names[0] + (f" and {others:,} other{'s' if others > 1 else ''}" if others else "")
+    return names[0] + (f" and {counted(others, 'other')}" if others else "")

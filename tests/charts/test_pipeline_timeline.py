@@ -7,6 +7,7 @@ import pytest
 from mimokit import charts
 from mimokit.charts import _palette, _renderer
 from mimokit.planning.schedule import Timeline, plan_schedule, simulate, stage_graph
+from mimokit.units import counted
 
 
 def timeline(microbatches: int = 6, stages: int = 2) -> Timeline:
@@ -29,7 +30,8 @@ def test_is_a_valid_spec_and_a_picture(microbatches: int, stages: int) -> None:
     bundle = _renderer.bundle_of(charts.pipeline_timeline(timeline(microbatches, stages), "ms"))
     assert bundle["image/svg+xml"].startswith("<svg")
     assert bundle["text/plain"] == (
-        f"<chart: Timeline of {stages + 2} pipeline stages and {microbatches} micro-batches>"
+        f"<chart: Timeline of {stages + 2} pipeline stages and "
+        f"{counted(microbatches, 'micro-batch')}>"
     )
 
 

@@ -15,6 +15,7 @@ from mimokit.axes import Axis
 from mimokit.charts._palette import ACCENT, LINE, PHASE_COLORS, forward_color, module_colors
 from mimokit.samples import EvaluationSample, Sample, StepSample, module_column
 from mimokit.step_kinds import REMAINDER
+from mimokit.units import counted
 from mimokit_widgets._widget import EndOfCell, defer_shell_choice
 from mimokit_widgets.live.rows import STEP, Header, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
@@ -305,17 +306,13 @@ def _layout_in_words(plan: Any) -> str:
         for name, ranks in plan.modules.items()
         if ranks is not None
     )
-    words = f"{plan.deployment_mode} on {_counted(plan.world_size, 'rank')}"
+    words = f"{plan.deployment_mode} on {counted(plan.world_size, 'rank')}"
     replicas = getattr(plan, "replicas", None)
     if replicas is not None:
-        each = _counted(replicas.layout_ranks, "rank")
+        each = counted(replicas.layout_ranks, "rank")
         name = replicas.config.name
-        words += f", {_counted(replicas.replicas, 'replica')} of {each} with {name}"
+        words += f", {counted(replicas.replicas, 'replica')} of {each} with {name}"
     return f"{words}: {modules}" if modules else words
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _wrong(run: Any) -> str:

@@ -21,7 +21,7 @@ from mimokit.planning.bridges.routes import (
 )
 from mimokit.planning.ranks import RankGrid
 from mimokit.planning.types import DisjointBridge
-from mimokit.units import bytes_text
+from mimokit.units import bytes_text, counted
 
 
 def plan_disjoint_bridge(
@@ -237,9 +237,8 @@ def _cost(candidate: Route) -> tuple[int, int, int]:
 
 
 def _moved(candidate: Route, times: int) -> str:
-    count = candidate.messages * times
+    count = counted(candidate.messages * times, "message")
     return (
-        f"{bytes_text(candidate.bytes_between * times)} in {count:,} "
-        f"message{'s' if count > 1 else ''}, {bytes_text(candidate.bytes_busiest)} through the "
-        "busiest rank"
+        f"{bytes_text(candidate.bytes_between * times)} in {count}, "
+        f"{bytes_text(candidate.bytes_busiest)} through the busiest rank"
     )

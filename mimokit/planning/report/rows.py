@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
-from mimokit.units import bytes_text, span_text
+from mimokit.units import bytes_text, counted, span_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
@@ -113,9 +113,9 @@ def pipeline_title(pipeline: PipelinePlan) -> str:
     modules = " and ".join(pipeline.around)
     around = f"; {modules} run forward before it and backward after it" if modules else ""
     return (
-        f"Pipeline: {order} over {pipeline.graph.total_stages} stages, "
-        f"{schedule.num_microbatches:,} micro-batches, makespan {pipeline.timeline().makespan:,g} "
-        f"if a forward takes 1 and a backward 2{around}"
+        f"Pipeline: {order} over {counted(pipeline.graph.total_stages, 'stage')}, "
+        f"{counted(schedule.num_microbatches, 'micro-batch')}, "
+        f"makespan {pipeline.timeline().makespan:,g} if a forward takes 1 and a backward 2{around}"
     )
 
 
@@ -179,7 +179,7 @@ def _direction_text(plan: LayoutPlan, bridge: Bridge) -> str:
         return f"{_MEANING[bridge.direction]}, {source:,} → {destination:,} replicas"
     if bridge.kind == "colocated":
         return "equal, nothing moves"
-    return f"equal, {source:,} replica{'s' if source > 1 else ''}"
+    return f"equal, {counted(source, 'replica')}"
 
 
 def _colocated_cells(bridge: ColocatedBridge) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def _disjoint_cells(bridge: DisjointBridge) -> tuple[str, ...]:
 
 
 def _route_text(route: Route) -> str:
-    count = f"{route.messages:,} message{'s' if route.messages > 1 else ''}"
+    count = counted(route.messages, "message")
     return f"{route.form}: {bytes_text(route.bytes_between)} in {count}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from mimokit.units import bytes_text, seconds_text, span_text
+from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 if TYPE_CHECKING:
     from mimokit.planning.strategies.replicas import ReplicaPlan
@@ -145,7 +145,7 @@ def _hosts_to_json(plan: ReplicaPlan) -> dict[str, Any]:
 
 
 def _replicas(plan: ReplicaPlan) -> str:
-    return f"{plan.replicas:,} replica{'' if plan.replicas == 1 else 's'}"
+    return counted(plan.replicas, "replica")
 
 
 def _peers_text(plan: ReplicaPlan, ranks: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any
 from mimokit.planning.weights.checkpoint import Checkpoint
 from mimokit.planning.weights.headers import FLOATING, refused
-from mimokit.units import listed
+from mimokit.units import counted, listed
 
 MOST_RANKS = 2**14
 """Ranks that are planned at most."""
@@ -68,7 +68,7 @@ def _some(names: list[str]) -> str:
     others = len(names) - 1
     if not others:
         return f"{names[0]} is"
-    return f"{names[0]} and {others:,} other{'s' if others > 1 else ''} are"
+    return f"{names[0]} and {counted(others, 'other')} are"
 
 
 def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from mimokit.charts._palette import module_colors
 from mimokit.config.graph import topological_order
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import span_text
+from mimokit.units import counted, span_text
 
 MOST_NAMED = 64
 """Replicas of a module whose ranks are named; more of them are drawn without."""
@@ -76,10 +76,9 @@ def _in_words(plan: LayoutPlan, lanes: list[dict[str, Any]], bridges: list[dict[
         f"{plan.batch.num_microbatches:,} micro-batches per step."
     ]
     for lane in lanes:
-        one = lane["replicas"] == 1
-        parts.append(
-            f"{lane['module']}: {lane['replicas']:,} replica{'' if one else 's'} of "
-            f"{lane['each']:,} sample{'' if lane['each'] == 1 else 's'}."
+        replicas, samples = (
+            counted(lane[key], noun) for key, noun in (("replicas", "replica"), ("each", "sample"))
         )
+        parts.append(f"{lane['module']}: {replicas} of {samples}.")
     parts += [f"{b['source']} → {b['destination']}: {b['direction']}." for b in bridges]
     return " ".join(parts)

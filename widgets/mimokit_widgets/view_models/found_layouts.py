@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mimokit.charts._palette import module_colors
-from mimokit.units import GIB, gib_text, seconds_text
+from mimokit.units import GIB, counted, gib_text, seconds_text
 
 if TYPE_CHECKING:
     from mimokit.layout_search import SearchResult
@@ -60,7 +60,7 @@ def _layout(one: Prediction, on_front: bool) -> dict[str, Any]:
     from mimokit.prediction.layout import sizes_text
 
     seconds, memory = seconds_text(one.seconds), f"{gib_text(one.peak_memory)}"
-    gpus = f"{one.layout.gpus:,} GPU{'' if one.layout.gpus == 1 else 's'}"
+    gpus = counted(one.layout.gpus, "GPU")
     modules = [f"{name} {sizes_text(sizes)}" for name, sizes in one.layout.modules.items()]
     return {
         "mode": one.layout.mode,

@@ -10,7 +10,7 @@ from mimokit.axes import GRID_AXES
 from mimokit.charts._palette import module_colors
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import span_text
+from mimokit.units import counted, span_text
 
 MOST_CELLS = 16_384
 """Ranks that are drawn; the first of them where there are more."""
@@ -55,7 +55,7 @@ def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
     plan = plan.of_replica(0)
     nodes = -(-plan.world_size // ranks_per_node)
     parts = [
-        f"Rank map: {_counted(plan.world_size, 'rank')} on {_counted(nodes, 'node')} of up to "
+        f"Rank map: {counted(plan.world_size, 'rank')} on {counted(nodes, 'node')} of up to "
         f"{ranks_per_node:,}, {plan.deployment_mode}."
     ]
     for name, ranks in plan.modules.items():
@@ -73,7 +73,3 @@ def _coordinates(ranks: RankMap, count: int) -> np.ndarray[Any, np.dtype[np.uint
     for index, size in enumerate(ranks.shape):
         places, found[index] = np.divmod(places, size)
     return found
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
