@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -45,6 +46,8 @@ class Membership:
         self._spec: WorldSpec | None = None
         self._store: Any = None
         self._broken = False
+        self._left_at: float | None = None
+        self._later: threading.Timer | None = None
         self._interface: str | None = None
         self._lock = threading.Lock()
 
@@ -127,7 +130,7 @@ class Membership:
 
     def break_off(self) -> None:
         """Free every rank that waits for this one; any thread may call it."""
-        self._broken = True
+        self._broken, self._left_at = True, None
         break_connections(self._kept_ports, self._spec.port if self._spec else None)
 
     def leave(self) -> None:
@@ -142,16 +145,28 @@ class Membership:
         if joined:
             gc.collect()
         if self._broken:
-            # Others may break off later than this rank, and there may be no next world.
-            later = threading.Timer(SILENCE_AFTER, self._silence)
-            later.daemon = True
-            later.start()
+            self._silence_later()
+
+    def _silence_later(self) -> None:
+        # Others may break off later than this rank, and there may be no next world.
+        if self._left_at is None:
+            self._left_at = time.monotonic()
+        if self._later is not None:
+            self._later.cancel()
+        self._later = threading.Timer(SILENCE_AFTER, self._silence)
+        self._later.daemon = True
+        self._later.start()
 
     def _silence(self) -> None:
         # Never while there is a world: its connections are for gloo to give up.
         with self._lock:
-            if self._broken and self._spec is None:
-                silence_broken_connections()
+            if not self._broken or self._spec is not None:
+                return
+            since = self._left_at
+            silence_broken_connections()
+            over = since is not None and time.monotonic() - since >= SILENCE_AFTER
+            if over and self._left_at == since:
+                self._broken = False  # by now every rank has broken off
 
 
 def _distributed() -> Any:
