@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import psutil
 import typer
@@ -33,6 +33,9 @@ from mimokit.prediction.local_cpu import predict_shared
 from mimokit.samples import Sample, StepSample, to_wire
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
+
+if TYPE_CHECKING:
+    from mimokit.engine.replicas.world import Peers
 
 STEPS, WARMUP = 24, 4
 TARGET = 0.15
@@ -84,7 +87,9 @@ class Outcome:
         return statistics.median(self.predicted_cpu) / statistics.median(self.measured_cpu) - 1
 
 
-def timed_steps(plan: Any, config: ExperimentConfig) -> list[tuple[float, float]]:
+def timed_steps(
+    plan: Any, config: ExperimentConfig, peers: Peers | None = None
+) -> list[tuple[float, float]]:
     """Train as `mimokit.train` does; return (seconds, CPU seconds) of this rank at every step."""
     from mimokit import cluster
     from mimokit.engine.data.sources import default_data
@@ -100,7 +105,8 @@ def timed_steps(plan: Any, config: ExperimentConfig) -> list[tuple[float, float]
     def without_test(config: ExperimentConfig) -> Any:
         return replace(default_data(config), test=None)
 
-    train_on_rank(plan, config, emit, cluster.should_stop, without_test, Evaluations())
+    data = without_test, Evaluations()
+    train_on_rank(plan, config, emit, cluster.should_stop, *data, peers=peers)
     return stamps
 
 

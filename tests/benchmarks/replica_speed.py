@@ -8,16 +8,13 @@ of a step depends less on other work of the machine than its time by the clock.
 from __future__ import annotations
 
 import statistics
-import time
-from dataclasses import replace
 from typing import Any
 
 import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig, config_from_mapping, load_experiment_config
-from mimokit.config.evaluations import Evaluations
 from mimokit.planning.types import LayoutPlan
-from mimokit.samples import Sample, StepSample, to_wire
+from tests.benchmarks.prediction_here import timed_steps
 from tests.benchmarks.training_speed import ROOT
 
 RANKS = 4
@@ -44,24 +41,10 @@ def config_of(data_parallel: int) -> ExperimentConfig:
 
 def seconds_per_step(plan: LayoutPlan, config: ExperimentConfig) -> tuple[float, float]:
     """Return seconds and CPU seconds of a step on this rank, samples included."""
-    from mimokit import cluster
-    from mimokit.engine.data.sources import default_data
     from mimokit.engine.replicas.world import replica_world
-    from mimokit.engine.training.loop import train_on_rank
 
-    stamps: list[tuple[float, float]] = []
-
-    def emit(sample: Sample) -> None:
-        if isinstance(sample, StepSample):
-            stamps.append((time.perf_counter(), time.process_time()))
-        cluster.emit(to_wire(sample))
-
-    def without_test(config: ExperimentConfig) -> Any:
-        return replace(default_data(config), test=None)
-
-    data = without_test, Evaluations()
     with replica_world(plan) as (own, peers):
-        train_on_rank(own, config, emit, cluster.should_stop, *data, peers=peers)
+        stamps = timed_steps(own, config, peers)
     (begun, begun_cpu), (ended, ended_cpu) = stamps[WARMUP - 1], stamps[-1]
     taken = len(stamps) - WARMUP
     return (ended - begun) / taken, (ended_cpu - begun_cpu) / taken

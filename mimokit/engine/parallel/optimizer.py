@@ -112,12 +112,11 @@ def optimizer_spec(config: ExperimentConfig) -> OptimSpec:
     """
     runtime = config.inner_runtime
     inner = None if config.strategy is None else config.strategy.inner_optimizer
-    given = {} if inner is None else dict(OptimSpec.from_config(inner).kwargs)
-    given["lr"] = runtime.learning_rate
-    if inner is None or inner.name == "adamw":
-        given |= {"weight_decay": runtime.weight_decay, "eps": runtime.adam_epsilon}
-        return OptimSpec(torch.optim.AdamW, **given)
-    return OptimSpec.from_string(inner.name, **given)
+    spec = OptimSpec() if inner is None else OptimSpec.from_config(inner)
+    spec.kwargs["lr"] = runtime.learning_rate
+    if spec.cls is torch.optim.AdamW:
+        spec.kwargs |= {"weight_decay": runtime.weight_decay, "eps": runtime.adam_epsilon}
+    return spec
 
 
 def optimizer_of_run(config: ExperimentConfig, modules: ModuleToGridTuple) -> MainGradOptimizer:
