@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ OPTIONS = (
     "--allow-root",
     "--ip=127.0.0.1",
     "--ServerApp.port=0",
+    # A TCP port that is free can be another test's before the kernel binds it.
+    "--KernelManager.transport=ipc",
     "--LabApp.expose_app_in_browser=True",
     # What a JupyterLab asks the network for by itself:
     "--LabApp.news_url=",
@@ -49,14 +52,20 @@ class LabServer:
 @contextlib.contextmanager
 def running_lab(folder: Path) -> Iterator[LabServer]:
     """Start a JupyterLab, wait until it answers, and end it together with its kernels."""
-    notebooks, runtime = folder / "notebooks", folder / "runtime"
+    # Short: it holds sockets, whose names have at most 107 characters.
+    with tempfile.TemporaryDirectory(prefix="lab") as runtime:
+        yield from _running(folder, Path(runtime))
+
+
+def _running(folder: Path, runtime: Path) -> Iterator[LabServer]:
+    notebooks = folder / "notebooks"
     notebooks.mkdir(parents=True)
     _refuse_news(folder / "config")
     log = folder / "lab.log"
     with log.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", *OPTIONS, f"--ServerApp.root_dir={notebooks}"],
-            env=_environment(folder),
+            env=_environment(folder, runtime),
             cwd=notebooks,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -84,15 +93,15 @@ def _refuse_news(config: Path) -> None:
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(answers))
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, runtime: Path) -> dict[str, str]:
     return {
         **os.environ,
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
         "JUPYTER_DATA_DIR": str(folder / "data"),
-        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "JUPYTER_RUNTIME_DIR": str(runtime),
         "IPYTHONDIR": str(folder / "ipython"),
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "widgets"))),
-        # Its warning that TCP on this machine is not encrypted is no output of a cell.
+        # Its warning that sockets on this machine are not encrypted is no output of a cell.
         "PYTHONWARNINGS": "ignore",
     }
 

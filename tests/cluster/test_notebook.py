@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 
 
 @dataclass
@@ -56,9 +58,19 @@ class Notebook:
 
 @pytest.fixture(scope="module")
 def notebook() -> Iterator[Notebook]:
-    manager, client = start_new_kernel(kernel_name="python3")
+    with tempfile.TemporaryDirectory(prefix="kernel") as folder:
+        yield from in_a_kernel(Path(folder) / "kernel.json")
+
+
+def in_a_kernel(connection: Path) -> Iterator[Notebook]:
+    # A TCP port that is free can be another test's before the kernel binds it.
+    manager = KernelManager(transport="ipc", connection_file=str(connection))
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
     book = Notebook(manager, client)
     try:
+        client.wait_for_ready(timeout=60)
         _, error = book.run(
             "import torch, torch.distributed as dist\n"
             "from mimokit.cluster import EngineCluster, emit\n"

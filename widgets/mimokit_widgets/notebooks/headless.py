@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class HeadlessNotebook:
             terminal=terminal,
             timeout=None,
             kernel_name="python3",
-            # Its warning that TCP on this machine is not encrypted is noise between the cells.
+            # Its warning that sockets on this machine are not encrypted is noise between the cells.
             extra_arguments=["--IPKernelApp.log_level=ERROR"],
             store_widget_state=False,
             # Progress bars rewrite their line; only what it said last belongs on the page.
@@ -47,7 +48,9 @@ class HeadlessNotebook:
     def run(self) -> int:
         """Run all cells; return 0, FAILED or INTERRUPTED."""
         try:
-            self._client.execute()
+            with tempfile.TemporaryDirectory(prefix="mimokit-kernel-") as folder:
+                self._client.sockets = Path(folder)
+                self._client.execute()
         except CellExecutionError as error:
             if self._client.interrupts:
                 return INTERRUPTED
@@ -80,13 +83,24 @@ class _Client(NotebookClient):  # type: ignore[misc]
 
     Ctrl-C interrupts the cell, as the stop button of a notebook does, so that a run can end and a
     cluster close; a second one ends the kernel.
+
+    Attributes:
+        sockets: folder for the files through which the kernel is reached; must not be too long a
+            path. A TCP port that is free can be another process's before the kernel binds it.
     """
+
+    sockets: Path
 
     def __init__(self, notebook: Any, terminal: Terminal, **options: Any) -> None:
         super().__init__(notebook, **options)
         self._terminal = terminal
         self._training = TrainingProgress()
         self.interrupts = 0
+
+    def create_kernel_manager(self) -> Any:
+        manager = super().create_kernel_manager()
+        manager.transport, manager.connection_file = "ipc", str(self.sockets / "kernel.json")
+        return manager
 
     async def async_start_new_kernel_client(self) -> Any:
         client = await super().async_start_new_kernel_client()
