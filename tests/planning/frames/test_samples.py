@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning.frames import SampleCosts, SampleSizes, SampleWork, order_samples, slowest
+from mimokit.planning.frames.samples import GOOD_ENOUGH
 from tests.layouts import digits_config
 
 sizes = st.lists(st.integers(0, 64), min_size=6, max_size=6)
+SIX, EIGHT = (np.array(list(itertools.permutations(range(count)))) for count in (6, 8))
 FRAMES = (64, 64, 48, 32, 8, 4, 2, 1)
 
 
 @given(sizes, sizes, st.sampled_from([(2, 3), (3, 3), (6, 2), (1, 2)]))
-@settings(max_examples=15, deadline=None)
-def test_small_batches_are_close_to_the_best_order(encoder, language, replicas) -> None:
+@example([1, 3, 0, 0, 4, 5], [0, 1, 1, 1, 2, 0], (2, 3))  # exchanges alone end 11 % above
+@settings(max_examples=50, deadline=None)
+def test_six_samples_have_the_best_order(encoder, language, replicas) -> None:
     works = [SampleWork.of(encoder, replicas[0]), SampleWork.of(language, replicas[1])]
     order = order_samples(works)
     assert sorted(order) == list(range(6))
-    best = min(slowest(works, other) for other in itertools.permutations(range(6)))
-    assert slowest(works, order) <= best * 1.03 + 1e-9
+    assert slowest(works, order) <= (1 + GOOD_ENOUGH) * best_of(works, SIX) + 1e-9
+
+
+@pytest.mark.parametrize("replicas", [(2, 4), (4, 4), (8, 2), (4, 8)])
+def test_eight_samples_are_close_to_the_best_order(replicas: tuple[int, int]) -> None:
+    random, found = np.random.default_rng(3), []
+    for largest in np.resize([4, 12, 65], 30):
+        works = [SampleWork.of(random.integers(0, largest, 8), number) for number in replicas]
+        found.append(slowest(works, order_samples(works)) / best_of(works, EIGHT))
+    assert max(found) <= 1.03
+    assert np.mean(found) <= 1.001
+
+
+def best_of(works: Sequence[SampleWork], orders: np.ndarray) -> float:
+    """Return the time of the best of some orders, [orders, samples]."""
+    times = [
+        work.seconds[orders].reshape(len(orders), work.replicas, -1).sum(axis=2).max(axis=1)
+        for work in works
+    ]
+    return float(sum(times).min())
 
 
 @pytest.mark.parametrize(("samples", "replicas"), [(64, 8), (256, 64)])
