@@ -12,8 +12,8 @@ import pytest
 
 import mimokit
 from mimokit.cluster import EngineCluster
-from mimokit.config import StrategyConfig
-from mimokit.experiment import train, verify
+from mimokit.config import ExperimentConfig, StrategyConfig
+from mimokit.experiment import TrainingRun, train, verify
 from mimokit.experiment.placement import placed
 from tests.layouts import digits_config
 from tests.network_hosts import (
@@ -70,23 +70,54 @@ def test_only_exchanges_cross_hosts(
 
     The cable between hosts carries the bytes of the plan, headers, and what forms the world.
     """
-    steps = 8
-    config = digits_config((2, 1), (2, 1), num_iterations=steps)
-    config.strategy = StrategyConfig(name="diloco", replicas=2, H=2)
+    config = of_two_replicas()
     report = verify(hosts, config, steps=2)
     assert report.passed, report.verdict
-    with counted_cable(*network[1]) as counted:
-        run = train(hosts, config, directory=tmp_path)
-        run.result()
-        crossed = counted()
+    run, crossed = run_and_count(hosts, config, network[1], tmp_path)
+    assert only_exchanges(run, crossed)
     assert run.plan.replicas is not None
-    ranks = [run.plan.replicas.plan_of(rank).sent(steps) for rank in range(2)]
-    for replica, sent in enumerate(crossed):
-        planned = sum(each[replica] for rank in ranks for each in rank.values())
-        assert planned <= sent <= 1.05 * planned
     assert run.plan.replicas.hosts == ("left", "left", "right", "right")
     assert run.plan.replicas.links(0) == run.plan.replicas.links(1) == (("left", "right"),)
     assert [name for name, _, _ in hosts.run(where)] == ["left", "left", "right", "right"]
+
+
+def test_replicas_spread_over_hosts_are_seen(
+    hosts: EngineCluster,
+    network: tuple[str, list[Host]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Engines in the order in which they came: tensor parallel groups cross the cable."""
+    monkeypatch.setattr("mimokit.experiment.run.placed", lambda cluster, plan: plan)
+    run, crossed = run_and_count(hosts, of_two_replicas(), network[1], tmp_path)
+    assert [name for name, _, _ in hosts.run(where)] == ["left", "right", "left", "right"]
+    assert not only_exchanges(run, crossed)
+
+
+def of_two_replicas() -> ExperimentConfig:
+    config = digits_config((2, 1), (2, 1), num_iterations=8)
+    config.strategy = StrategyConfig(name="diloco", replicas=2, H=2)
+    return config
+
+
+def run_and_count(
+    hosts: EngineCluster, config: ExperimentConfig, ends: list[Host], directory: Path
+) -> tuple[TrainingRun, list[int]]:
+    """Train, and return the run and the bytes that each host sent to the other."""
+    left, right = ends
+    hosts.form_world(ranks=range(4))
+    with counted_cable(left, right) as counted:
+        run = train(hosts, config, directory=directory)
+        run.result()
+        return run, counted()
+
+
+def only_exchanges(run: TrainingRun, crossed: list[int]) -> bool:
+    """Whether each host sent what its replica exchanges, and at most 5 % on top."""
+    assert run.plan.replicas is not None
+    ranks = [run.plan.replicas.plan_of(rank).sent(8) for rank in range(2)]
+    planned = [sum(each[replica] for rank in ranks for each in rank.values()) for replica in (0, 1)]
+    return all(plan <= sent <= 1.05 * plan for plan, sent in zip(planned, crossed, strict=True))
 
 
 def test_engines_are_ordered_by_their_hosts(
