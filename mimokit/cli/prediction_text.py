@@ -22,12 +22,13 @@ def _totals(found: Prediction) -> Text:
     room = "fits" if found.fits else "does NOT fit"
     cost = found.dollars_per_million_tokens
     price = "" if cost is None else f", {cost:.3g} dollars per million tokens"
+    exchange = found.exchange_text()
     return Text(
         f"{found.layout.gpus:,} GPUs, {seconds_text(found.seconds)} per step "
         f"({seconds_text(found.low)} to {seconds_text(found.high)}), "
         f"{found.tokens_per_second:,.0f} tokens/s, {found.tflops_per_gpu:.0f} TFLOP/s per GPU "
         f"({found.utilisation:.1%} of peak){price}; fullest rank {found.peak_memory / GIB:.1f} of "
-        f"{gib_text(found.capacity)}: {room}"
+        f"{gib_text(found.capacity)}: {room}" + (f"; {exchange}" if exchange else "")
     )
 
 

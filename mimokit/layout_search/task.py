@@ -12,7 +12,7 @@ from mimokit.prediction import Layout, Prediction, Workload
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.prediction import predict_task
 from mimokit.prediction.step_time import Software, System
-from mimokit.prediction.task import PredictionTask
+from mimokit.prediction.task import PredictionTask, system_of
 from mimokit.prediction.workload import branches_of, language_of
 
 
@@ -43,8 +43,7 @@ class SearchTask:
     @cached_property
     def system(self) -> System:
         """Hardware, software and precision of matrix products."""
-        workload = self.workload
-        return System(self.hardware, self.software, workload.precision, workload.strategy_bytes)
+        return system_of(self.hardware, self.software, self.workload)
 
     @property
     def language(self) -> LanguageModel:

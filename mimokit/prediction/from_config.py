@@ -8,8 +8,9 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.world_size import ResolvedWorld, resolve
 from mimokit.planning.frames.pattern import frame_pattern
-from mimokit.planning.strategies.replicas import state_bytes_of
+from mimokit.planning.strategies.replicas import inner_state_bytes_of, state_bytes_of
 from mimokit.prediction.layout import Layout, in_first_stage
+from mimokit.prediction.memory.states import MASTER_WEIGHT, OPTIMIZER
 from mimokit.prediction.workload import EncoderInput, Workload
 
 PRECISION = "bf16"
@@ -57,7 +58,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         ConfigError: a data_parallel is missing, so the number of samples is unknown, or a module
             comes after the language module.
     """
-    data, model = config.data, config.model
+    data, model, strategy = config.data, config.model, config.strategy
     world = resolve(model, config.ranks_of_replica(world_size))
     refuse_if_any(_behind(name) for name in model.decoder_module_names)
     inputs = {
@@ -71,7 +72,10 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
         precision=config.runtime.precision or PRECISION,
         inputs=inputs,
         frozen=model.frozen_modules,
-        strategy_bytes=0.0 if config.strategy is None else state_bytes_of(config.strategy),
+        strategy_bytes=0.0 if strategy is None else state_bytes_of(strategy),
+        optimizer_bytes=OPTIMIZER
+        if strategy is None
+        else MASTER_WEIGHT + inner_state_bytes_of(strategy),
     )
 
 

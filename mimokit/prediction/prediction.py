@@ -10,6 +10,7 @@ import numpy as np
 from mimokit.architecture.modules import Model
 from mimokit.config.errors import refuse_if_any
 from mimokit.planning.layout import ConfigSource
+from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.prediction.deployment_modes import (
     LayoutCost,
     colocated,
@@ -25,6 +26,7 @@ from mimokit.prediction.module_costs import (
     encoder_cost,
     language_cost,
 )
+from mimokit.prediction.network import waiting_seconds_of_replicas
 from mimokit.prediction.pipeline import simulated_passes
 from mimokit.prediction.result import Prediction
 from mimokit.prediction.step_time import Software, System
@@ -137,7 +139,13 @@ def predict_task(task: PredictionTask) -> Prediction:
         tflops_per_gpu=tflops / 1e12,
         utilisation=tflops / system.hardware.peak_flops[workload.precision],
         dollars_per_million_tokens=_dollars(task, seconds),
+        exchange_seconds=_waiting(task.replicas, seconds),
     )
+
+
+def _waiting(replicas: ReplicaPlan | None, seconds: float) -> float | None:
+    """Return how long replicas wait for exchanges per step, None without links between them."""
+    return None if replicas is None else waiting_seconds_of_replicas(replicas, seconds)
 
 
 def _dollars(task: PredictionTask, seconds: float) -> float | None:

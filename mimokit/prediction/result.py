@@ -8,7 +8,7 @@ from typing import Any
 
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.memory import MemoryLine
-from mimokit.units import GIB
+from mimokit.units import GIB, seconds_text
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class Prediction:
         tflops_per_gpu: model TFLOP/s per GPU.
         utilisation: of the peak of the precision (MFU).
         dollars_per_million_tokens: None without a price.
+        exchange_seconds: how long replicas wait for exchanges per step, on average. It comes on
+            top of `seconds` and of what follows from it, all of which are those of one replica.
+            None: no strategy between replicas, or it does not describe the links.
     """
 
     layout: Layout
@@ -43,6 +46,7 @@ class Prediction:
     tflops_per_gpu: float
     utilisation: float
     dollars_per_million_tokens: float | None
+    exchange_seconds: float | None = None
 
     @property
     def fits(self) -> bool:
@@ -58,9 +62,21 @@ class Prediction:
             f"{self.utilisation:.0%} of its peak\n"
             f"memory {peak:.1f} of {room:.1f} GiB: {'fits' if self.fits else 'does not fit'}"
         )
+        if self.exchange_seconds is not None:
+            text = f"{text}\n{self.exchange_text()}"
         if self.dollars_per_million_tokens is None:
             return text
         return f"{text}\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
+
+    def exchange_text(self) -> str:
+        """Return a sentence about the exchanges between replicas; empty if there are none."""
+        if self.exchange_seconds is None:
+            return ""
+        share = self.seconds / (self.seconds + self.exchange_seconds)
+        return (
+            f"replicas wait {seconds_text(self.exchange_seconds)} per step on average for "
+            f"exchanges and compute {share:.1%} of the time"
+        )
 
     @property
     def memory(self) -> Mapping[str, Mapping[str, float]]:

@@ -9,7 +9,8 @@ from mimokit.architecture import Model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.config import ExperimentConfig, PredictionConfig
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.planning.layout import ConfigSource, checked_config
+from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
+from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.prediction.from_config import layout_of_config, workload_of_config
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
@@ -31,6 +32,7 @@ class PredictionTask:
         workload: samples of one step.
         system: hardware, software and precision.
         price_per_gpu_hour: in dollars, or None.
+        replicas: of an experiment with a strategy between links that it describes.
     """
 
     model: Model
@@ -38,6 +40,7 @@ class PredictionTask:
     workload: Workload
     system: System
     price_per_gpu_hour: float | None = None
+    replicas: ReplicaPlan | None = None
 
 
 def task_of(
@@ -57,6 +60,7 @@ def task_of(
         ConfigError: the experiment is wrong, the price is negative, or the hardware or software is
             unknown. The layout is not checked here.
     """
+    replicas = None
     if isinstance(model, Model):
         if layout is None or workload is None:
             raise _refused("a model needs a layout and a workload; give both, or an experiment.")
@@ -66,14 +70,28 @@ def task_of(
     else:
         config = checked_config(model, world_size)
         section = section_of(config)
+        replicas = _linked_replicas(config, world_size)
         layout = layout_of_config(config, world_size)
         workload = workload_of_config(config, world_size)
         model = model_of_config(config.model, config.name)
     chosen = chosen_hardware(hardware, gpu, section)
     stack = chosen_software(software, section)
-    system = System(chosen, stack, workload.precision, workload.strategy_bytes)
+    system = system_of(chosen, stack, workload)
     price = chosen_price(price_per_gpu_hour, section)
-    return PredictionTask(model, layout, workload, system, price)
+    return PredictionTask(model, layout, workload, system, price, replicas)
+
+
+def _linked_replicas(config: ExperimentConfig, world_size: int | None) -> ReplicaPlan | None:
+    """Return the replicas of an experiment that describes the links between them."""
+    if config.strategy is None or config.strategy.network is None:
+        return None
+    return plan_checked(config, world_size).replicas
+
+
+def system_of(hardware: Hardware, software: Software, workload: Workload) -> System:
+    """Return the system on which a workload runs."""
+    stored = (workload.strategy_bytes, workload.optimizer_bytes)
+    return System(hardware, software, workload.precision, *stored)
 
 
 def section_of(source: object) -> PredictionConfig:

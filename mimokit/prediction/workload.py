@@ -22,6 +22,7 @@ from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.frames.pattern import FramePattern
+from mimokit.prediction.memory.states import OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Workload:
         inputs: encoder -> its inputs. The default is one input of full size.
         frozen: modules that are not trained.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
+        optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
     """
 
     seq_length: int
@@ -113,6 +115,7 @@ class Workload:
     inputs: Mapping[str, EncoderInput] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     strategy_bytes: float = 0.0
+    optimizer_bytes: float = OPTIMIZER
 
     def __post_init__(self) -> None:
         refuse_if_any(

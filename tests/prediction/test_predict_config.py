@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import mimokit
 from mimokit.architecture import load_model
@@ -125,9 +126,89 @@ def test_what_a_strategy_keeps_is_in_the_memory_of_a_rank(
     planned = mimokit.plan(config).to_json()["strategy"]
     assert planned["outer_state_bytes"] == {"0": kept, "1": kept}
     assert kept == bytes_each * planned["parameters"]["0"]
-    assert found.peak_memory - before.peak_memory == kept
+    fewer = {
+        name: before.memory[name]["optimizer"] - parts["optimizer"]
+        for name, parts in found.memory.items()
+    }
+    assert found.peak_memory - before.peak_memory == pytest.approx(kept - sum(fewer.values()))
     assert found.seconds == before.seconds
     assert search(config, gpus=2).task.system.strategy_bytes == bytes_each
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"name": "diloco"},
+        *(
+            {"name": "fedavg", "inner_optimizer": {"name": name}}
+            for name in ("adam", "sgd", "rmsprop", "adagrad")
+        ),
+        {"name": "fedavg", "inner_optimizer": {"name": "sgd", "momentum": 0.9}},
+        {"name": "demo"},
+    ],
+)
+def test_the_optimizer_of_replicas_takes_what_torch_keeps_of_it(strategy: dict[str, Any]) -> None:
+    """Next to the fp32 weight; without a strategy these are the 8 bytes of AdamW."""
+    config = digits_config((1, 2), (2, 1))
+    before = predict(config)
+    config.strategy = StrategyConfig(replicas=2, **strategy)
+    found = predict(config)
+    for module, parts in found.memory.items():
+        kept = 4 + numbers_that_torch_keeps(strategy) * 4
+        assert parts["optimizer"] == pytest.approx(before.memory[module]["optimizer"] * kept / 12)
+    shown = [row for row in found.memory_rows() if row["part"] == "optimizer"]
+    assert all(row["numbers"].startswith(f"{kept} ×") for row in shown)
+
+
+def numbers_that_torch_keeps(strategy: dict[str, Any]) -> int:
+    """Per parameter; DeMo is an optimizer itself, and what it keeps is the strategy's."""
+    if strategy["name"] == "demo":
+        return 0
+    given = dict(strategy.get("inner_optimizer", {"name": "adamw"}))
+    kinds = {each.lower(): getattr(torch.optim, each) for each in
+             ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad")}  # fmt: skip
+    weight = torch.ones(5, requires_grad=True)
+    optimizer = kinds[given.pop("name")]([weight], lr=0.1, **given)
+    weight.grad = torch.ones(5)
+    optimizer.step()
+    return sum(
+        1
+        for value in optimizer.state[weight].values()
+        if isinstance(value, torch.Tensor) and value.shape == weight.shape
+    )
+
+
+@pytest.mark.parametrize("overlap_steps", [0, 1])
+def test_replicas_wait_for_exchanges_that_no_step_hides(overlap_steps: int) -> None:
+    config = digits_config((1, 2), (2, 1))
+    given = {"replicas": 2, "name": "streaming_diloco", "H": 4, "fragments": 2}
+    config.strategy = StrategyConfig.model_validate({**given, "overlap_steps": overlap_steps})
+    before = predict(config)
+    assert before.exchange_seconds is None
+    assert before.exchange_text() == ""
+    line = {"bandwidth": "10 Mbit/s", "latency": "1 ms"}
+    config.strategy = StrategyConfig.model_validate(
+        {**given, "overlap_steps": overlap_steps, "network": line}
+    )
+    found, replicas = predict(config), mimokit.plan(config).replicas
+    assert found.seconds == before.seconds
+    assert replicas is not None
+    assert replicas.exchange_seconds is not None
+    each = replicas.exchange_seconds.values()
+    assert len(each) == 2
+    hidden = overlap_steps * found.seconds
+    assert hidden < min(each)
+    assert found.exchange_seconds == pytest.approx(sum(one - hidden for one in each) / 4)
+    share = found.seconds / (found.seconds + found.exchange_seconds)
+    assert f"and compute {share:.1%} of the time" in str(found)
+
+
+def test_an_exchange_that_steps_hide_costs_nothing() -> None:
+    config = digits_config((1, 2), (2, 1))
+    line = {"bandwidth": "1000 Gbit/s"}
+    strategy = {"name": "streaming_diloco", "H": 40, "fragments": 2, "overlap_steps": 9}
+    config.strategy = StrategyConfig.model_validate({**strategy, "replicas": 2, "network": line})
+    assert predict(config).exchange_seconds == 0
 
 
 def test_a_timeline_takes_the_same() -> None:

@@ -195,6 +195,14 @@ def state_bytes_of(config: StrategyConfig) -> int:
     return STATE_BYTES * _numbers_kept(config)
 
 
+def inner_state_bytes_of(config: StrategyConfig) -> int:
+    """Return the bytes that the optimizer of each replica keeps per parameter, between steps."""
+    if config.name == "demo":  # its residual is the strategy's
+        return 0
+    inner = config.inner_optimizer
+    return STATE_BYTES * (_STATES["adamw"] if inner is None else _optimizer_numbers(inner))
+
+
 def _numbers_kept(config: StrategyConfig) -> int:
     match config.name:
         case "diloco" | "sparta_diloco" | "streaming_diloco":

@@ -18,14 +18,15 @@ from mimokit.architecture.parameters_on_rank import (
     rank_parameters,
 )
 from mimokit.prediction.memory.stage import LOGIT, micro_batches_in_flight, stage_memory
-from mimokit.prediction.memory.states import IN_HALF, OPTIMIZER, WEIGHT, Storage
+from mimokit.prediction.memory.states import IN_HALF, WEIGHT, Storage
 
 SOURCES: Mapping[str, str] = {
     "weights": "Megatron-LM theoretical_memory_usage.py: bf16 or fp16; matrices of 8-bit training "
     "in 8 bits (Megatron-Bridge fp8_param_gather, disable_parameter_transpose_cache)",
     "gradients": "Megatron-LM theoretical_memory_usage.py; 2 B with grad_reduce_in_fp32=False",
-    "optimizer": "Megatron-LM theoretical_memory_usage.py: fp32 weight and both moments of Adam, "
-    "cut over data x context ranks and repeated per optimizer instance (arXiv 2605.27678)",
+    "optimizer": "Megatron-LM theoretical_memory_usage.py: fp32 weight and both moments of Adam "
+    "(12 B) or what another optimizer keeps, cut over data x context ranks and repeated per "
+    "optimizer instance (arXiv 2605.27678)",
     "activations": "Korthikanti et al., arXiv 2205.05198, table 2; in flight as 1F1B says",
     "logits": "bf16 logits and fp32 of the cross entropy",
     "buffers": "one layer rebuilt by full recompute, one input gathered by sequence parallelism",
@@ -95,7 +96,7 @@ def memory_lines(
     factors = {
         "weights": _per_parameter(found["weights"], _weight(held, storage), parameters),
         "gradients": _per_parameter(found["gradients"], storage.gradient, parameters),
-        "optimizer": _per_parameter(found["optimizer"], OPTIMIZER, parameters),
+        "optimizer": _per_parameter(found["optimizer"], storage.optimizer, parameters),
         "activations": _completed(
             found["activations"],
             {"layers": layers, "micro-batches in flight": float(alive)},

@@ -10,9 +10,11 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import RankParameters
 
-WEIGHT, GRADIENT, OPTIMIZER = 2, 4, 12
-"""bf16 weight, fp32 gradient, fp32 master weight with both moments of Adam: 18 bytes together
-(Megatron-LM `theoretical_memory_usage.py`)."""
+WEIGHT, GRADIENT, MASTER_WEIGHT, MOMENTS = 2, 4, 4, 8
+"""bf16 weight, fp32 gradient, fp32 master weight, both fp32 moments of Adam."""
+
+OPTIMIZER = MASTER_WEIGHT + MOMENTS
+"""With weight and gradient 18 bytes (Megatron-LM `theoretical_memory_usage.py`)."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,14 @@ class Storage:
             transposed copy.
         strategy: what a strategy between replicas keeps per parameter that trains: outer weights,
             the state of the outer optimizer, residuals.
+        optimizer: fp32 master weight and what the optimizer keeps, per parameter that trains.
     """
 
     gradient: float = GRADIENT
     product_input: float = 2.0
     matrix_weight: float = WEIGHT
     strategy: float = 0.0
+    optimizer: float = OPTIMIZER
 
 
 IN_HALF = Storage()
@@ -43,9 +47,10 @@ def state_bytes(
 ) -> Mapping[str, Numbers]:
     """Return weights, gradients and optimizer bytes on one rank.
 
-    Bytes per parameter are 6 + 12 / D with the distributed optimizer, 6 + 12 i / D with i optimizer
-    instances (arXiv 2605.27678), and 18 / D if fully sharded. A frozen module stores only weights.
-    D is the number of data x context ranks, for experts that of ranks with the same experts.
+    With Adam bytes per parameter are 6 + 12 / D with the distributed optimizer, 6 + 12 i / D with i
+    optimizer instances (arXiv 2605.27678), and 18 / D if fully sharded. A frozen module stores only
+    weights. D is the number of data x context ranks, for experts that of ranks with the same
+    experts.
 
     What a strategy keeps is another part, if it keeps anything: every rank of a replica exchanges
     all that it trains.
@@ -61,7 +66,7 @@ def state_bytes(
     found: dict[str, Numbers] = {
         "weights": WEIGHT * kept - saved,
         "gradients": trained * storage.gradient * kept,
-        "optimizer": trained * OPTIMIZER * optimizer,
+        "optimizer": trained * storage.optimizer * optimizer,
     }
     if storage.strategy:
         found["strategy"] = trained * storage.strategy * (held.ordinary + held.expert)

@@ -6,6 +6,7 @@ from mimokit.prediction.network.strategy import (
     StrategyPrediction,
     exchange_seconds_of_replicas,
     predict_strategy,
+    waiting_seconds_of_replicas,
 )
 from mimokit.prediction.network.timeline import NodeBlock, StrategyTimeline, strategy_timeline
 
@@ -18,4 +19,5 @@ __all__ = [
     "exchange_seconds_of_replicas",
     "predict_strategy",
     "strategy_timeline",
+    "waiting_seconds_of_replicas",
 ]

@@ -123,16 +123,40 @@ def exchange_seconds_of_replicas(plan: ReplicaPlan) -> dict[str, float] | None:
     Returns:
         The seconds; None if the config does not describe the links between replicas.
     """
+    found = _exchanges_of_replicas(plan)
+    return None if found is None else {rule.purpose: seconds for rule, seconds in found}
+
+
+def waiting_seconds_of_replicas(plan: ReplicaPlan, step_seconds: float) -> float | None:
+    """Return how long replicas wait for exchanges, in seconds per step on average.
+
+    Steps that follow an exchange before its result is written hide that much of it.
+
+    Args:
+        plan: of the replicas.
+        step_seconds: how long a replica computes a step.
+
+    Returns:
+        The seconds; None if the config does not describe the links between replicas.
+    """
+    found = _exchanges_of_replicas(plan)
+    if found is None:
+        return None
+    return sum(
+        max(0.0, seconds - rule.late * step_seconds) / rule.interval for rule, seconds in found
+    )
+
+
+def _exchanges_of_replicas(plan: ReplicaPlan) -> list[tuple[Rule, float]] | None:
     line = plan.config.network
     if line is None:
         return None
     network = Network(line.bandwidth, line.latency, line.jitter)
-    return {
-        one.rule.purpose: max(
-            network.collective_seconds(one.rule.operation, size, group) for group in one.groups
-        )
+    return [
+        (one.rule, max(network.collective_seconds(one.rule.operation, size, group)
+                       for group in one.groups))
         for one, size in plan.replica_payloads()
-    }
+    ]  # fmt: skip
 
 
 def round_steps(config: StrategyConfig) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.hardware import Hardware
-from mimokit.prediction.memory.states import Storage
+from mimokit.prediction.memory.states import OPTIMIZER, Storage
 from mimokit.prediction.step_time.software import Software
 
 HALF = 2
@@ -32,12 +32,14 @@ class System:
         software: the training stack.
         precision: of matrix products. Attention and logits are always 16-bit.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
+        optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
     """
 
     hardware: Hardware
     software: Software
     precision: str = "bf16"
     strategy_bytes: float = 0.0
+    optimizer_bytes: float = OPTIMIZER
 
     def matrix_seconds(
         self, flops: Numbers, precision: str | None = None, width: Numbers = np.inf
@@ -72,7 +74,7 @@ class System:
         """Bytes per gradient, per stored input of a matrix product, and per weight."""
         weight = self.software.fp8_weight_bytes if self.precision == "fp8" else float(HALF)
         gradient = self.software.main_gradient_bytes
-        return Storage(gradient, self.kept_bytes, weight, self.strategy_bytes)
+        return Storage(gradient, self.kept_bytes, weight, self.strategy_bytes, self.optimizer_bytes)
 
     @property
     def pipelines_tensor(self) -> bool:
