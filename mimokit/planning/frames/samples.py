@@ -28,7 +28,7 @@ MOST_EXCHANGES = 8
 """Exchanges per sample after which the search ends; each lowers the time, most searches need less
 than one per sample."""
 FEW_SAMPLES = 6
-"""Samples up to which all orders are tried, where no exchange lowers the time any more."""
+"""Samples up to which all orders are tried instead."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def order_samples(works: Sequence[SampleWork]) -> tuple[int, ...]:
     """Return an order of the samples of a micro-batch in which no replica has much more work.
 
     Exchanges of two samples, each the one that lowers the time of the micro-batch the most, from
-    the largest samples dealt out first and from the order as it is; the best end is taken.
-    Of up to 6 samples no order is better. It is never worse than the order as it is, which stays
+    the largest samples dealt out first and from the order as it is; the best end is taken. For
+    up to 6 samples it is the best order. It is never worse than the order as it is, which stays
     where nothing is gained.
 
     Args:
@@ -93,6 +93,8 @@ def order_samples(works: Sequence[SampleWork]) -> tuple[int, ...]:
             f"The works have {sorted(counts)} samples; give at least one, all of the same samples."
         )
     best = start = np.arange(counts.pop())
+    if len(start) <= FEW_SAMPLES:
+        return tuple(_best_of_all(works, start).tolist())
     goal = _least(works) * (1 + GOOD_ENOUGH)
     keys = [work.seconds / (work.seconds.mean() or 1.0) for work in works]
     for key in (np.sum(keys, axis=0), *keys, None):
@@ -102,8 +104,6 @@ def order_samples(works: Sequence[SampleWork]) -> tuple[int, ...]:
         other = _exchanged(works, begin, goal)
         if slowest(works, other) < slowest(works, best) * (1 - NEGLIGIBLE):
             best = other
-    if 0 < len(best) <= FEW_SAMPLES and slowest(works, best) > goal:
-        best = _of_all_orders(works, best)
     return tuple(best.tolist())
 
 
@@ -141,18 +141,23 @@ def _exchanged(works: Sequence[SampleWork], order: np.ndarray, goal: float) -> n
     return order
 
 
-def _of_all_orders(works: Sequence[SampleWork], order: np.ndarray) -> np.ndarray:
-    """Return the best order of few samples; the given one where nothing is gained."""
-    orders = _all_orders(len(order))
-    rows = [work.seconds[orders].reshape(len(orders), work.replicas, -1) for work in works]
-    times = sum(row.sum(axis=2).max(axis=1) for row in rows)
-    best: np.ndarray = orders[np.argmin(times)]
-    gained = slowest(works, best) < slowest(works, order) * (1 - NEGLIGIBLE)
-    return best if gained else order
+def _best_of_all(works: Sequence[SampleWork], start: np.ndarray) -> np.ndarray:
+    """Return the first of the best orders of few samples, the one as it is before all others."""
+    if not slowest(works, start):
+        return start
+    orders = _all_orders(len(start))
+    times = sum(
+        work.seconds[orders].reshape(len(orders), work.replicas, -1).sum(axis=2).max(axis=1)
+        for work in works
+    )
+    # Every rank must find the same order, also where its sums are rounded differently.
+    best: np.ndarray = orders[np.round(times / slowest(works, start), DIGITS).argmin()]
+    return best
 
 
 @lru_cache
 def _all_orders(samples: int) -> np.ndarray:
+    """Return [orders, samples], the ascending one first."""
     return np.array(list(itertools.permutations(range(samples))))
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import mimokit
 from mimokit.planning.frames import SampleCosts, SampleSizes, SampleWork, order_samples, slowest
-from mimokit.planning.frames.samples import GOOD_ENOUGH
 from tests.layouts import digits_config
 
 sizes = st.lists(st.integers(0, 64), min_size=6, max_size=6)
@@ -27,7 +26,7 @@ def test_six_samples_have_the_best_order(encoder, language, replicas) -> None:
     works = [SampleWork.of(encoder, replicas[0]), SampleWork.of(language, replicas[1])]
     order = order_samples(works)
     assert sorted(order) == list(range(6))
-    assert slowest(works, order) <= (1 + GOOD_ENOUGH) * best_of(works, SIX) + 1e-9
+    assert slowest(works, order) == pytest.approx(best_of(works, SIX), rel=1e-8)
 
 
 @pytest.mark.parametrize("replicas", [(2, 4), (4, 4), (8, 2), (4, 8)])
