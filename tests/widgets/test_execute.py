@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -152,3 +153,17 @@ def test_the_last_progress_is_told_in_a_log_file_too() -> None:
         terminal.progress(f"step {step}")
     terminal.heading("next")
     assert [line.strip() for line in stream.getvalue().splitlines()][:2] == ["step 0", "step 4"]
+
+
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_kernel_is_reached_wherever_temporary_files_are(
+    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of sockets have at most 107 characters; TCP has none."""
+    folder = Path("/tmp") if transport == "ipc" else tmp_path / ("t" * 120)
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    shown = "import ipykernel; print(ipykernel.connect.get_connection_info())"
+    status, told = run(write_notebook(tmp_path, shown), tmp_path / "out")
+    assert status == 0, told
+    assert f'"transport": "{transport}"' in told

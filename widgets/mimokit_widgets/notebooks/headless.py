@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import zmq
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
@@ -22,6 +24,8 @@ COLOR_CODES = re.compile(r"\x1b\[[0-9;]*m")
 FAILING_LINE = re.compile(r"^-+>\s*(\d+)\s?(.*)$", re.MULTILINE)
 HEADING = re.compile(r"^#+\s+(.+?)\s*$", re.MULTILINE)
 MOST_ERROR_LINES = 12
+LONGEST_SOCKET = "kernel-ipc-5"
+"""What jupyter_client calls the last socket of the kernel of `kernel.json`."""
 
 
 class HeadlessNotebook:
@@ -85,8 +89,8 @@ class _Client(NotebookClient):  # type: ignore[misc]
     cluster close; a second one ends the kernel.
 
     Attributes:
-        sockets: folder for the files through which the kernel is reached; must not be too long a
-            path. A TCP port that is free can be another process's before the kernel binds it.
+        sockets: folder for the files through which the kernel is reached. A TCP port that is free
+            can be another process's before the kernel binds it.
     """
 
     sockets: Path
@@ -99,7 +103,9 @@ class _Client(NotebookClient):  # type: ignore[misc]
 
     def create_kernel_manager(self) -> Any:
         manager = super().create_kernel_manager()
-        manager.transport, manager.connection_file = "ipc", str(self.sockets / "kernel.json")
+        if len(os.fsencode(self.sockets / LONGEST_SOCKET)) <= zmq.IPC_PATH_MAX_LEN:
+            manager.transport = "ipc"
+        manager.connection_file = str(self.sockets / "kernel.json")
         return manager
 
     async def async_start_new_kernel_client(self) -> Any:
