@@ -10,7 +10,7 @@ import altair as alt
 from mimokit.charts import _palette
 from mimokit.charts._axes import inline, layered
 from mimokit.planning.types import LayoutPlan, ModuleBatch
-from mimokit.units import samples_text
+from mimokit.units import counted, samples_text
 
 WHOLE = "micro-batch"
 WIDTH = 660
@@ -67,9 +67,9 @@ def batch_split(plan: LayoutPlan) -> alt.LayerChart:
 def _subtitle(plan: LayoutPlan) -> str:
     batch = plan.batch
     return (
-        f"{batch.samples_per_microbatch} samples in a micro-batch, {batch.num_microbatches} "
-        f"micro-batch{'es' if batch.num_microbatches > 1 else ''} and so "
-        f"{batch.global_batch_size} samples in a step"
+        f"{counted(batch.samples_per_microbatch, 'sample')} in a micro-batch, "
+        f"{counted(batch.num_microbatches, 'micro-batch')} and so "
+        f"{counted(batch.global_batch_size, 'sample')} in a step"
     )
 
 

@@ -63,10 +63,10 @@ class Prediction:
             f"memory {peak:.1f} of {room:.1f} GiB: {'fits' if self.fits else 'does not fit'}"
         )
         if self.exchange_seconds is not None:
-            text = f"{text}\n{self.exchange_text()}"
-        if self.dollars_per_million_tokens is None:
-            return text
-        return f"{text}\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
+            text += f"\n{self.exchange_text()}"
+        if self.dollars_per_million_tokens is not None:
+            text += f"\n{self.dollars_per_million_tokens:.3g} dollars per million tokens"
+        return text
 
     def exchange_text(self) -> str:
         """Return a sentence about the exchanges between replicas; empty if there are none."""

@@ -106,8 +106,8 @@ def check_sizes(family: Family, tensor_parallel: int, pipeline_parallel: int) ->
     layers = family.stacked.layers
     if pipeline_parallel > layers:
         sentence = (
-            f"pipeline_parallel is {pipeline_parallel}, and the model has {layers} "
-            f"layer{'s' if layers > 1 else ''}; a stage needs at least one"
+            f"pipeline_parallel is {pipeline_parallel}, and the model has "
+            f"{counted(layers, 'layer')}; a stage needs at least one"
         )
         raise refused("Layout", "pipeline_parallel", pipeline_parallel, sentence)
     if layers % pipeline_parallel and (layers + 2) % pipeline_parallel:

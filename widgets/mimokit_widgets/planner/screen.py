@@ -17,7 +17,7 @@ from mimokit.planning.report.html import timeline_to_html
 from mimokit.planning.report.rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title, title
 from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
-from mimokit.units import span_text
+from mimokit.units import counted, span_text
 from mimokit_widgets.planner.comparison import compare
 from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
@@ -280,7 +280,7 @@ def _module(session: Session, name: str, color: str, fed: list[str]) -> dict[str
 
 
 def _where(ranks: range) -> str:
-    return f"{len(ranks):,} rank{'s' if len(ranks) > 1 else ''}: {span_text(ranks)}"
+    return f"{counted(len(ranks), 'rank')}: {span_text(ranks)}"
 
 
 def _text(value: object) -> str:

@@ -10,6 +10,7 @@ from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Prob
 from mimokit.config.files.loading import SWEEP
 from mimokit.config.files.yaml_file import parse_yaml
 from mimokit.prediction.hardware import hardware_names
+from mimokit.units import counted
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldError, field_errors_of
@@ -253,11 +254,8 @@ class Session:
     def in_the_way(self) -> str:
         """Return why a layout with problems cannot be used, as a sentence."""
         count = len(self.problems)
-        several = count > 1
-        return (
-            f"The layout has {count} problem{'s' if several else ''}; "
-            f"right {'them' if several else 'it'} first."
-        )
+        them = "them" if count > 1 else "it"
+        return f"The layout has {counted(count, 'problem')}; right {them} first."
 
     @property
     def file(self) -> str:

@@ -72,8 +72,8 @@ def _lane(plan: LayoutPlan, name: str, color: str) -> dict[str, Any]:
 
 def _in_words(plan: LayoutPlan, lanes: list[dict[str, Any]], bridges: list[dict[str, Any]]) -> str:
     parts = [
-        f"Batch split: {plan.batch.samples_per_microbatch:,} samples per micro-batch, "
-        f"{plan.batch.num_microbatches:,} micro-batches per step."
+        f"Batch split: {counted(plan.batch.samples_per_microbatch, 'sample')} per micro-batch, "
+        f"{counted(plan.batch.num_microbatches, 'micro-batch')} per step."
     ]
     for lane in lanes:
         replicas, samples = (
