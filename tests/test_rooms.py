@@ -3,21 +3,71 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import grimp
 import networkx
+import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
 
 
+PLANTED = {
+    "Imports run down only": ("analysis/findings.py", "mimokit.charts"),
+    "What plans and predicts imports nothing heavy": ("planning/ranks.py", "pandas"),
+    "One door to Megatron-Core": ("engine/digests.py", "megatron"),
+    "Inside the engine parallelism knows no model": (
+        "engine/parallel/gradients.py",
+        "mimokit.engine.models",
+    ),
+    "Charts draw plans and tables, nothing that runs": ("charts/_palette.py", "mimokit.cluster"),
+    "Only the engine's calibration predicts": ("engine/digests.py", "mimokit.prediction"),
+    "Frame parallel, strategies and sharded weights are plain torch": (
+        "engine/frames/dispatch.py",
+        "mimokit.engine.models",
+    ),
+}
+"""Contract of imports -> a file, and what it must not import."""
+
+
 def test_nothing_imports_upward() -> None:
+    status, told = imports_checked(ROOT)
+    assert status == 0, told
+
+
+@pytest.mark.parametrize("contract", PLANTED)
+def test_each_contract_sees_an_import_against_it(contract: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for package in (ROOT / "mimokit", ROOT / "widgets" / "mimokit_widgets"):
+        shutil.copytree(package, tmp_path / package.name, ignore=only_python)
+    file, imported = PLANTED[contract]
+    with (tmp_path / "mimokit" / file).open("a") as text:
+        text.write(f"\n\ndef later():\n    import {imported}\n")
+    status, told = imports_checked(tmp_path)
+    assert status == 1
+    assert f"{contract} BROKEN" in told
+
+
+def test_every_contract_has_a_fault() -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert set(PLANTED) == {contract["name"] for contract in known["contracts"]}
+
+
+def imports_checked(folder: Path) -> tuple[int, str]:
+    """Check the imports of the packages in a folder; return the status and what is said."""
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def only_python(folder: str, names: list[str]) -> list[str]:
+    """Return what a copy leaves out."""
+    return [name for name in names if not (name.endswith(".py") or Path(folder, name).is_dir())]
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -25,17 +75,20 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     graph = grimp.build_graph(
         "mimokit", "mimokit_widgets", exclude_type_checking_imports=True, cache_dir=None
     )
+    assert not circles(graph)
+    graph.add_import(importer="mimokit.units", imported="mimokit.planning.ranks")
+    assert any("mimokit.units" in circle for circle in circles(graph))
+
+
+def circles(graph: grimp.ImportGraph) -> set[frozenset[str]]:
+    """Return the sets of files that import each other."""
     arrows = networkx.DiGraph(
         (importer, imported)
         for importer in graph.modules
         for imported in graph.find_modules_directly_imported_by(importer)
     )
-    circles = {
-        frozenset(circle)
-        for circle in networkx.strongly_connected_components(arrows)
-        if len(circle) > 1
-    }
-    assert not circles
+    found = networkx.strongly_connected_components(arrows)
+    return {frozenset(circle) for circle in found if len(circle) > 1}
 
 
 LIGHT = """
