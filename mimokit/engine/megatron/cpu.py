@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,14 +44,18 @@ def quick_import() -> Iterator[None]:
     time, for kernels that a CPU run does not use.
     """
     compiler = torch.compile
+    # A torch with CUDA libraries warns if there is a compiler for CUDA, but no device.
+    extensions = logging.getLogger("torch.utils.cpp_extension")
     if CPU_ONLY:
         torch.compile = _leave_eager  # type: ignore[assignment]
+        extensions.disabled = True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         torch.compile = compiler
+        extensions.disabled = False
 
 
 def patch_functions() -> None:
