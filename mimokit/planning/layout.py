@@ -25,7 +25,7 @@ from mimokit.planning.bridges.disjoint import (
 )
 from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_pipeline
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.replicas import plan_replicas
 from mimokit.planning.types import Bridge, LayoutPlan
 
@@ -78,7 +78,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
 
 def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> LayoutPlan:
     model, data = config.model, config.data
-    modules = {name: RankMap.of(name, sizes) for name, sizes in world.sizes.items()}
+    modules = {name: ModuleRanks.of(name, sizes) for name, sizes in world.sizes.items()}
     topology = model.module_topology
     batch = plan_batch(
         model.deployment_mode,
@@ -121,7 +121,10 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
 
 
 def _bridge(
-    config: ExperimentConfig, source: RankMap, destination: RankMap, samples_per_microbatch: int
+    config: ExperimentConfig,
+    source: ModuleRanks,
+    destination: ModuleRanks,
+    samples_per_microbatch: int,
 ) -> Bridge:
     """Return how the output of one module reaches the next."""
     bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER

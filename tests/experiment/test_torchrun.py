@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mimokit.analysis import read_run
-from mimokit.cluster.worker.task import Failure, Outcome
+from mimokit.cluster.worker.task import Failure, RankOutcome
 from mimokit.experiment import Evaluations, sweep
 from mimokit.experiment.sweeps.folder import config_content
 from mimokit.experiment.torchrun.messages import (
@@ -22,9 +22,9 @@ from mimokit.experiment.torchrun.messages import (
     outcome_to_json,
 )
 from mimokit.samples import (
-    Hardware,
     ProfileSample,
     RankFacts,
+    RankHardware,
     Sample,
     TraceSample,
     from_wire,
@@ -37,7 +37,7 @@ from tests.layouts import digits_config
 ROOT = Path(__file__).parents[2]
 FAULTS = {"a raises": RAISES, "b good": 1e-3, "c killed": KILLED}
 QUICK = Evaluations(samples=8, final_samples=8)
-HARDWARE = Hardware("a processor", 2, 2**34)
+HARDWARE = RankHardware("a processor", 2, 2**34)
 
 
 def _write(folder: Path) -> None:
@@ -120,14 +120,14 @@ def test_tasks_and_outcomes_cross_as_json() -> None:
     assert task.read_evaluations() == Evaluations(3, 4, 5)
     assert task.peak_flops == 1e9
     assert (task.trace, task.last, Task.from_text(Task().to_text()).last) == (True, False, True)
-    outcome = Outcome(None, Failure("KeyError", "k", "Traceback", False, False), 7, False)
+    outcome = RankOutcome(None, Failure("KeyError", "k", "Traceback", False, False), 7, False)
     assert outcome_from_json(outcome_to_json(outcome)) == outcome
 
 
 def test_without_torchrun_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    from mimokit.experiment.sweeps.options import Request
+    from mimokit.experiment.sweeps.options import SweepRequest
     from mimokit.experiment.torchrun.job import run_job
 
     monkeypatch.delenv("RANK", raising=False)
-    assert run_job(Request("a.yaml")) == 2
+    assert run_job(SweepRequest("a.yaml")) == 2
     assert "torch.distributed.run --nproc-per-node N" in capsys.readouterr().out

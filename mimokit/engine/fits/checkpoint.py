@@ -37,7 +37,7 @@ LAST, BEFORE = "checkpoint.pt", "previous.pt"
 
 
 @dataclass(frozen=True)
-class Header:
+class CheckpointHeader:
     """What a checkpoint is of.
 
     Attributes:
@@ -65,7 +65,7 @@ class NodeState:
         records: what the node has reported since the checkpoint before.
     """
 
-    header: Header
+    header: CheckpointHeader
     model: nn.Module
     strategy: Strategy
     generators: dict[str, Any]
@@ -152,7 +152,7 @@ def load(
 
 
 def _check(
-    headers: Sequence[Header | None], setting: Mapping[str, str], nodes: int, folder: Path
+    headers: Sequence[CheckpointHeader | None], setting: Mapping[str, str], nodes: int, folder: Path
 ) -> None:
     one = next(header for header in headers if header is not None)
     if one.nodes != nodes:

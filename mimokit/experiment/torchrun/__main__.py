@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import typer
 
-from mimokit.experiment.sweeps.options import Request
+from mimokit.experiment.sweeps.options import SweepRequest
 from mimokit.experiment.torchrun.job import run_job
 
 
 def main(file: str) -> None:
     """Train the layout of a config; rank 0 prints every `log_interval` iterations."""
-    raise typer.Exit(run_job(Request(file)))
+    raise typer.Exit(run_job(SweepRequest(file)))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mimokit.config import ConfigError
 from mimokit.experiment.prepare import REFUSED
-from mimokit.experiment.sweeps.options import Request
+from mimokit.experiment.sweeps.options import SweepRequest
 from mimokit.experiment.torchrun.store import JobStore, started_by_torchrun
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ NOT_STARTED = (
 )
 
 
-def run_job(request: Request) -> int:
+def run_job(request: SweepRequest) -> int:
     """Take part in a sweep as the rank that torchrun says; return the exit status.
 
     Rank 0 writes the folder. A rank that raises fails its experiment only: the ranks form a new
@@ -48,7 +48,7 @@ def run_job(request: Request) -> int:
 class _Driver:
     """Rank 0: a thread drives the sweep while the main thread trains."""
 
-    def __init__(self, cluster: TorchrunCluster, request: Request) -> None:
+    def __init__(self, cluster: TorchrunCluster, request: SweepRequest) -> None:
         self._cluster = cluster
         self._request = request
         self._status = 1

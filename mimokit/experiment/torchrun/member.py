@@ -13,7 +13,7 @@ from mimokit.cluster import rank as rank_side
 from mimokit.cluster.worker.membership import Membership, describe
 from mimokit.cluster.worker.memory import release
 from mimokit.cluster.worker.session import INTERRUPT_SIGNAL, RankInterrupted
-from mimokit.cluster.worker.task import Failure, Outcome, explain
+from mimokit.cluster.worker.task import Failure, RankOutcome, explain
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 from mimokit.experiment import on_rank
 from mimokit.experiment.torchrun.messages import Task, message_to_json, outcome_to_json
@@ -136,7 +136,7 @@ class Member:
             if main is not None:
                 signal.pthread_kill(main, INTERRUPT_SIGNAL)
 
-    def _do(self, number: int, task: Task) -> Outcome:
+    def _do(self, number: int, task: Task) -> RankOutcome:
         sink = self._make_sink(number)
         self._side = _Side(sink)
         self._running = number
@@ -156,7 +156,7 @@ class Member:
             self._membership.break_off()
             self._membership.leave()
         release()
-        return Outcome(None, failure, sink.close(), failure is None)
+        return RankOutcome(None, failure, sink.close(), failure is None)
 
     def _attempt(self, number: int, task: Task) -> Failure | None:
         # No name holds the exception when this returns: it keeps the model alive.

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mimokit.cluster.worker.task import Failure, Outcome
+from mimokit.cluster.worker.task import Failure, RankOutcome
 from mimokit.config import ExperimentConfig, config_from_mapping
 from mimokit.config.evaluations import Evaluations
 from mimokit.samples import (
     CalibrationSample,
     EvaluationSample,
-    Hardware,
     HealthSample,
     ProfileSample,
     RankFacts,
+    RankHardware,
     Sample,
     TraceSample,
     from_wire,
@@ -111,7 +111,7 @@ def message_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sample(name: str, fields: dict[str, Any]) -> Sample:
     if name == RankFacts.__name__:
-        return RankFacts(**{**fields, "hardware": Hardware(**fields["hardware"])})
+        return RankFacts(**{**fields, "hardware": RankHardware(**fields["hardware"])})
     if name == ProfileSample.__name__:
         fields["content"] = base64.b64decode(fields["content"])
     if name == TraceSample.__name__:
@@ -120,13 +120,13 @@ def _sample(name: str, fields: dict[str, Any]) -> Sample:
     return sample
 
 
-def outcome_to_json(outcome: Outcome) -> str:
+def outcome_to_json(outcome: RankOutcome) -> str:
     """Return how a task ended on a rank, without its value, as JSON."""
     failure = None if outcome.failure is None else asdict(outcome.failure)
     return json.dumps([failure, outcome.emitted, outcome.world_intact])
 
 
-def outcome_from_json(text: str | bytes) -> Outcome:
+def outcome_from_json(text: str | bytes) -> RankOutcome:
     """Return the outcome of `outcome_to_json`."""
     failure, emitted, intact = json.loads(text)
-    return Outcome(None, None if failure is None else Failure(**failure), emitted, intact)
+    return RankOutcome(None, None if failure is None else Failure(**failure), emitted, intact)
