@@ -214,9 +214,7 @@ class FitNode:
         self._begin_together()
 
     def _save(self) -> None:
-        header = checkpoint.CheckpointHeader(
-            self._step, self._nodes, self._minibatch_size, self._setting
-        )
+        header = checkpoint.Header(self._step, self._nodes, self._minibatch_size, self._setting)
         state = checkpoint.NodeState(
             header, self._model, self._strategy, checkpoint.generator_states(),
             self._report.since_checkpoint,

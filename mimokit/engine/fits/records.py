@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from mimokit.engine.strategies.communicate import NodeCollective
+from mimokit.engine.strategies.communicate import Message
 
 RECORDS = "fit"
 """The key of records in a message of a node."""
@@ -61,10 +61,10 @@ class NodeStep:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What a node has exchanged since its last report; `NodeCollective.step` says when."""
+    """What a node has exchanged since its last report; `Message.step` says when."""
 
     node: int
-    messages: tuple[NodeCollective, ...]
+    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)

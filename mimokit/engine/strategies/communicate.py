@@ -22,7 +22,7 @@ from mimokit.planning.strategies.sizes import Operation, low_bit_blocks, sent_by
 
 
 @dataclass(frozen=True)
-class NodeCollective:
+class Message:
     """One collective of this node.
 
     Attributes:
@@ -48,7 +48,7 @@ NOT_EMULATED = ("start", "evaluation")
 
 
 @dataclass
-class ExchangeLog:
+class Ledger:
     """What this node has exchanged.
 
     Attributes:
@@ -59,7 +59,7 @@ class ExchangeLog:
         pace: how long exchanges take; None: as long as they take.
     """
 
-    messages: list[NodeCollective] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     step: int = 0
     purpose: str = "strategy"
     seconds: float = 0.0
@@ -70,7 +70,7 @@ class ExchangeLog:
         if members < 2:
             payload = 0
         sent = sent_bytes(operation, payload, members)  # type: ignore[arg-type]
-        self.messages.append(NodeCollective(self.step, self.purpose, operation, payload, sent))
+        self.messages.append(Message(self.step, self.purpose, operation, payload, sent))
 
     @contextmanager
     def counting(self, purpose: str) -> Iterator[None]:
@@ -82,18 +82,18 @@ class ExchangeLog:
             self.purpose = before
 
 
-ledger = ExchangeLog()
+ledger = Ledger()
 """Of the strategy that this process runs; `Strategy` starts an empty one."""
 
 
-def start_ledger() -> ExchangeLog:
+def start_ledger() -> Ledger:
     """Count from nothing."""
     global ledger
-    ledger = ExchangeLog()
+    ledger = Ledger()
     return ledger
 
 
-def resume_ledger(kept: ExchangeLog) -> None:
+def resume_ledger(kept: Ledger) -> None:
     """Go on with the ledger of a strategy that comes from a checkpoint."""
     global ledger
     ledger = kept

@@ -18,7 +18,7 @@ from mimokit.engine.strategies.communicate_optimize_strategy import (
 )
 from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.shard import parts_with_blocks
-from mimokit.planning.strategies import Exchange, ExchangeRule
+from mimokit.planning.strategies import Exchange, Rule
 from mimokit.planning.strategies.rules_of import CODEC_BITS
 
 OUTER = OptimSpec(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
@@ -113,7 +113,7 @@ class DiLoCoCommunicator(PlannedModule):
             view.copy_(outer - view)
         return lambda: None
 
-    def _begin_in_background(self, part: OuterWeights, rule: ExchangeRule) -> Callable[[], None]:
+    def _begin_in_background(self, part: OuterWeights, rule: Rule) -> Callable[[], None]:
         part.fill_with_change()
         wait = communicate.begin_all_reduce(part.bucket.flat)
 

@@ -57,7 +57,7 @@ class Strategy(ABC):
         self.max_steps: int | None = None
         self.seed = 42
         self.local_step = 0
-        self.ledger = communicate.ExchangeLog()
+        self.ledger = communicate.Ledger()
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         """Begin on a node. All nodes begin with equal weights."""

@@ -10,7 +10,7 @@ from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 if TYPE_CHECKING:
     from mimokit.planning.strategies.replicas import ReplicaPlan
-    from mimokit.planning.strategies.rules import ExchangeRule
+    from mimokit.planning.strategies.rules import Rule
 
 STRATEGY_HEADINGS = (
     "ranks of a replica",
@@ -162,7 +162,7 @@ def _sizes_text(sizes: dict[str, float]) -> str:
     return " + ".join(each[:PEERS_SHOWN]) + (" + …" if len(each) > PEERS_SHOWN else "")
 
 
-def _due_text(rule: ExchangeRule, steps: int) -> str:
+def _due_text(rule: Rule, steps: int) -> str:
     count = len(rule.numbers(steps)) if steps // rule.interval < 10**6 else steps // rule.interval
     every = "after every step" if rule.interval == 1 else f"after every {rule.interval:,} steps"
     first = f", first after {rule.step(0):,}" if rule.step(0) > 1 else ""

@@ -8,14 +8,14 @@ from mimokit.planning.strategies.plan import (
     plan_of_size,
     plan_strategy,
 )
-from mimokit.planning.strategies.rules import ExchangeRule
+from mimokit.planning.strategies.rules import Rule
 from mimokit.planning.strategies.sizes import sent_bytes
 
 __all__ = [
     "Exchange",
-    "ExchangeRule",
     "Grouping",
     "Masks",
+    "Rule",
     "StrategyPlan",
     "fragments_of",
     "plan_of_size",

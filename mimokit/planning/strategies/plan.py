@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.strategy import StrategyConfig
 from mimokit.planning.strategies.draws import Groups, Indices
-from mimokit.planning.strategies.rules import ExchangeRule
+from mimokit.planning.strategies.rules import Rule
 from mimokit.planning.strategies.rules_of import rules_of
 from mimokit.planning.strategies.shards import Holding, Shapes, shapes_of_size
 from mimokit.planning.strategies.sizes import sent_bytes
@@ -34,7 +34,7 @@ class Exchange:
         finish: optimizer steps completed when the result is written; steps between may go on.
     """
 
-    rule: ExchangeRule
+    rule: Rule
     number: int
     step: int
     finish: int
@@ -81,7 +81,7 @@ class StrategyPlan:
     held: Holding | None = field(default=None, repr=False)
 
     @cached_property
-    def rules(self) -> tuple[ExchangeRule, ...]:
+    def rules(self) -> tuple[Rule, ...]:
         """What is exchanged, in the order within a step."""
         sizes = (self.nodes, self.seed, self.element_bytes)
         held = None if self.held is None else dict(self.held)
@@ -116,7 +116,7 @@ class StrategyPlan:
             return streams[0]
         return heapq.merge(*streams, key=lambda one: (one.step, one.rule.index))
 
-    def _stream(self, rule: ExchangeRule, steps: int) -> Iterator[Exchange]:
+    def _stream(self, rule: Rule, steps: int) -> Iterator[Exchange]:
         late = rule.late
         for number in rule.numbers(steps).tolist():
             step = rule.step(number)
@@ -133,7 +133,7 @@ class StrategyPlan:
         """Return purpose -> bytes that each node sends in the first `steps` steps."""
         return {rule.purpose: self._sent_of(rule, steps) for rule in self.rules}
 
-    def _sent_of(self, rule: ExchangeRule, steps: int) -> Bytes:
+    def _sent_of(self, rule: Rule, steps: int) -> Bytes:
         numbers = rule.numbers(steps)
         large, small = rule.grouping.largest(), rule.grouping.smallest()
         if large == small:

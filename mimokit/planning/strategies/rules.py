@@ -16,7 +16,7 @@ Payload = Callable[[int, int], float]
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeRule:
+class Rule:
     """One thing that nodes exchange again and again.
 
     Attributes:

@@ -11,7 +11,7 @@ import numpy as np
 from mimokit.config.strategy import StrategyConfig
 from mimokit.planning.strategies.draws import Grouping, Masks
 from mimokit.planning.strategies.fragments import Shape, fragments_of
-from mimokit.planning.strategies.rules import ExchangeRule, Payload
+from mimokit.planning.strategies.rules import Payload, Rule
 from mimokit.planning.strategies.shards import HeldShard
 from mimokit.planning.strategies.sizes import (
     demo_bytes,
@@ -22,7 +22,7 @@ from mimokit.planning.strategies.sizes import (
 
 CODEC_BITS = {"int8": 8, "int4": 4}
 
-Rules = tuple[ExchangeRule, ...]
+Rules = tuple[Rule, ...]
 
 
 def rules_of(
@@ -93,7 +93,7 @@ class _Makers:
         fragments = fragments_of(self.shapes, config.fragments)
         return tuple(
             self._weights(
-                ExchangeRule(
+                Rule(
                     f"fragment {index}",
                     index,
                     "all_reduce",
@@ -120,19 +120,17 @@ class _Makers:
         rule = self._whole("sparse outer step", self.config.H)
         return (replace(rule, operation="all_gather", payload=_always(total)),)
 
-    def _whole(self, purpose: str, interval: int, *, offset: int = 0) -> ExchangeRule:
+    def _whole(self, purpose: str, interval: int, *, offset: int = 0) -> Rule:
         """Return an all-reduce of everything among all nodes."""
         payload = _always(self.element_bytes * self._entries(self.shapes))
         names = tuple(self.shapes)
-        return ExchangeRule(
-            purpose, 0, "all_reduce", names, interval, self._all(), payload, offset=offset
-        )
+        return Rule(purpose, 0, "all_reduce", names, interval, self._all(), payload, offset=offset)
 
-    def _outer_step(self, index: int) -> ExchangeRule:
+    def _outer_step(self, index: int) -> Rule:
         rule = self._whole("outer step", self.config.H, offset=self.config.sync_offset)
         return self._weights(replace(rule, index=index, grouping=self._islands()))
 
-    def _weights(self, rule: ExchangeRule) -> ExchangeRule:
+    def _weights(self, rule: Rule) -> Rule:
         """Return an all-reduce of the rule's tensors, in low bits if there is a codec."""
         if self.config.codec is None:
             entries = self._entries(rule.tensors)
@@ -146,7 +144,7 @@ class _Makers:
             payload=lambda number, members: low_bit_bytes(entries, bits, members),
         )
 
-    def _sparse(self, delay: int, fault_rate: float) -> ExchangeRule:
+    def _sparse(self, delay: int, fault_rate: float) -> Rule:
         config, size = self.config, self.element_bytes
         masks = Masks(config.index_selector, config.p_sparta, self.seed)
         whole = np.array([math.prod(self.shapes[name]) for name in self.held], np.int64)

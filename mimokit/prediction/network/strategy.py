@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.config.strategy import TAKES, StrategyConfig
-from mimokit.planning.strategies import Exchange, ExchangeRule, StrategyPlan
+from mimokit.planning.strategies import Exchange, Rule, StrategyPlan
 from mimokit.planning.strategies.replicas import ReplicaPlan
 from mimokit.prediction.network.network import Network
 
@@ -147,7 +147,7 @@ def waiting_seconds_of_replicas(plan: ReplicaPlan, step_seconds: float) -> float
     )
 
 
-def _exchanges_of_replicas(plan: ReplicaPlan) -> list[tuple[ExchangeRule, float]] | None:
+def _exchanges_of_replicas(plan: ReplicaPlan) -> list[tuple[Rule, float]] | None:
     line = plan.config.network
     if line is None:
         return None
@@ -176,7 +176,7 @@ def _per_round(plan: StrategyPlan, size: str, length: int) -> Iterator[float]:
         yield length / rule.interval * getattr(first, size)(rule.grouping.largest())
 
 
-def _blocked_seconds(rule: ExchangeRule, network: Network, slowest: float) -> float:
+def _blocked_seconds(rule: Rule, network: Network, slowest: float) -> float:
     """Return the time of an exchange that no later step overlaps."""
     changing = not rule.grouping.fixed
     found = [
