@@ -33,7 +33,7 @@ lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir notebooks
 
 docs: $(READY)
-	$(BIN)/python -m mimokit.config.reference > docs/config.md
+	$(BIN)/python -m mimokit.config_files.reference > docs/config.md
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks

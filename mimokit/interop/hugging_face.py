@@ -14,9 +14,10 @@ from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import ParallelSizes, rank_fields
 from mimokit.architecture.transformer import Transformer
-from mimokit.config import ExperimentConfig, config_from_mapping
-from mimokit.config.files.implied import DEFAULT_SEQ_LENGTH
+from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config_files import config_from_mapping
+from mimokit.config_files.implied import DEFAULT_SEQ_LENGTH
 from mimokit.interop.imported import refused
 from mimokit.planning.weights import WeightPlanner, read_directory
 from mimokit.planning.weights.running import check_room_for_image

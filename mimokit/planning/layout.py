@@ -7,15 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mimokit.config import (
-    ExperimentConfig,
-    check_experiment,
-    config_from_mapping,
-    load_experiment_config,
-)
+from mimokit.config import ExperimentConfig, check_experiment
 from mimokit.config.errors import ConfigError, refuse_if_any
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.world_size import ResolvedWorld, resolve, unknown_world_size
+from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.batch import plan_batch
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
 from mimokit.planning.bridges.disjoint import (

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig, check_runnable, config_from_mapping
+from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from mimokit.config_files import config_from_mapping
 from mimokit.planning import LayoutPlan, ModuleRanks
 from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mimokit.cluster.worker.task import Failure, RankOutcome
-from mimokit.config import ExperimentConfig, config_from_mapping
+from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
+from mimokit.config_files import config_from_mapping
 from mimokit.samples import (
     CalibrationSample,
     EvaluationSample,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config.files.text_file import read_text_file, reason_of
+from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.planning.weights.headers import StoredTensor, read_header, refused
 from mimokit.units import listed, shown
 

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.files.text_file import read_text_file, reason_of
+from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.prediction.calibration.cpu_costs import fit_shared_costs
 from mimokit.prediction.calibration.fit import FittedLaw
 from mimokit.prediction.calibration.hardware import fit_hardware

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
-from mimokit.config.files.yaml_file import read_yaml
+from mimokit.config.yaml_file import read_yaml
 from mimokit.prediction.hardware.hardware import OUT_OF_BOUNDS, Efficiency, Hardware, RankLink
 
 _FOLDER = Path(__file__).parent / "gpus"

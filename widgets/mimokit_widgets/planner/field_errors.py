@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig, config_from_mapping
+from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.config_files import config_from_mapping
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import with_value
 from mimokit_widgets.planner.limits import limit_problems

@@ -6,7 +6,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
+from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config_files import config_from_mapping
 from mimokit.planning.layout import plan as plan_of
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft

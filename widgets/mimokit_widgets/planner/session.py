@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
-from mimokit.config.files.loading import SWEEP
-from mimokit.config.files.yaml_file import parse_yaml
+from mimokit.config.yaml_file import parse_yaml
+from mimokit.config_files.loading import SWEEP
 from mimokit.prediction.hardware import hardware_names
 from mimokit.units import counted
 from mimokit_widgets.planner.background_search import BackgroundSearch

@@ -14,12 +14,8 @@ from typer.testing import CliRunner
 import mimokit
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.cli.main import app
-from mimokit.config import (
-    ConfigError,
-    ProjectorArchitecture,
-    check_runnable,
-    config_from_mapping,
-)
+from mimokit.config import ConfigError, ProjectorArchitecture, check_runnable
+from mimokit.config_files import config_from_mapping
 from mimokit.experiment.prepare import prepared
 from mimokit.planning.weights import read_directory
 from mimokit.planning.weights.modules import check_saving, module_planner
