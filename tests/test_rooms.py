@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,27 @@ def contracts() -> dict[str, Any]:
     """Return the contracts of imports by name."""
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     return {contract["name"]: contract for contract in told["contracts"]}
+
+
+BEING_REWRITTEN = {"Cut", "ParallelSizes", "_Run"}
+
+
+def test_no_class_name_is_defined_twice(tmp_path: Path) -> None:
+    """A name of a class says what it is without the name of its module."""
+    assert defined_twice(ROOT / "mimokit", ROOT / "widgets" / "mimokit_widgets") <= BEING_REWRITTEN
+    tmp_path.joinpath("planted.py").write_text("def later():\n    class Finding: ...\n")
+    assert defined_twice(ROOT / "mimokit" / "analysis", tmp_path) == {"Finding"}
+
+
+def defined_twice(*folders: Path) -> set[str]:
+    """Return the names of classes that are defined more than once in the files of some folders."""
+    names = Counter(
+        name
+        for folder in folders
+        for file in folder.rglob("*.py")
+        for name in re.findall(r"^ *class (\w+)", file.read_text(), re.MULTILINE)
+    )
+    return {name for name, times in names.items() if times > 1}
 
 
 LIGHT = """
