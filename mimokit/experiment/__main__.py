@@ -21,7 +21,7 @@ from mimokit.experiment.sweeps.options import (
     Trace,
     named_experiments,
 )
-from mimokit.experiment.torchrun.job import run_job
+from mimokit.experiment.torchrun import run_job
 
 
 def main(

@@ -7,20 +7,26 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mimokit.analysis import read_run
-from mimokit.cluster.worker.task import Failure, RankOutcome
-from mimokit.experiment import Evaluations, sweep
-from mimokit.experiment.sweeps.folder import config_content
-from mimokit.experiment.torchrun.messages import (
+from mimokit.cluster import ClusterError
+from mimokit.cluster.torchrun.cluster import TorchrunCluster
+from mimokit.cluster.torchrun.messages import (
     Task,
     message_from_json,
     message_to_json,
     outcome_from_json,
     outcome_to_json,
 )
+from mimokit.cluster.worker.task import Failure, RankOutcome
+from mimokit.config.user_code import NO_CODE
+from mimokit.experiment import Evaluations, sweep
+from mimokit.experiment.sweeps.folder import config_content
+from mimokit.experiment.torchrun import TRAINING, training_from_json, training_to_json
+from mimokit.planning import plan
 from mimokit.samples import (
     ProfileSample,
     RankFacts,
@@ -115,18 +121,26 @@ def test_a_message_that_is_no_sample_is_rejected() -> None:
 
 def test_tasks_and_outcomes_cross_as_json() -> None:
     config = digits_config((1, 2), (2, 1))
-    task = Task.from_text(Task.training(config, Evaluations(3, 4, 5), True, 1e9, 2).to_text())
-    assert config_content(task.read_config()) == config_content(config)
-    assert task.read_evaluations() == Evaluations(3, 4, 5)
-    assert task.peak_flops == 1e9
-    assert (task.trace, task.last, Task.from_text(Task().to_text()).last) == (True, False, True)
+    given = (plan(config), config, None, Evaluations(3, 4, 5), True, 1e9)
+    task = Task.from_text(Task(training_to_json(*given, NO_CODE), 2, last=False).to_text())
+    arguments = training_from_json(task.arguments, task.world_size)
+    assert arguments[0] == given[0]
+    assert config_content(arguments[1]) == config_content(config)
+    assert arguments[2:] == given[2:]
+    assert (task.last, Task.from_text(Task().to_text()).last) == (False, True)
     outcome = RankOutcome(None, Failure("KeyError", "k", "Traceback", False, False), 7, False)
     assert outcome_from_json(outcome_to_json(outcome)) == outcome
 
 
+def test_a_job_does_its_own_work_only() -> None:
+    job = SimpleNamespace(_work=TRAINING)
+    with pytest.raises(ClusterError, match="ranks run train_rank, nothing else"):
+        TorchrunCluster.submit(job, print, world_size=1)  # type: ignore[arg-type]
+
+
 def test_without_torchrun_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     from mimokit.experiment.sweeps.options import SweepRequest
-    from mimokit.experiment.torchrun.job import run_job
+    from mimokit.experiment.torchrun import run_job
 
     monkeypatch.delenv("RANK", raising=False)
     assert run_job(SweepRequest("a.yaml")) == 2
