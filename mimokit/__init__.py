@@ -5,7 +5,14 @@ Names are loaded when they are first used, so that `import mimokit` is quick eve
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
+
+if not (3, 11) <= sys.version_info < (3, 14):
+    raise ImportError(
+        "mimokit needs Python 3.11 to 3.13, but this is Python "
+        f"{'.'.join(map(str, sys.version_info[:3]))}."
+    )
 
 from mimokit.lazy import lazy_names
 

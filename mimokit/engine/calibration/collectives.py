@@ -15,6 +15,7 @@ from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.parallel.collectives import gather_uneven
 from mimokit.engine.pipeline.messages import Mailbox
+from mimokit.engine.torch_calls import reduce_scatter_single
 from mimokit.planning.message_tags import Tag
 from mimokit.prediction.calibration.measurements import (
     CollectiveKind,
@@ -139,7 +140,7 @@ def _calls(
     calls: dict[CollectiveKind, Callable[[], object]] = {
         **all_reduce,
         "all-gather": lambda: gather_uneven(part, sizes, group),
-        "reduce-scatter": lambda: dist.reduce_scatter_single(part, even, group=group),
+        "reduce-scatter": lambda: reduce_scatter_single(part, even, group=group),
         "broadcast": lambda: dist.broadcast(whole, members[0], group=group),
     }
     if ranks == 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_the_info_says_what_ran_where_and_how_far(tmp_path: Path) -> None:
     assert (images["tensor_parallel"], images["data_parallel"]) == (1, 8)
     assert images["parameters"] > 1000
     assert info["git"] == git_state(Path())
-    assert info["versions"]["megatron-core"] == "0.16.1"
+    assert info["versions"]["megatron-core"] == version("megatron-core")
     assert info["started"] <= info["finished"]
 
 
