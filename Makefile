@@ -48,7 +48,7 @@ lab: setup
 	$(BIN)/jupyter lab --notebook-dir notebooks
 
 docs: setup
-	$(BIN)/python -m mimokit.config.reference > docs/config.md
+	$(BIN)/python -m mimokit.config_files.reference > docs/config.md
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks

@@ -14,7 +14,8 @@ import pytest
 
 from mimokit.analysis import read_run
 from mimokit.cluster import RankDied, RankError
-from mimokit.config import ConfigError, load_experiment_config
+from mimokit.config import ConfigError
+from mimokit.config_files import load_experiment_config
 from mimokit.experiment import Evaluations, train
 from tests.layouts import digits_config
 from tests.processes import interrupt_in

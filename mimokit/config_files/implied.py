@@ -15,7 +15,7 @@ A config states each fact once. The sources of a value are tried in order:
 | `data.image_seq_length` | the encoder's `seq_length`; `DEFAULT_IMAGE_SEQ_LENGTH` |
 | `seq_length` of the language module | `data.seq_length` |
 | `seq_length` of an encoder | its patches per image; `data.image_seq_length` |
-| fields of a module with `weights` | the config.json of that checkpoint |
+| fields of a module with `weights` | the config.json of those weights |
 
 The mapping may be wrong in any way: a source that cannot be read implies nothing, and the rules
 report it.
@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mimokit.config.files.checkpoints import LANGUAGE_MODULE_NAMES, fields_of_checkpoints
 from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE
+from mimokit.config_files.weights import LANGUAGE_MODULE_NAMES, fields_of_weights
 
 DEFAULT_SEQ_LENGTH = 8192
 """Tokens per sample where no network and no data section states them."""
@@ -49,7 +49,7 @@ def fill_in(sections: dict[str, Any]) -> dict[str, str]:
     model, data, runtime = (_mapping(sections.get(key)) for key in ("model", "data", "runtime"))
     if model is None:
         return {}
-    derived = fields_of_checkpoints(model)
+    derived = fields_of_weights(model)
     derived |= _mode_and_schedule(model, runtime)
     derived |= _module_names(model)
     if data is not None:

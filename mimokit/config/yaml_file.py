@@ -9,8 +9,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.files.text_file import read_text_file, reason_of
-from mimokit.config.files.yaml_limits import BoundedComposer, YamlLimitError
+from mimokit.config.text_file import read_text_file, reason_of
+from mimokit.config.yaml_limits import BoundedComposer, YamlLimitError
 
 MOST_CHARACTERS = 2**18
 """Of a text; the largest shipped file has 3,000. Reading YAML takes about 2 s per 2**20."""

@@ -14,13 +14,13 @@ from typing import Any
 
 from mimokit.config.errors import unknown_name
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.files.checkpoints import counted_from
-from mimokit.config.files.implied import fill_in
-from mimokit.config.files.inheritance import Layer, layer_of, merged, read_layers, resolve_path
-from mimokit.config.files.loading import SWEEP, config_from_mapping
-from mimokit.config.files.sweep import combinations
-from mimokit.config.files.sweep_names import file_name
 from mimokit.config.world_size import needed_world_size
+from mimokit.config_files.implied import fill_in
+from mimokit.config_files.inheritance import Layer, layer_of, merged, read_layers, resolve_path
+from mimokit.config_files.loading import SWEEP, config_from_mapping
+from mimokit.config_files.sweep import combinations
+from mimokit.config_files.sweep_names import file_name
+from mimokit.config_files.weights import counted_from
 
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _NO_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none"}

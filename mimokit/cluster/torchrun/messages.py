@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mimokit.cluster.worker.task import Failure, Outcome
-from mimokit.config import ExperimentConfig, config_from_mapping
-from mimokit.config.evaluations import Evaluations
+from mimokit.cluster.worker.task import Failure, RankOutcome
 from mimokit.samples import (
     CalibrationSample,
     EvaluationSample,
-    Hardware,
     HealthSample,
     ProfileSample,
     RankFacts,
+    RankHardware,
     Sample,
     TraceSample,
     from_wire,
@@ -35,37 +33,35 @@ _RECORDS: Mapping[str, type[Any]] = {
 
 
 @dataclass(frozen=True)
+class RankWork:
+    """The one thing that a job does on its ranks, as often as it is submitted.
+
+    Every process knows it before the job begins, so no code crosses.
+
+    Attributes:
+        function: what is submitted.
+        to_json: the arguments of `function` -> values that `json.dumps` takes. It raises
+            ClusterError for arguments that cannot cross.
+        run: does the work on a rank, given these values and the number of ranks.
+    """
+
+    function: Callable[..., Any]
+    to_json: Callable[..., Any]
+    run: Callable[[Any, int], None]
+
+
+@dataclass(frozen=True)
 class Task:
     """What the ranks of a job do next; the default ends the job.
 
     Attributes:
+        arguments: of the job's work, as values that `json.dumps` takes.
         world_size: the first ranks, which take part.
-        config: as a mapping.
-        evaluations: when to test.
-        trace: whether to time every step.
-        peak_flops: per second, of a rank's device; None if it is not known.
-        last: the job ends.
     """
 
+    arguments: Any = None
     world_size: int = 0
-    config: Mapping[str, Any] | None = None
-    evaluations: Mapping[str, int] | None = None
-    trace: bool = False
-    peak_flops: float | None = None
     last: bool = True
-
-    @classmethod
-    def training(
-        cls,
-        config: ExperimentConfig,
-        evaluations: Evaluations | None,
-        trace: bool,
-        peak_flops: float | None,
-        ranks: int,
-    ) -> Task:
-        """Return the task to train a config."""
-        tests = None if evaluations is None else asdict(evaluations)
-        return cls(ranks, config.to_mapping(), tests, trace, peak_flops, last=False)
 
     def to_text(self) -> str:
         """Return the task as JSON."""
@@ -75,15 +71,6 @@ class Task:
     def from_text(cls, text: str | bytes) -> Task:
         """Return the task of `to_text`."""
         return cls(**json.loads(text))
-
-    def read_config(self) -> ExperimentConfig:
-        """Return the config, finalized."""
-        assert self.config is not None
-        return config_from_mapping(self.config).finalize(self.world_size)
-
-    def read_evaluations(self) -> Evaluations | None:
-        """Return when to test."""
-        return None if self.evaluations is None else Evaluations(**self.evaluations)
 
 
 def message_to_json(message: Mapping[str, Any]) -> Any:
@@ -111,7 +98,7 @@ def message_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sample(name: str, fields: dict[str, Any]) -> Sample:
     if name == RankFacts.__name__:
-        return RankFacts(**{**fields, "hardware": Hardware(**fields["hardware"])})
+        return RankFacts(**{**fields, "hardware": RankHardware(**fields["hardware"])})
     if name == ProfileSample.__name__:
         fields["content"] = base64.b64decode(fields["content"])
     if name == TraceSample.__name__:
@@ -120,13 +107,13 @@ def _sample(name: str, fields: dict[str, Any]) -> Sample:
     return sample
 
 
-def outcome_to_json(outcome: Outcome) -> str:
+def outcome_to_json(outcome: RankOutcome) -> str:
     """Return how a task ended on a rank, without its value, as JSON."""
     failure = None if outcome.failure is None else asdict(outcome.failure)
     return json.dumps([failure, outcome.emitted, outcome.world_intact])
 
 
-def outcome_from_json(text: str | bytes) -> Outcome:
+def outcome_from_json(text: str | bytes) -> RankOutcome:
     """Return the outcome of `outcome_to_json`."""
     failure, emitted, intact = json.loads(text)
-    return Outcome(None, None if failure is None else Failure(**failure), emitted, intact)
+    return RankOutcome(None, None if failure is None else Failure(**failure), emitted, intact)

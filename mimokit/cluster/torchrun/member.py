@@ -1,4 +1,4 @@
-"""What every rank of a torchrun job does: wait for a task, train, report to rank 0."""
+"""What every rank of a torchrun job does: wait for a task, work, report to rank 0."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from types import FrameType
 from typing import Any, Protocol
 
 from mimokit.cluster import rank as rank_side
+from mimokit.cluster.torchrun.messages import RankWork, Task, message_to_json, outcome_to_json
+from mimokit.cluster.torchrun.store import JobStore
 from mimokit.cluster.worker.membership import Membership, describe
 from mimokit.cluster.worker.memory import release
 from mimokit.cluster.worker.session import INTERRUPT_SIGNAL, RankInterrupted
-from mimokit.cluster.worker.task import Failure, Outcome, explain
+from mimokit.cluster.worker.task import Failure, RankOutcome, explain
 from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
-from mimokit.experiment import on_rank
-from mimokit.experiment.torchrun.messages import Task, message_to_json, outcome_to_json
-from mimokit.experiment.torchrun.store import JobStore
-from mimokit.planning import plan as make_plan
 
 COLLECTIVE_SECONDS = 300.0
 """How long a collective may wait for its peers; ranks that fail are noticed at once."""
@@ -90,12 +88,14 @@ class Member:
     """One process of the job; its main thread calls `serve`.
 
     Args:
-        store: of the job.
         make_sink: task number -> what takes this rank's samples.
     """
 
-    def __init__(self, store: JobStore, make_sink: Callable[[int], Sink] | None = None) -> None:
+    def __init__(
+        self, store: JobStore, work: RankWork, make_sink: Callable[[int], Sink] | None = None
+    ) -> None:
         self._store = store
+        self._work = work
         self._make_sink = make_sink or (lambda number: StoreSink(store, number))
         self._membership = Membership()
         self._side: _Side | None = None
@@ -136,7 +136,7 @@ class Member:
             if main is not None:
                 signal.pthread_kill(main, INTERRUPT_SIGNAL)
 
-    def _do(self, number: int, task: Task) -> Outcome:
+    def _do(self, number: int, task: Task) -> RankOutcome:
         sink = self._make_sink(number)
         self._side = _Side(sink)
         self._running = number
@@ -156,7 +156,7 @@ class Member:
             self._membership.break_off()
             self._membership.leave()
         release()
-        return Outcome(None, failure, sink.close(), failure is None)
+        return RankOutcome(None, failure, sink.close(), failure is None)
 
     def _attempt(self, number: int, task: Task) -> Failure | None:
         # No name holds the exception when this returns: it keeps the model alive.
@@ -165,11 +165,7 @@ class Member:
                 self._interruptible = True
                 self._raise_if_aborted()
                 self._join(number, task.world_size)
-                config = task.read_config()
-                evaluations = task.read_evaluations()
-                on_rank.train_rank(
-                    make_plan(config), config, None, evaluations, task.trace, task.peak_flops
-                )
+                self._work.run(task.arguments, task.world_size)
             finally:
                 self._interruptible = False
         except BaseException as error:

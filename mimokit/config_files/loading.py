@@ -11,13 +11,13 @@ from typing import Any
 from mimokit.config.base import world_check
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.files.implied import fill_in
-from mimokit.config.files.inheritance import PRESET_PREFIX, merged, read_layers, resolve_path
-from mimokit.config.files.partial import Reading, read_sections
 from mimokit.config.rules import ValidationContext, all_problems
+from mimokit.config_files.implied import fill_in
+from mimokit.config_files.inheritance import PRESET_PREFIX, merged, read_layers, resolve_path
+from mimokit.config_files.partial import Reading, read_sections
 
 SWEEP = "sweep"
-"""Key of the lists that make several experiments of one file; see `mimokit.config.files.sweep`."""
+"""Key of the lists that make several experiments of one file; see `mimokit.config_files.sweep`."""
 
 
 def load_experiment_config(

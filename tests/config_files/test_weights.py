@@ -14,14 +14,10 @@ from typer.testing import CliRunner
 import mimokit
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.cli.main import app
-from mimokit.config import (
-    ConfigError,
-    ProjectorArchitecture,
-    check_runnable,
-    config_from_mapping,
-)
+from mimokit.config import ConfigError, ProjectorArchitecture, check_runnable
+from mimokit.config_files import config_from_mapping
 from mimokit.experiment.prepare import prepared
-from mimokit.planning.weights import read_checkpoint
+from mimokit.planning.weights import read_directory
 from mimokit.planning.weights.modules import check_saving, module_planner
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
@@ -161,7 +157,7 @@ def test_a_part_of_a_larger_checkpoint() -> None:
     content = _mapping("llava", "llava")
     network = content["model"]["module_architectures"]["images"]
     config = config_from_mapping(content).model.get_architecture("images")
-    whole = read_checkpoint(network["weights"])
+    whole = read_directory(network["weights"])
     planner = module_planner(whole, config, language=False, tensor_parallel=2, pipeline_parallel=1)
     assert PROJECTOR in planner.rank(0).parameters
     config = config.model_copy(update={"weights_prefix": "vision_tower."})
@@ -211,7 +207,7 @@ def test_a_prefix_chooses_between_two_models(tmp_path: Path) -> None:
     network |= {"weights": str(tmp_path), "weights_prefix": "main."}
     config = config_from_mapping(content).model.get_architecture(LANGUAGE)
     planner = module_planner(
-        read_checkpoint(tmp_path), config, language=True, tensor_parallel=1, pipeline_parallel=1
+        read_directory(tmp_path), config, language=True, tensor_parallel=1, pipeline_parallel=1
     )
     (piece,) = planner.rank(0).parameters["output_layer.weight"].pieces
     assert piece.tensor == "main.lm_head.weight"

@@ -1,4 +1,4 @@
-"""The ranks of a torchrun job with the face of a cluster, for rank 0 to train on."""
+"""The ranks of a torchrun job with the face of a cluster, for rank 0 to submit to."""
 
 from __future__ import annotations
 
@@ -15,15 +15,10 @@ from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.frozen import pid_here
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.run import ClusterRun
+from mimokit.cluster.torchrun.member import Member
+from mimokit.cluster.torchrun.messages import RankWork, Task, message_from_json, outcome_from_json
+from mimokit.cluster.torchrun.store import JobStore
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
-from mimokit.config import ExperimentConfig
-from mimokit.config.evaluations import Evaluations
-from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.experiment import on_rank
-from mimokit.experiment.torchrun.member import Member
-from mimokit.experiment.torchrun.messages import Task, message_from_json, outcome_from_json
-from mimokit.experiment.torchrun.store import JobStore
-from mimokit.planning.types import LayoutPlan
 
 POLL_SECONDS = 0.05
 ENDS = "torchrun replaces no single rank: start the job again with --resume"
@@ -47,18 +42,19 @@ class OwnSink:
 
 
 class TorchrunCluster:
-    """Trains on the ranks of the job; lives on rank 0, next to its main thread.
+    """Works on the ranks of the job; lives on rank 0, next to its main thread.
 
     torchrun replaces no single rank: after one has died nothing more can run, and `submit` says
     so.
     """
 
-    def __init__(self, store: JobStore) -> None:
+    def __init__(self, store: JobStore, work: RankWork) -> None:
         self._store = store
+        self._work = work
         self._number = 0
         self._run: ClusterRun | None = None
         self._lost: str | None = None
-        self.member = Member(store, self._own_sink)
+        self.member = Member(store, work, self._own_sink)
 
     def __len__(self) -> int:
         return self._store.size
@@ -66,28 +62,21 @@ class TorchrunCluster:
     def submit(
         self,
         function: Callable[..., Any],
-        plan: LayoutPlan,
-        config: ExperimentConfig,
-        data: object,
-        evaluations: Evaluations | None,
-        trace: bool,
-        peak_flops: float | None,
-        code: UserCode,
         /,
-        *,
+        *arguments: Any,
         world_size: int,
     ) -> ClusterRun:
-        """Start training on the first ranks and return at once.
+        """Start the job's work on the first ranks and return at once.
 
         Raises:
-            ClusterError: something else than training with the default data and the builders that
-                the config names was asked for, or a rank is lost.
+            ClusterError: it is another function, its arguments do not cross, or a rank is lost.
         """
-        if function is not on_rank.train_rank or data is not None or code != NO_CODE:
+        if function is not self._work.function:
             raise ClusterError(
-                "under torchrun ranks train on their default data, nothing else; name builders of "
-                "modules, loss_func and forward_step in the config"
+                f"under torchrun ranks run {self._work.function.__qualname__}, nothing else; start "
+                "a cluster for it"
             )
+        content = self._work.to_json(*arguments)
         if self._lost is not None:
             raise ClusterError(f"{self._lost}; {ENDS}")
         if self._run is not None:
@@ -97,7 +86,7 @@ class TorchrunCluster:
         run = ClusterRun(self, function.__qualname__, engines)
         self._run = run
         number, self._number = self._number, self._number + 1
-        task = Task.training(config, evaluations, trace, peak_flops, world_size)
+        task = Task(content, world_size, last=False)
         self._store.put(f"task/{number}", task.to_text())
         collect = threading.Thread(target=self._collect, args=(run, number), daemon=True)
         collect.start()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import mimokit
-from mimokit.config import ConfigError, check_runnable, load_experiment_config
+from mimokit.config import ConfigError, check_runnable
+from mimokit.config_files import load_experiment_config
 from tests.config.sections import only
 
 ABLATIONS = Path(__file__).parents[2] / "configs/ablations"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mimokit.config import load_experiment_config
+from mimokit.config_files import load_experiment_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.config.files.sweep_names import field_label, value_label
 from mimokit.config.messages import describe
+from mimokit.config_files.sweep_names import field_label, value_label
 
 MOST_EXPERIMENTS = 1000
 """Of one sweep; each is checked before the first one runs."""

@@ -24,15 +24,14 @@ from mimokit.config import (
     ModuleArchitecture,
     ModuleParallelismConfig,
     RuntimeConfig,
-    config_from_mapping,
-    load_experiment_config,
 )
 from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
-from mimokit.config.files.text_file import read_text_file
-from mimokit.config.files.yaml_file import MOST_CHARACTERS, MOST_IN_A_LINE
-from mimokit.config.files.yaml_limits import MOST_LEVELS, MOST_VALUES
 from mimokit.config.messages import MOST
 from mimokit.config.model import MOST_MODULES
+from mimokit.config.text_file import read_text_file
+from mimokit.config.yaml_file import MOST_CHARACTERS, MOST_IN_A_LINE
+from mimokit.config.yaml_limits import MOST_LEVELS, MOST_VALUES
+from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.prediction.calibration import load_calibration
 from mimokit.prediction.hardware import load_hardware
 from tests.config.sections import network, only, problems, put, sections

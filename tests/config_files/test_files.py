@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
+from mimokit.config import ConfigError, preset_names
+from mimokit.config_files import load_experiment_config, load_preset
 from tests.config.sections import sections
 
 

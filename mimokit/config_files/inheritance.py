@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.files.checkpoints import counted_from
-from mimokit.config.files.yaml_file import read_yaml
 from mimokit.config.messages import describe
 from mimokit.config.presets import preset_path
+from mimokit.config.yaml_file import read_yaml
+from mimokit.config_files.weights import counted_from
 
 BASELINE = "baseline.yaml"
 PRESET_PREFIX = "preset:"

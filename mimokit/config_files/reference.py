@@ -1,6 +1,6 @@
 """The reference of all config fields in Markdown, from the classes: `docs/config.md`.
 
-`python -m mimokit.config.reference > docs/config.md` writes it; a test compares them.
+`python -m mimokit.config_files.reference > docs/config.md` writes it; a test compares them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.files import sweep
 from mimokit.config.layer_architecture import ProjectorArchitecture, RopeScaling
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
 from mimokit.config.prediction import PredictedInput, PredictionConfig
 from mimokit.config.runtime import RuntimeConfig, ValidationConfig
 from mimokit.config.strategy import NetworkConfig, OptimizerConfig, StrategyConfig
+from mimokit.config_files import sweep
 
 SECTIONS: Mapping[str, type[ConfigModel]] = {
     "The file": ExperimentConfig,
@@ -49,7 +49,7 @@ def reference() -> str:
     parts = [
         "# Config fields",
         "Generated from the config classes. Values that the rest of a file implies may be left "
-        "out; `mimokit/config/files/implied.py` lists them. Unknown keys are rejected. "
+        "out; `mimokit/config_files/implied.py` lists them. Unknown keys are rejected. "
         "Whole numbers are at most 2**53, those of networks 2**31 - 1.",
     ]
     for place, section in SECTIONS.items():

@@ -31,17 +31,17 @@ from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.files.checkpoints import counted_from
-from mimokit.config.files.inheritance import (
+from mimokit.config_files.inheritance import (
     PRESET_PREFIX,
     merge,
     merged,
     read_layers,
     resolve_path,
 )
-from mimokit.config.files.loading import SWEEP, config_from_mapping
-from mimokit.config.files.sweep_entries import MOST_EXPERIMENTS, Variant, read_entries
-from mimokit.config.files.sweep_names import file_name, unique_names
+from mimokit.config_files.loading import SWEEP, config_from_mapping
+from mimokit.config_files.sweep_entries import MOST_EXPERIMENTS, Variant, read_entries
+from mimokit.config_files.sweep_names import file_name, unique_names
+from mimokit.config_files.weights import counted_from
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import mimokit
-from mimokit.config import ConfigError, LoadedExperiment, load_experiments
-from mimokit.config.files.sweep import combinations
-from mimokit.config.files.sweep_entries import MOST_EXPERIMENTS
-from mimokit.config.files.sweep_names import LONGEST, file_name
+from mimokit.config import ConfigError
+from mimokit.config_files import LoadedExperiment, load_experiments
+from mimokit.config_files.sweep import combinations
+from mimokit.config_files.sweep_entries import MOST_EXPERIMENTS
+from mimokit.config_files.sweep_names import LONGEST, file_name
 from tests.config.sections import only, sections
-from tests.config.test_files import write
+from tests.config_files.test_files import write
 
 LANGUAGE = "model.module_parallelisms.language_module"
 IMAGES = "model.module_parallelisms.images"

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from mimokit.config import ConfigError, load_experiment_config, load_preset
-from mimokit.config.files.inheritance import MOST_FILES
-from mimokit.config.files.resolved import (
+from mimokit.config import ConfigError
+from mimokit.config_files import load_experiment_config, load_preset
+from mimokit.config_files.inheritance import MOST_FILES
+from mimokit.config_files.resolved import (
     SourcedValue,
     resolved_values,
     to_commented_yaml,
     written_values,
 )
 from tests.config.sections import only, put, sections
-from tests.config.test_files import write
+from tests.config_files.test_files import write
 
 
 def sentence(path: Path) -> str:

@@ -1,22 +1,19 @@
-"""Fills in the networks of modules that start from checkpoints, from their config.json."""
+"""Fills in the networks of modules that start from weights, from their config.json."""
 
 from __future__ import annotations
 
 import os
-import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mimokit.architecture.huggingface.module_weights import network_fields
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.units import listed
 
 LANGUAGE_MODULE_NAMES = ("language_module", "language", "llm")
 """Names that mark the language module where networks and special tokens do not."""
-
-FIELDS_OF_CHECKPOINT = "mimokit.architecture.huggingface.module_weights:network_fields"
-"""The function that reads a config.json. Named by a string, as networks are described above."""
 
 SIZES = tuple(
     name
@@ -26,14 +23,14 @@ SIZES = tuple(
 """What every network must have; a length follows from the rest of a config."""
 
 
-def fields_of_checkpoints(model: dict[str, Any]) -> dict[str, str]:
+def fields_of_weights(model: dict[str, Any]) -> dict[str, str]:
     """Fill in the fields that modules with `weights` leave out, in place.
 
     A path becomes absolute, so that ranks in other folders find it. While a directory does not
     exist, a module that states its sizes keeps what it states: a plan needs no weights.
 
     Raises:
-        ConfigError: a checkpoint has no config.json, or a wrong one, or does not exist and the
+        ConfigError: a directory has no config.json, or a wrong one, or does not exist and the
             module leaves sizes out.
     """
     networks = model.get("module_architectures")
@@ -48,9 +45,8 @@ def fields_of_checkpoints(model: dict[str, Any]) -> dict[str, str]:
         if not os.path.exists(network["weights"]):
             _check_sizes(name, network)
             continue
-        fields = pkgutil.resolve_name(FIELDS_OF_CHECKPOINT)
-        language = _is_language(model, name)
-        for field, value in fields(network["weights"], language=language).items():
+        stated = network_fields(network["weights"], language=_is_language(model, name))
+        for field, value in stated.items():
             if field not in network:
                 network[field] = value
                 path = f"model.module_architectures.{name}"
@@ -80,7 +76,7 @@ def _is_relative(directory: object) -> bool:
 
 
 def _check_sizes(name: str, network: Mapping[str, Any]) -> None:
-    """Reject a module whose sizes nothing states: neither its section nor its checkpoint."""
+    """Reject a module whose sizes nothing states: neither its section nor its weights."""
     missing = [field for field in SIZES if field not in network]
     if missing:
         where = network["weights"]
