@@ -9,8 +9,9 @@ from typing import Any
 from unittest import mock
 
 import torch.distributed as dist
+from packaging.version import Version
 
-HAS_COLOCATED_BRIDGE = not version("megatron-core").startswith("0.16.")
+HAS_COLOCATED_BRIDGE = Version(version("megatron-core")) >= Version("0.18")
 
 
 @contextmanager
