@@ -26,7 +26,7 @@ from mimokit.experiment.verification_report import (
     largest,
     relative,
 )
-from mimokit.planning import plan as make_plan
+from mimokit.planning.layout import plan_checked, plan_layout
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
-    plan = make_plan(_unfrozen(alone))
+    # All trained modules may be behind the language model, and a check wants a trained one.
+    plan = plan_checked(alone)
     cut = _cut_by_rank(layout)
     name, taken = cluster.run(
         on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
@@ -187,7 +188,7 @@ def verify(
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
     expected = [list(one[:steps]) for one in oracle.replicas]
-    plan = placed(cluster, make_plan(layout))
+    plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
     )
@@ -302,20 +303,6 @@ def _cut_by_rank(config: ExperimentConfig) -> dict[str, int]:
 def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
     model = config.model
     return {name: model.get_architecture(name) for name in model.decoder_module_names}
-
-
-def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config without frozen modules, so that it can be planned.
-
-    All trained modules may be behind the language model, and a plan needs a trained one. On one
-    rank, freezing does not affect the plan.
-    """
-    networks = {
-        name: network.model_copy(update={"frozen": False})
-        for name, network in config.model.module_architectures.items()
-    }
-    model = config.model.model_copy(update={"module_architectures": networks})
-    return config.model_copy(update={"model": model})
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:

@@ -23,6 +23,7 @@ from mimokit.planning.bridges.disjoint import (
     plan_first_stage_bridge,
     without_gradient,
 )
+from mimokit.planning.execution import plan_executions
 from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_pipeline
 from mimokit.planning.ranks import RankMap
@@ -32,7 +33,7 @@ from mimokit.planning.types import Bridge, LayoutPlan
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
-def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
+def plan_layout(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
     """Return all decisions about a layout that can be made before it runs.
 
     Args:
@@ -67,7 +68,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     """Return the plan of a config that `checked_config` returned for the same world.
 
     Raises:
-        ConfigError: as `plan`, apart from what `checked_config` raises.
+        ConfigError: as `plan_layout`, apart from what `checked_config` raises.
     """
     refuse_if_any((*tag_problems(config.model, config.data), *frame_problems(config)))
     world = resolve(config.model, config.ranks_of_replica(world_size))
@@ -94,6 +95,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
         llm_module_name=model.llm_module_name,
         topology=topology,
         modules=modules,
+        executions=plan_executions(config, modules),
         batch=batch,
         bridges=tuple(
             _bridge(config, modules[source], modules[target], batch.samples_per_microbatch)

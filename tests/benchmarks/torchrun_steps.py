@@ -8,7 +8,7 @@ import sys
 
 from mimokit.experiment.prepare import prepared
 from mimokit.experiment.torchrun.world import world_from_environment
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from mimokit.samples import Sample, StepSample
 
 
@@ -24,7 +24,7 @@ def main(file: str) -> None:
             times.append(sample.time)
 
     with world_from_environment() as rank:
-        train_on_rank(make_plan(config), config, keep, lambda: False)
+        train_on_rank(plan_layout(config), config, keep, lambda: False)
         if rank == 0:
             print(json.dumps(times), flush=True)
 

@@ -10,7 +10,7 @@ import traitlets
 
 from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.config.files.loading import config_from_mapping
-from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.layout import plan_layout
 from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
@@ -75,7 +75,7 @@ class PlanView(PersistentWidget):
             config = config_from_mapping(given)
         else:
             config = load_experiment_config(given)
-        plan = plan_of(config)
+        plan = plan_layout(config)
         self.config = config
         return plan
 

@@ -56,7 +56,7 @@ class MimoModelProvider:
         language_model_spec: spec of the language model; `pg_collection` is injected.
         modality_submodules_spec: modality -> spec; every key is a module of the layout.
         special_token_ids: modality -> the token id that its embeddings replace.
-        mimo_parallelism_config: the finalized layout; what it calls frozen is not trained.
+        mimo_parallelism_config: the finalized layout; networks of it may start from weights.
         seed: every module starts from a separate seed, made from this one and its name.
         decoder_specs: module behind the language model -> spec.
     """
@@ -87,11 +87,14 @@ class MimoModelProvider:
         model = self._build(groups) if mine else None
         if model is not None:
             model.to(rank_device())
-            self._freeze(model)
+            self._freeze(model, plan)
+            networks = self.mimo_parallelism_config.module_architectures
             for name, module in model.parts():
-                load_weights(name, module, self.mimo_parallelism_config, groups[name])
+                if name in networks:
+                    language = name == plan.llm_module_name
+                    load_weights(module, networks[name], language, groups[name])
             if wrap:
-                self._wrap(model, groups)
+                self._wrap(model, plan, groups)
         topology = {name: list(targets) for name, targets in plan.topology.items()}
         return MimoModelProviderResult(model, grids, topology, groups)
 
@@ -126,28 +129,30 @@ class MimoModelProvider:
                 decoder_specs=_of_rank(self.decoder_specs, groups),
             )
 
-    def _freeze(self, model: SeededMimoModel) -> None:
-        config = self.mimo_parallelism_config
+    def _freeze(self, model: SeededMimoModel, plan: LayoutPlan) -> None:
         for name, module in model.parts():
-            module.requires_grad_(not config.is_frozen(name))
-            if name not in model.modality_submodules or config.is_frozen(name):
-                continue
-            network = config.module_architectures.get(name)
-            frozen = frozenset() if network is None else network.frozen_parts
-            module.encoders.requires_grad_("encoder" not in frozen)
-            module.input_projections.requires_grad_("projector" not in frozen)
-
-    def _wrap(self, model: SeededMimoModel, groups: Mapping[str, ProcessGroupCollection]) -> None:
-        for name, module in list(model.parts()):
+            execution = plan.executions[name]
+            module.requires_grad_(not execution.is_frozen)
             if name in model.modality_submodules:
-                encoder = next(iter(module.encoders.values()))
-                model.modality_submodules[name] = wrap_data_parallel(
-                    module, encoder.config, groups[name]
-                )
+                module.encoders.requires_grad_("encoder" not in execution.frozen_parts)
+                module.input_projections.requires_grad_("projector" not in execution.frozen_parts)
+
+    def _wrap(
+        self,
+        model: SeededMimoModel,
+        plan: LayoutPlan,
+        groups: Mapping[str, ProcessGroupCollection],
+    ) -> None:
+        for name, module in list(model.parts()):
+            encodes = name in model.modality_submodules
+            config = (next(iter(module.encoders.values())) if encodes else module).config
+            wrapped = wrap_data_parallel(module, config, plan.executions[name], groups[name])
+            if encodes:
+                model.modality_submodules[name] = wrapped
             elif name in model.text_decoders:
-                model.text_decoders[name] = wrap_data_parallel(module, module.config, groups[name])
+                model.text_decoders[name] = wrapped
             else:
-                model.language_model = wrap_data_parallel(module, module.config, groups[name])
+                model.language_model = wrapped
 
 
 class SeededMimoModel(MimoModel):  # type: ignore[misc]

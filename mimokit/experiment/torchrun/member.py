@@ -18,7 +18,7 @@ from mimokit.cluster.world import EngineFacts, lay_out, places_on_hosts
 from mimokit.experiment import on_rank
 from mimokit.experiment.torchrun.messages import Task, message_to_json, outcome_to_json
 from mimokit.experiment.torchrun.store import JobStore
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 
 COLLECTIVE_SECONDS = 300.0
 """How long a collective may wait for its peers; ranks that fail are noticed at once."""
@@ -168,7 +168,7 @@ class Member:
                 config = task.read_config()
                 evaluations = task.read_evaluations()
                 on_rank.train_rank(
-                    make_plan(config), config, None, evaluations, task.trace, task.peak_flops
+                    plan_layout(config), config, None, evaluations, task.trace, task.peak_flops
                 )
             finally:
                 self._interruptible = False

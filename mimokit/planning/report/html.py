@@ -33,9 +33,8 @@ from mimokit.planning.report.rows import (
     title,
 )
 from mimokit.planning.report.strategy import (
-    STRATEGY_HEADINGS,
-    strategy_rows,
     strategy_sentences,
+    strategy_table,
     strategy_title,
 )
 from mimokit.tables import html_heading, html_table
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.pipeline import PipelinePlan
     from mimokit.planning.strategies.replicas import ReplicaPlan
-    from mimokit.planning.types import LayoutPlan
+    from mimokit.planning.types import Estimates, LayoutPlan
 
 RANKS_SHOWN = 64
 RANKS_A_LINE = 8
@@ -56,7 +55,7 @@ _FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ without 
 _FORWARD, _BACKWARD = "59", "a6"  # opacities in hex; a backward is also twice as long
 
 
-def plan_to_html(plan: LayoutPlan) -> str:
+def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the plan as one `<div>`."""
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     dots = [_dot(index) for index in range(len(plan.modules))]
@@ -67,21 +66,21 @@ def plan_to_html(plan: LayoutPlan) -> str:
         parts += [_note(reason) for reason in bridge_reasons(plan)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    for batch in plan.frames:
+    for batch in estimates.frames:
         parts.append(frames_to_html(batch))
     if plan.replicas is not None:
-        parts.append(replicas_to_html(plan.replicas))
+        parts.append(_replicas(plan.replicas, estimates))
     parts.append(html_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
 
 
-def replicas_to_html(replicas: ReplicaPlan) -> str:
-    """Return the replicas as a table, and below it what they exchange when."""
-    rows, heading = strategy_rows(replicas), strategy_title(replicas)
-    table = html_table(STRATEGY_HEADINGS, rows, heading=heading)
-    sentences = "".join(f"<div>{escape(one)}</div>" for one in strategy_sentences(replicas))
+def _replicas(replicas: ReplicaPlan, estimates: Estimates) -> str:
+    headings, rows = strategy_table(replicas, estimates)
+    table = html_table(headings, rows, heading=strategy_title(replicas))
+    said = strategy_sentences(replicas, estimates)
+    sentences = "".join(f"<div>{escape(sentence)}</div>" for sentence in said)
     return f'{table}<div style="margin-top:.4em">{sentences}</div>'
 
 

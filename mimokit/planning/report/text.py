@@ -33,9 +33,8 @@ from mimokit.planning.report.rows import (
     title,
 )
 from mimokit.planning.report.strategy import (
-    STRATEGY_HEADINGS,
-    strategy_rows,
     strategy_sentences,
+    strategy_table,
     strategy_title,
 )
 from mimokit.tables import rich_table
@@ -43,14 +42,14 @@ from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import LayoutPlan
+    from mimokit.planning.types import Estimates, LayoutPlan
 
 RANKS_SHOWN = 32
 UNITS_SHOWN = 84
 IDLE, BACKWARD = "·", "◂"
 
 
-def plan_to_rich(plan: LayoutPlan) -> Group:
+def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
     """Return what `rich` prints for a plan."""
     parts: list[Text | Table] = [Text(title(plan), style="bold"), _modules(plan)]
     if plan.bridges:
@@ -58,13 +57,13 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
         parts += [Text(reason, style="dim") for reason in bridge_reasons(plan)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    for batch in plan.frames:
+    for batch in estimates.frames:
         parts.append(rich_table(frame_title(batch), frame_headings(batch), frame_rows(batch)))
         parts += [Text(sentence) for sentence in frame_sentences(batch)]
     if plan.replicas is not None:
-        rows = strategy_rows(plan.replicas)
-        parts.append(rich_table(strategy_title(plan.replicas), STRATEGY_HEADINGS, rows))
-        parts += [Text(sentence) for sentence in strategy_sentences(plan.replicas)]
+        table = strategy_table(plan.replicas, estimates)
+        parts.append(rich_table(strategy_title(plan.replicas), *table))
+        parts += [Text(sentence) for sentence in strategy_sentences(plan.replicas, estimates)]
     first = plan.of_replica(0)
     parts.append(_ranks(first))
     hidden = first.world_size - RANKS_SHOWN
@@ -73,10 +72,10 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
     return Group(*parts)
 
 
-def plan_to_text(plan: LayoutPlan) -> str:
+def plan_to_text(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the text of a plan without colours, 120 columns wide."""
     target = io.StringIO()
-    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan))
+    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan, estimates))
     return target.getvalue().rstrip("\n")
 
 
