@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, Axis
@@ -26,7 +26,8 @@ from mimokit.experiment.verification_report import (
     largest,
     relative,
 )
-from mimokit.planning.layout import plan_checked, plan_layout
+from mimokit.planning import plan_layout
+from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
@@ -134,8 +135,8 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
-    # All trained modules may be behind the language model, and a check wants a trained one.
-    plan = plan_checked(alone)
+    plan = plan_layout(_unfrozen(alone))
+    plan = replace(plan, executions=plan_executions(alone, plan.modules))
     cut = _cut_by_rank(layout)
     name, taken = cluster.run(
         on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
@@ -303,6 +304,20 @@ def _cut_by_rank(config: ExperimentConfig) -> dict[str, int]:
 def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
     model = config.model
     return {name: model.get_architecture(name) for name in model.decoder_module_names}
+
+
+def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
+    """Return a config without frozen modules, so that its layout can be planned.
+
+    All trained modules may be behind the language model, and a plan needs a trained one. On one
+    rank, freezing affects only how modules are executed.
+    """
+    networks = {
+        name: network.model_copy(update={"frozen": False})
+        for name, network in config.model.module_architectures.items()
+    }
+    model = config.model.model_copy(update={"module_architectures": networks})
+    return config.model_copy(update={"model": model})
 
 
 def _sizes(module: ModuleParallelismConfig) -> str:
