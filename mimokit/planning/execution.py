@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
 from mimokit.config import ExperimentConfig
@@ -70,9 +70,22 @@ def plan_executions(
 ) -> dict[str, ModuleExecution]:
     """Return the execution of every module.
 
-    A field that the config leaves out has the value with which it runs (`LEFT_OUT`).
+    A field that the config leaves out has the value with which it runs (`LEFT_OUT`). In homogeneous
+    mode encoders lie whole in the language module's first stage and are executed as it is.
     """
-    return {name: _plan_execution(config, ranks) for name, ranks in modules.items()}
+    model = config.model
+    executions = {name: _plan_execution(config, ranks) for name, ranks in modules.items()}
+    if model.deployment_mode == "homogeneous":
+        language = replace(
+            executions[model.llm_module_name],
+            pipeline_parallel=1,
+            virtual_stages=1,
+            expert_parallel=1,
+        )
+        for name in model.encoder_module_names:
+            frozen = executions[name].frozen_parts
+            executions[name] = replace(language, frozen_parts=frozen)
+    return executions
 
 
 def _plan_execution(config: ExperimentConfig, ranks: RankMap) -> ModuleExecution:

@@ -15,7 +15,7 @@ from mimokit.config import (
 )
 from mimokit.config.errors import ConfigError, refuse_if_any
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.world_size import ResolvedWorld, resolve, unknown_world_size
+from mimokit.config.world_size import resolve, unknown_world_size
 from mimokit.planning.batch import plan_batch
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
 from mimokit.planning.bridges.disjoint import (
@@ -74,10 +74,6 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
-    return _plan(config, world, world.world_size)
-
-
-def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> LayoutPlan:
     model, data = config.model, config.data
     modules = {name: RankMap.of(name, sizes) for name, sizes in world.sizes.items()}
     topology = model.module_topology
@@ -90,7 +86,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
         topology,
     )
     return LayoutPlan(
-        world_size=layout_ranks * config.replicas,
+        world_size=world.world_size * config.replicas,
         deployment_mode=model.deployment_mode,
         llm_module_name=model.llm_module_name,
         topology=topology,
@@ -118,7 +114,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
                 if network.any_image_size or network.mrope_section is not None
             ],
         ),
-        replicas=plan_replicas(config, modules, layout_ranks),
+        replicas=plan_replicas(config, modules, world.world_size),
     )
 
 

@@ -61,10 +61,8 @@ class BatchPlan:
     Attributes:
         samples_per_microbatch: samples of one micro-batch over all replicas,
             `base_batch_size * data_parallel of the language module`.
-        num_microbatches: micro-batches per optimizer step.
         replica: of the layout, under a strategy between replicas: it reads global batch
             `step * replicas + replica` of the data.
-        replicas: how many there are.
     """
 
     samples_per_microbatch: int
@@ -122,7 +120,6 @@ class DisjointBridge:
 
     Attributes:
         direction: fan_in if the source has more replicas, fan_out if it has fewer.
-        ratio: larger DP / smaller DP.
         leader_edges: (source rank, destination rank) of the leader form, which megatron-core's
             `BridgeCommunicator` uses: the last rank of every source replica's last stage, the
             first rank of every destination replica's first stage.
@@ -171,7 +168,6 @@ class LayoutPlan:
     Attributes:
         world_size: ranks of the world, of all replicas together.
         deployment_mode: homogeneous, colocated or heterogeneous.
-        llm_module_name: the language module.
         topology: module -> the modules that it feeds.
         modules: module -> its ranks, in the order of the config; those of the first replica.
         executions: module -> how these ranks compute it.

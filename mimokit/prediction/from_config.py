@@ -23,7 +23,6 @@ def layout_of_config(config: ExperimentConfig, world_size: int | None = None) ->
     """Return the layout of an experiment, the language module last.
 
     Args:
-        config: the experiment; it is not changed.
         world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
@@ -53,7 +52,6 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     """Return the workload of one step of an experiment.
 
     Args:
-        config: the experiment; it is not changed.
         world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:

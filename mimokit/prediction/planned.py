@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from mimokit.config import ExperimentConfig
@@ -18,11 +18,7 @@ from mimokit.prediction.network import exchange_seconds_of_replicas
 
 @dataclass(frozen=True, eq=False)
 class PlannedLayout(LayoutPlan):
-    """A plan, and what is predicted for it. It equals every plan with the same decisions.
-
-    Attributes:
-        estimates: the predictions.
-    """
+    """A plan, and what is predicted for it. It equals every plan with the same decisions."""
 
     estimates: Estimates = field(default=Estimates(), kw_only=True)
 
@@ -30,11 +26,6 @@ class PlannedLayout(LayoutPlan):
     def frames(self) -> tuple[BatchFrames, ...]:
         """The frames of a micro-batch, and what sharing them saves."""
         return self.estimates.frames
-
-    @property
-    def exchange_seconds(self) -> Mapping[str, float] | None:
-        """Purpose -> time of an exchange of a whole replica."""
-        return self.estimates.exchange_seconds
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LayoutPlan):
@@ -91,7 +82,6 @@ def equal_hosts(plan: LayoutPlan, engines: int) -> list[str]:
     """Return the host of each engine of as many equal hosts as the replicas of a layout need.
 
     Args:
-        plan: of the layout.
         engines: of each host.
 
     Raises:

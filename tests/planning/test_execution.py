@@ -108,3 +108,21 @@ def test_one_tensor_parallel_rank_has_nothing_to_cut_along_the_sequence() -> Non
     own: dict[str, Any] = {**sizes(dp=2), "sequence_parallel": True}
     config = layout("homogeneous", own, 4, images=dict(own))
     assert not any(one.sequence_parallel for one in mimokit.plan(config).executions.values())
+
+
+def test_homogeneous_encoders_are_executed_as_the_first_stage_that_they_lie_in() -> None:
+    own: dict[str, Any] = {**sizes(tp=2, pp=2), "recompute_granularity": "full"}
+    own |= {"sequence_parallel": True, "virtual_pipeline_model_parallel_size": 2}
+    config = layout("homogeneous", own, 4, 2, images=sizes(tp=2, pp=2))
+    config.model.module_architectures["images"].frozen = ["encoder"]
+    executions = mimokit.plan(config).executions
+    encoder, language = executions["images"], executions["language"]
+    assert (language.pipeline_parallel, language.virtual_stages) == (2, 2)
+    assert encoder == replace(
+        language,
+        pipeline_parallel=1,
+        virtual_stages=1,
+        frozen_parts=frozenset(("encoder",)),
+    )
+    assert encoder.sequence_parallel
+    assert encoder.recompute == "full"

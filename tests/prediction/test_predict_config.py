@@ -186,7 +186,7 @@ def test_replicas_wait_for_exchanges_that_no_step_hides(overlap_steps: int) -> N
     config.strategy = StrategyConfig.model_validate(
         {**given, "overlap_steps": overlap_steps, "network": line}
     )
-    found, exchange_seconds = predict(config), mimokit.plan(config).exchange_seconds
+    found, exchange_seconds = predict(config), mimokit.plan(config).estimates.exchange_seconds
     assert found.seconds == before.seconds
     assert exchange_seconds is not None
     each = exchange_seconds.values()

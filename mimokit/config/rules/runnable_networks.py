@@ -63,10 +63,7 @@ def _positions(
     """Yield positions of a kind that the module does not have in runs.
 
     Args:
-        name: of the module.
-        network: its architecture.
         learned: its positions are learned; else they are rotary.
-        either: they may be both.
     """
     field = "position_embedding_type"
     found = network.has_learned_positions(by_default=learned)

@@ -113,13 +113,7 @@ STRIPS = 4096
 def batches_of(
     samples: int, language: ModuleArchitecture, images: ModuleArchitecture
 ) -> Iterator[Batch]:
-    """Return the batches of a rank with the whole model.
-
-    Args:
-        samples: number of samples in a batch.
-        language: the language model.
-        images: the vision encoder.
-    """
+    """Return the batches of a rank with the whole model."""
     tokens = tokens_per_item(images)
     config = ExperimentConfig(
         model=MimoParallelismConfig(

@@ -22,9 +22,6 @@ class ModuleBuild:
     `MimoModelProvider` injects them into the spec, as it does into one of the user's.
 
     Attributes:
-        name: of the module.
-        execution: as planned.
-        architecture: its network.
         language: the language model's network: an encoder's projector ends in its width, and a
             text decoder reads rows of its width.
         seed: of the module, see `SeededTransformerLayer`.

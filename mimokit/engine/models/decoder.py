@@ -20,11 +20,8 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
     """Megatron's `GPTModel` over rows instead of words: projection, layers, logits.
 
     Args:
-        config: Megatron's transformer configuration.
-        input_size: width of the input rows.
         initial_seed: seed of the projection, which is replicated over tensor-parallel ranks.
         part: the part of it on this pipeline stage.
-        options: further options of `GPTModel`.
     """
 
     def __init__(

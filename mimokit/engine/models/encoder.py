@@ -55,7 +55,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     `mimokit.engine.data.batch`, by name.
 
     Args:
-        config: Megatron's transformer configuration.
         part: the part of the encoder on this pipeline stage.
 
     Attributes:
@@ -80,13 +79,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _build_layers(
         self, layer_spec: ModuleSpec, outer_norms: OuterNorms, groups: ProcessGroupCollection
     ) -> None:
-        """Build the layers. Called last, as weights are drawn in the order of building.
-
-        Args:
-            layer_spec: the spec of one layer.
-            outer_norms: the norms outside them.
-            groups: process groups of the module.
-        """
+        """Build the layers. Called last, as weights are drawn in the order of building."""
         if outer_norms.before and self.part.first:
             width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
             self.pre_layernorm = WrappedTorchNorm(self.config, width, eps=epsilon)
@@ -159,7 +152,6 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     model are like.
 
     Args:
-        build: of the encoder.
         features: width of the encoder's output.
     """
     stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
@@ -197,7 +189,6 @@ class EncoderKind:
 
     Attributes:
         name: the key of its inputs in a batch.
-        encoder: its class.
         submodules: Megatron's class around encoder and projector.
         mask_type: the mask of attention within an item.
         parameters: architecture -> the arguments of its class that other kinds do not have.

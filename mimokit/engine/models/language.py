@@ -45,10 +45,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
     to words alone.
 
     Args:
-        args: of Megatron's class.
         padding: of the vocabulary; None where nothing is padded.
         scaling: how rotary positions are stretched.
-        options: of Megatron's class.
 
     Attributes:
         vocab_size: tokens of the vocabulary, without padding.
@@ -133,7 +131,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             position_ids: of three axes, or not used: token n of a sample has position n.
             attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
             decoder_input: [tokens, samples, hidden], without positions.
-            options: of Megatron's class.
         """
         if self.pre_process and self.position_embedding_type == "learned_absolute":
             if decoder_input is None:

@@ -27,11 +27,7 @@ from mimokit.engine.models.transformer import WHOLE
 
 
 class BuilderGroups(ProcessGroupCollection):  # type: ignore[misc]
-    """The process groups that a builder of the user's is given, for `layer_config` to read.
-
-    Attributes:
-        build: what the module is built from.
-    """
+    """The process groups that a builder of the user's is given, for `layer_config` to read."""
 
     build: ModuleBuild
 
@@ -42,7 +38,6 @@ def layer_config(
     """Return Megatron's configuration for the layers of a module that the user builds.
 
     Args:
-        architecture: of the module.
         groups: those that the builder is given.
 
     Raises:
@@ -100,11 +95,6 @@ class OwnEncoder(Encoder):
 
     Args:
         build: its builder draws as much as it likes: the projector is drawn from a later seed.
-        kind: which inputs it reads.
-        pg_collection: process groups of the module.
-
-    Attributes:
-        module: what the user built.
     """
 
     runs_whole = True

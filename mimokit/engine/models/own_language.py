@@ -23,7 +23,6 @@ class OwnLanguageModel:
         Args:
             config: for Megatron's `MimoModel`, which reads it in the spec.
             build: what it is built from.
-            pg_collection: process groups of the module.
 
         Raises:
             ValueError: it is not a `GPTModel`, or its sizes are not those of the architecture.

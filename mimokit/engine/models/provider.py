@@ -37,7 +37,6 @@ class MimoModelProviderResult:
         model: Megatron's `MimoModel` with the modules that this rank takes part in, each cut to
             its pipeline stage; None on a rank that takes part in no module. Where modules have
             separate ranks, `language_model` is None on the ranks of the others.
-        module_to_grid_map: the grid of every module.
         topology: module -> the modules it feeds.
         pg_collections: the process groups of the modules this rank takes part in.
     """
@@ -72,7 +71,6 @@ class MimoModelProvider:
         """Create grids and groups, inject them, build the modules and wrap them. Collective.
 
         Args:
-            plan: the plan of the same layout.
             wrap: wrap every module with Megatron's data parallel.
 
         Raises:
@@ -162,13 +160,11 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
 
     Args:
         config: the specs of the modules on this rank; that of the language model is always there.
-        language_module_name: its name.
         seed: see `MimoModelProvider`.
         has_language_model: this rank takes part in the language model.
         decoder_specs: the modules behind the language model on this rank.
 
     Attributes:
-        language_module_name: its name.
         language_model: None on a rank that does not take part in it.
         text_decoders: the modules behind the language model on this rank.
     """

@@ -126,11 +126,6 @@ def layer_spec(
     """Return Megatron's local layer as an architecture describes it.
 
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
-
-    Args:
-        architecture: the network.
-        initial_seed: see `SeededTransformerLayer`.
-        mask_type: of its attention.
     """
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
     attention = spec.submodules.self_attention

@@ -29,8 +29,6 @@ def load_weights(
     Args:
         module: its part on this rank, not wrapped yet.
         network: its architecture, which names the checkpoint or none.
-        language: it is the language model.
-        groups: of the module.
 
     Raises:
         ConfigError: the checkpoint is damaged or of another network.

@@ -21,9 +21,7 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
     Every rank writes its part. The directory has to be on a file system that all ranks share.
 
     Args:
-        model: the model on this rank.
         config: of the model; the language model started from a checkpoint.
-        directory: the new directory.
 
     Raises:
         ConfigError: it cannot be written, or replicated parameters differ between ranks.

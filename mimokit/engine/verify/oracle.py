@@ -91,10 +91,6 @@ def run_oracle(
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         config: config of the same: encoders, language model and strategy.
-        source: returns the data.
-        steps: number of optimizer steps.
-        decoders: the modules behind the language model.
-        code: of the user.
         tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
     """
     models = [
@@ -186,11 +182,7 @@ def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
 
 
 class _Replica:
-    """One replica: a model, its optimizer and its place in the data.
-
-    Attributes:
-        model: the whole of it.
-    """
+    """One replica: a model, its optimizer and its place in the data."""
 
     def __init__(
         self,

@@ -106,7 +106,6 @@ def timeline_to_html(pipeline: PipelinePlan, hues: dict[str, str]) -> str:
     """Return one line per stage with a block per computation, cut off if it is too long.
 
     Args:
-        pipeline: what to draw.
         hues: module -> its colour, as #rrggbb.
     """
     whole = pipeline.timeline().makespan

@@ -32,10 +32,7 @@ class ReplicaPlan:
     same r hold the same shard and exchange it.
 
     Attributes:
-        config: the strategy.
-        layout_ranks: ranks of one replica.
         shards: what each rank of the layout trains.
-        steps: optimizer steps of the run.
         seed: of groups, masks and faults.
         hosts: of each rank of the world; None: they are not known, or all ranks are on one.
     """
@@ -84,9 +81,6 @@ class ReplicaPlan:
 
     def placed(self, hosts: Sequence[str]) -> tuple[ReplicaPlan, Placement]:
         """Return this plan on the engines of a cluster, and which engine becomes which rank.
-
-        Args:
-            hosts: the host of each engine.
 
         Raises:
             ConfigError: there are fewer engines than ranks.
@@ -173,9 +167,7 @@ def plan_replicas(
     """Plan the replicas of a layout; None: the config has no strategy.
 
     Args:
-        config: of the layout.
         modules: the ranks of each module in one replica.
-        layout_ranks: ranks of one replica.
 
     Raises:
         ConfigError: a module comes behind the language module, or groups do not suit the replicas.
