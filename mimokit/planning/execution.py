@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, cast
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import PRECISION_OF_RUNS
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 
 Dtype: TypeAlias = Literal["fp32", "bf16", "fp16"]
 Recompute: TypeAlias = Literal["none", "selective", "full"]
@@ -19,7 +19,7 @@ _WEIGHTS: Mapping[str, Dtype] = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16"}
 
 @dataclass(frozen=True)
 class ModuleExecution:
-    """How the ranks of one module compute it; which ranks they are, its `RankMap` says.
+    """How the ranks of one module compute it; which ranks they are, its `ModuleRanks` says.
 
     The defaults are those of a module on one rank, trained in fp32.
 
@@ -66,7 +66,7 @@ class ModuleExecution:
 
 
 def plan_executions(
-    config: ExperimentConfig, modules: Mapping[str, RankMap]
+    config: ExperimentConfig, modules: Mapping[str, ModuleRanks]
 ) -> dict[str, ModuleExecution]:
     """Return the execution of every module.
 
@@ -88,7 +88,7 @@ def plan_executions(
     return executions
 
 
-def _plan_execution(config: ExperimentConfig, ranks: RankMap) -> ModuleExecution:
+def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecution:
     stated = config.model.module_parallelisms[ranks.module]
     network = config.model.module_architectures.get(ranks.module)
     precision = config.runtime.precision or PRECISION_OF_RUNS
