@@ -1,4 +1,4 @@
-"""The replicas of a plan as rows, sentences and JSON."""
+"""The replicas of a plan as a table and JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from mimokit.planning.report.rows import TableWithText
 from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 if TYPE_CHECKING:
@@ -23,18 +24,8 @@ _HEADINGS = (
 PEERS_SHOWN = 4
 
 
-def strategy_title(plan: ReplicaPlan) -> str:
-    """Return one line about the replicas."""
-    ranks = "rank" if plan.layout_ranks == 1 else "ranks"
-    return (
-        f"Strategy: {plan.config.name} between {_replicas(plan)} of {plan.layout_ranks:,} {ranks}"
-    )
-
-
-def strategy_table(
-    plan: ReplicaPlan, estimates: Estimates
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings, and a row per run of ranks with as many parameters."""
+def strategy_table(plan: ReplicaPlan, estimates: Estimates) -> TableWithText:
+    """Return a row per run of ranks with as many parameters, and what falls due when."""
     rows: list[tuple[str, ...]] = []
     kept = estimates.strategy_bytes
     for entries, same in groupby(range(plan.layout_ranks), plan.entries.__getitem__):
@@ -47,11 +38,17 @@ def strategy_table(
             _sizes_text(plan.sent_bytes(ranks[0])),
         )
         rows.append(row if kept is None else (*row, bytes_text(kept * entries)))
-    return _HEADINGS if kept is None else (*_HEADINGS, "strategy keeps"), rows
+    ranks_each = "rank" if plan.layout_ranks == 1 else "ranks"
+    return TableWithText(
+        f"Strategy: {plan.config.name} between {_replicas(plan)} of {plan.layout_ranks:,} "
+        f"{ranks_each}",
+        _HEADINGS if kept is None else (*_HEADINGS, "strategy keeps"),
+        rows,
+        _sentences(plan, estimates),
+    )
 
 
-def strategy_sentences(plan: ReplicaPlan, estimates: Estimates) -> list[str]:
-    """Return what falls due when, and how long it takes."""
+def _sentences(plan: ReplicaPlan, estimates: Estimates) -> list[str]:
     rules = plan.plan_of(0).rules
     sentences = [_due_text(rule, plan.steps) for rule in rules[:8]]
     if len(rules) > 8:

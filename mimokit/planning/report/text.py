@@ -9,12 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.planning.report.frames import (
-    frame_headings,
-    frame_rows,
-    frame_sentences,
-    frame_title,
-)
+from mimokit.planning.report.frames import frame_table
 from mimokit.planning.report.rows import (
     MODULE_HEADINGS,
     MODULE_HUES,
@@ -32,11 +27,7 @@ from mimokit.planning.report.rows import (
     stage_names,
     title,
 )
-from mimokit.planning.report.strategy import (
-    strategy_sentences,
-    strategy_table,
-    strategy_title,
-)
+from mimokit.planning.report.strategy import strategy_table
 from mimokit.tables import rich_table
 from mimokit.units import samples_text
 
@@ -57,13 +48,12 @@ def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
         parts += [Text(reason, style="dim") for reason in bridge_reasons(plan)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    for batch in estimates.frames:
-        parts.append(rich_table(frame_title(batch), frame_headings(batch), frame_rows(batch)))
-        parts += [Text(sentence) for sentence in frame_sentences(batch)]
+    tables = [frame_table(batch) for batch in estimates.frames]
     if plan.replicas is not None:
-        table = strategy_table(plan.replicas, estimates)
-        parts.append(rich_table(strategy_title(plan.replicas), *table))
-        parts += [Text(sentence) for sentence in strategy_sentences(plan.replicas, estimates)]
+        tables.append(strategy_table(plan.replicas, estimates))
+    for table in tables:
+        parts.append(rich_table(table.title, table.headings, table.rows))
+        parts += [Text(sentence) for sentence in table.sentences]
     first = plan.of_replica(0)
     parts.append(_ranks(first))
     hidden = first.world_size - RANKS_SHOWN
