@@ -198,8 +198,10 @@ class LayoutPlanner(PersistentWidget):
 
     def _do(self, message: Mapping[str, Any]) -> None:
         with self._turn:
-            reply = self._session.handle(message)
-            self._settle()
+            try:
+                reply = self._session.handle(message)
+            finally:
+                self._settle()  # the browser sends nothing more until a message is answered
         if reply is not None:
             self.send(reply)
 

@@ -55,7 +55,7 @@ class Session:
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         loaded: the layout that was loaded last, and the draft that it made.
         edited: the path of the field that made the draft, empty for any other cause.
-        serial: the number of the last message that was handled.
+        serial: what the browser calls the last message that was handled.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -78,7 +78,7 @@ class Session:
         self.search_gpus = ""
         self.loaded: tuple[Layout, Draft] | None = None
         self.edited: list[str] = []
-        self.serial = 0
+        self.serial = ""
         self._written: set[Path] = set()
         self._evaluate()
 
@@ -125,7 +125,7 @@ class Session:
         if does is None:
             return None
         self.notice, self.again, self.edited = "", None, []
-        self.serial = int(message.get("serial") or self.serial)
+        self.serial = str(message.get("serial") or self.serial)
         return does(self, message)
 
     def say(self, sentence: str) -> None:
