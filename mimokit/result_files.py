@@ -116,7 +116,6 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
     """Write a CSV file completely or not at all.
 
     Args:
-        path: of the file.
         rows: column -> value; a missing value is written as an empty cell.
         columns: the first columns; others of the rows follow in order of occurrence.
     """

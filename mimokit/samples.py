@@ -128,7 +128,6 @@ class EvaluationSample:
     """A test on held-out samples; the fields are the columns, in file order.
 
     Attributes:
-        rank: the sender.
         iteration: after which the model was tested.
         time: Unix seconds.
         task: name of the data.
@@ -136,7 +135,6 @@ class EvaluationSample:
         digit_accuracy: share of answer tokens that are right.
         loss: mean over answer tokens.
         chance: exact match of guessing; None if it is not known.
-        samples: number of samples tested.
     """
 
     rank: int = 0
@@ -176,7 +174,6 @@ class HealthSample:
     """What a rank holds after an iteration.
 
     Attributes:
-        rank: the sender.
         iteration: after which.
         digests: tensor or shard -> digest of its bits and their places; ranks of one replica of a
             layout that have a name in common must have the same.
@@ -234,9 +231,6 @@ class RankFacts:
     """Where a rank runs; it sends this once, before its first step.
 
     Attributes:
-        rank: the sender.
-        host: name of its machine.
-        hardware: of its machine.
         peak_flops_per_sec: what its device computes at most; None if it is not known.
     """
 

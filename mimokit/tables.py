@@ -19,8 +19,6 @@ def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str
     """Return a table with a title and a line under its headings; cells are plain text.
 
     Args:
-        heading: the title.
-        columns: the headings of the columns.
         rows: texts per column; none where the caller adds its own.
     """
     from rich import box
@@ -53,7 +51,6 @@ def html_table(
     """Return a table in HTML with the colours of the page it is on. Texts are escaped.
 
     Args:
-        columns: the headings of the columns.
         rows: texts per column.
         heading: a line above the table.
         marks: HTML in front of the first cell of each row, such as a coloured dot.

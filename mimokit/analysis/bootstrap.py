@@ -58,8 +58,6 @@ def estimate_run(values: Array, rng: np.random.Generator, resamples: int) -> Est
 
     Args:
         values: of successive steps, in order.
-        rng: draws the blocks.
-        resamples: bootstrap samples.
     """
     known = values[np.isfinite(values)]
     count = len(known)

@@ -29,7 +29,6 @@ class Comparison:
     """What `compare` found.
 
     Attributes:
-        metric: the compared column.
         baseline: the name that the others are compared with.
         confidence: of the intervals, between 0 and 1.
         table: a row per name, best first, with COMPARISON_COLUMNS. `low` and `high` are the
@@ -127,14 +126,11 @@ def compare(
     many equal layouts none looks better by chance more often than `confidence` says.
 
     Args:
-        runs: from `load_runs`.
         baseline: the name to compare with; by default `baseline`, or else the first one that is
             complete, or the first one.
         metric: a column of `runs.iterations`.
         by: the column of `runs.runs` whose values are compared: "run" for each run alone, "layout"
             to put repeated runs (seeds) of one layout together.
-        confidence: of the intervals.
-        resamples: bootstrap samples.
         seed: of the bootstrap; the same seed gives the same intervals.
 
     Raises:

@@ -41,7 +41,6 @@ class Explanation:
     """Where the time of one run went.
 
     Attributes:
-        run: its name.
         step: median seconds of a step, warm-up left out; NaN if none was measured.
         parts: where a step goes, the largest part first; see `StepFigures.parts`.
         findings: what stands out, the largest share of the step first.
@@ -107,7 +106,6 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
 
     Args:
         run: one run, as `runs["name"]` or its folder; or many, with a name.
-        name: of the run.
 
     Raises:
         RunFolderError: this path has no run.

@@ -33,8 +33,6 @@ class Finding:
         kind: straggler, uneven steps, bubble, imbalance, waiting, data, communication, optimizer,
             rest, outliers, drift or memory.
         share: of the step that it costs, by which findings are ordered.
-        sentence: what was found, with figures.
-        advice: what to try.
         figures: the numbers of the sentence and others: seconds, shares, ranks.
         explains: the mean share of the step for which ranks wait because of it.
     """
@@ -240,7 +238,6 @@ def waiting(run: StepFigures, explained: float) -> Iterator[Finding]:
     """Find waiting that no other finding explains.
 
     Args:
-        run: its figures.
         explained: share of the step for which ranks wait because of other findings.
     """
     seconds = run.mean(WAITING)

@@ -46,7 +46,6 @@ class FitFolder:
     """The content of the folder of a fit.
 
     Attributes:
-        directory: the folder.
         config: strategy and arguments, from config.json.
         train: a row per step.
         validation: a row per validation.

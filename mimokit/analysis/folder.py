@@ -35,7 +35,6 @@ class RunTables:
     """The content of a results folder.
 
     Attributes:
-        directory: the folder the tables were read from.
         info: the content of `experiment_info.json`; empty if the run wrote none.
         metrics: one row per iteration.
         metrics_by_rank: one row per iteration and rank; empty without that file.

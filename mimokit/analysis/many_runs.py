@@ -35,7 +35,6 @@ def scaling_table(runs: Runs, comparison: Comparison) -> pd.DataFrame:
     the best one on the fewest ranks.
 
     Args:
-        runs: the compared runs.
         comparison: of a rate, by run or by layout.
     """
     about = runs.runs[["run", "layout", "mode", "world_size"]]

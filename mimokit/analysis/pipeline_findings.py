@@ -20,7 +20,6 @@ class MeasuredPipeline:
     """The planned schedule with the measured times of its stages.
 
     Attributes:
-        plan: the pipeline.
         forward: seconds per micro-batch, by stage, loading included.
         backward: the same.
         weights: by stage: its ranks, as a share of all.

@@ -28,7 +28,6 @@ def planned_against_measured(
     """Predict the step of every run from its config.yaml, and put the measured median next to it.
 
     Args:
-        runs: from `load_runs`.
         hardware: a calibration of the machine that the runs were on, or the file of one: then ranks
             share its cores. Or a GPU, as in `mimokit.predict`. None takes the GPU of each config,
             which is right only for runs on such GPUs.

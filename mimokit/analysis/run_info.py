@@ -57,8 +57,6 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
     """Return one row of the table of runs; what is not known is absent.
 
     Args:
-        name: of the run.
-        folder: of its results.
         iterations: rows of its metrics.csv.
         sentences: sentences about files that cannot be read are appended.
     """

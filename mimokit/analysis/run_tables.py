@@ -32,12 +32,7 @@ THREADS = min(8, os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class Part:
-    """One table of one run.
-
-    Attributes:
-        table: its rows.
-        problems: what was wrong with its file.
-    """
+    """One table of one run."""
 
     table: pd.DataFrame = field(default_factory=pd.DataFrame)
     problems: tuple[RunProblem, ...] = ()

@@ -48,7 +48,6 @@ class StepFigures:
     """Medians of one run, warm-up left out.
 
     Attributes:
-        name: of the run.
         row: its row in the table of runs.
         iterations: its settled iterations.
         by_rank: its settled rows per rank and iteration.
@@ -202,8 +201,6 @@ def stage_times(
     """Return the median forward and backward seconds of a stage in a step, loading included.
 
     Args:
-        figures: of the run.
-        ranks: of the stage.
         around: the modules on its ranks that run before and after the pipeline.
 
     Raises:

@@ -131,7 +131,6 @@ def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame
 
     Args:
         steps: a step table with one row per rank and iteration.
-        warmup_iterations: leading iterations to leave out.
     """
     used = without_warmup(steps, warmup_iterations)
     if "rank" not in used.columns:

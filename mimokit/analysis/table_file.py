@@ -38,7 +38,6 @@ class TableFile:
 
     Attributes:
         table: the columns; empty if the file cannot be read.
-        columns: all columns that the file has.
         problems: in the order in which they were found.
     """
 
@@ -64,10 +63,8 @@ def read_table(
     left out. Text in any other column becomes NaN.
 
     Args:
-        file: of the table.
         needed: the columns whose absence is a problem.
         keys: the columns without which no row can be used.
-        texts: the columns of text.
     """
     problems: list[TableProblem] = []
     try:

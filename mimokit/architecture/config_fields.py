@@ -143,7 +143,6 @@ def read(
 
     Args:
         rows: one of the tables above.
-        config: the section of the config.
         known: further values that the table asks for.
     """
     found: dict[str, Any] = {}

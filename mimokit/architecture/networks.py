@@ -35,7 +35,6 @@ def language_network(
     """Return the fields of a language model's `ModuleArchitecture`.
 
     Args:
-        model: the language model.
         seq_length: tokens of a sample.
         tensor_parallel: if it does not divide the vocabulary, the field for padding is written.
     """

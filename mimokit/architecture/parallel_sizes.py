@@ -83,7 +83,6 @@ def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Number
     """Return the sizes that a config gives a module.
 
     Args:
-        module: its fields.
         replicas: its data_parallel, which the config may leave unset.
         micro_batch: samples per replica and micro-batch.
     """
@@ -121,7 +120,6 @@ def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
     """Return the other fields of a `ModuleParallelismConfig`, those at their default left out.
 
     Args:
-        sizes: of a module.
         layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
             loss count as layers (`mimokit.architecture.layer_split`).
     """

@@ -75,8 +75,6 @@ def module_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[Mo
 
     Args:
         module: a language model, or an encoder with its projector.
-        sizes: of the module.
-        stage: index of the stage.
     """
     first, last = stage == 0, stage == int(sizes.pipeline) - 1
     cut = _Cutter(int(sizes.tensor))

@@ -19,7 +19,6 @@ def cells(table: pd.DataFrame, value: str, digits: int) -> pd.DataFrame:
     Args:
         table: rank, iteration and the value.
         value: name of the column.
-        digits: to round to.
     """
     width = _iterations_in_a_column(table["iteration"])
     first = table["iteration"] // width * width
@@ -40,7 +39,6 @@ def heat_map(
     Args:
         found: of `cells`.
         value: the column of the colours.
-        scale: of the colours.
         tooltip: the format of the value in a tooltip.
         legend: its format in the legend.
     """

@@ -26,7 +26,6 @@ def predicted_phases(
 
     Args:
         runs: name of a layout -> (its prediction, the step table of its run).
-        warmup_iterations: leading iterations to leave out.
 
     Raises:
         ValueError: there is no run, or a table lacks a column.

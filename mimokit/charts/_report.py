@@ -75,9 +75,7 @@ def report(
     scripts are not run. It follows the light or dark colours of the reader's machine.
 
     Args:
-        runs: from `mimokit.analysis.load_runs`.
         baseline: as in `mimokit.analysis.compare`.
-        metric: the compared column.
         by: "run", or "layout" to put repeated runs of one layout together.
         hardware: to predict for, as in `mimokit.analysis.planned_against_measured`.
 

@@ -29,7 +29,6 @@ def trace_timeline(
     Args:
         measured: one iteration, from `mimokit.analysis.traced_iteration`.
         planned: from `mimokit.analysis.planned_steps`; None without a pipeline.
-        title: above the chart.
     """
     need(measured, "trace_timeline", "rank", "name", "module", "start", "stop")
     if planned is None:
@@ -50,7 +49,6 @@ def trace_over_prediction(
     Args:
         measured: one iteration, from `mimokit.analysis.traced_iteration`.
         predicted: from `mimokit.analysis.predicted_steps`.
-        title: above the chart.
     """
     for table in (measured, predicted):
         need(table, "trace_over_prediction", "rank", "name", "module", "start", "stop")

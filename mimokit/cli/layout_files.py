@@ -92,8 +92,6 @@ class Searched:
     """What a search is asked about.
 
     Attributes:
-        source: the model, or the experiment.
-        workload: what one step computes.
         prediction: GPU, software and price; a file of the search's result repeats them.
     """
 
@@ -153,15 +151,10 @@ def written(
     """Return a layout in one of the forms that it can leave in.
 
     Args:
-        layout: the layout.
-        workload: what one step computes.
-        form: the form.
         model: what is laid out, for an experiment.
         experiment: keeps its other sections.
         supposed: GPU, price and software, for an experiment.
         script: what torchrun starts.
-        hosts: that torchrun runs on, for torchrun.
-        gpus_per_node: GPUs of each host.
 
     Raises:
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.

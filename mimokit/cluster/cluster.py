@@ -47,7 +47,6 @@ class EngineCluster:
             starts ordinary ones; None forks where that is safe.
         preload: modules the forked engines have imported already.
         timeout: seconds a collective may wait for its peers.
-        progress: whether to show the start.
 
     Raises:
         ClusterError: if the cluster cannot be started or found.
@@ -152,13 +151,11 @@ class EngineCluster:
 
         Args:
             function: sent by cloudpickle, so functions of a notebook or script work.
-            args: its positional arguments.
             ranks: the ranks to run on; all by default. The others stay idle.
             world_size: the size of the world to run in; by default that of the world that is
                 formed, or all engines.
             on_sample: called with every sample, from another thread; has seen all of them when
                 this returns.
-            kwargs: its keyword arguments.
 
         Raises:
             RankError: if a rank raised; holds that rank's traceback.

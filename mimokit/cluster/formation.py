@@ -45,7 +45,6 @@ class Formation:
         """Take the engines.
 
         Args:
-            pool: has them.
             timeout: of collectives, in seconds.
             places: the number of each engine among those of its host; by default each world
                 counts its own.
@@ -64,7 +63,6 @@ class Formation:
         """Return a world of a size that stands; of any size for None.
 
         Args:
-            world_size: number of ranks.
             idle: seconds since the last run in the world has ended.
 
         Raises:

@@ -18,7 +18,6 @@ class PoolPart:
         """Take some engines of a pool.
 
         Args:
-            pool: has them.
             slots: their places in it, which become 0, 1, and so on.
             give_back: called when the part is closed.
         """

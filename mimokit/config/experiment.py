@@ -134,7 +134,6 @@ class ExperimentConfig(ConfigModel):
         config and gives `images` one replica per rank.
 
         Args:
-            mode: the deployment mode.
             modules: module -> sizes that replace its own; sizes that are left out stay, except
                 data_parallel. On shared ranks a data_parallel that is left out becomes what the
                 ranks of this config have room for. On separate ranks modules lie one after

@@ -46,9 +46,6 @@ class UserCode:
     def completed(self, runtime: RuntimeConfig) -> UserCode:
         """Return the code with the functions that a config names, where no other was given.
 
-        Args:
-            runtime: of the config.
-
         Raises:
             ConfigError: a function cannot be imported.
         """
@@ -61,10 +58,6 @@ class UserCode:
 
     def builder_of(self, name: str, network: ModuleArchitecture) -> OwnModule | None:
         """Return what builds a module, or None where mimokit does.
-
-        Args:
-            name: of the module.
-            network: its architecture.
 
         Raises:
             ConfigError: the config names a builder that cannot be imported.

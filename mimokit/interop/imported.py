@@ -39,7 +39,6 @@ class Imported:
     """The content of a file.
 
     Attributes:
-        layout: the layout.
         workload: what one step computes, or None if the file does not state it.
         model: the language model, or None if the file does not describe it.
         notes: a sentence for everything that was assumed or ignored.

@@ -41,11 +41,9 @@ class Constraints:
     """Constraints on layouts.
 
     Attributes:
-        modes: deployment modes to try.
         memory_share: share of a GPU's memory that may be planned; the rest is for what is not
             predicted (fragments, communication buffers) and for the predictor's own error.
         most_seconds: longest step, or None.
-        least_gpus: layouts with fewer GPUs are left out.
         sizes: module, "language" or "*" for every module -> dimension -> the values to try, instead
             of all that make sense. Dimensions are called as in `DIMENSIONS`; recompute takes names.
     """

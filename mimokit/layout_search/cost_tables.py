@@ -43,12 +43,10 @@ class Tables:
     """Candidates and their costs.
 
     Attributes:
-        language: candidates of the language model.
         encoders: candidates of each encoder on its own ranks, and of size 1 in a pipeline where it
             shares them.
         samples: samples of a global micro-batch, of each language candidate.
         step: position of these samples in the encoders' costs.
-        language_costs: costs of the language model.
         encoder_costs: per encoder the costs of candidate i and step k at i times steps + k.
         steps: how many numbers of samples there are.
         inside: costs of the encoders in the first stage of each language candidate.

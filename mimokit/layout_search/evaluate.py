@@ -33,7 +33,6 @@ class Batch:
     """Layouts that are evaluated together: one choice of encoders next to many language candidates.
 
     Attributes:
-        mode: of all of them.
         languages: range of language candidates.
         encoders: candidate of each encoder; empty where encoders follow the language model.
     """
@@ -50,8 +49,6 @@ class Kept:
     Attributes:
         seconds: of a step, by the closed forms.
         memory: bytes of the fullest rank.
-        gpus: that it takes.
-        score: the objective.
         mode: position in `MODES`.
         language: candidate of the language model.
         encoders: candidates of the encoders, one column each; -1 where they follow.
@@ -71,10 +68,7 @@ class Scan:
     """What a search has seen so far.
 
     Attributes:
-        task: what is searched.
-        tables: costs of all candidates.
         keep: how many layouts of every batch are remembered next to its front.
-        evaluated: layouts whose time and memory were computed.
         dropped: reason -> layouts that were dropped for it.
         fitting: of them, those that fit and are quick enough.
         best: least score of those, or None.

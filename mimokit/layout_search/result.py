@@ -23,7 +23,6 @@ class SearchResult:
     """What a search found.
 
     Attributes:
-        task: what was asked.
         finalists: layouts whose pipelines were simulated, the best first.
         per_mode: mode -> its best layout.
         pareto: layouts that none beats in step time, memory and GPUs at once, fewest GPUs first;
@@ -34,7 +33,6 @@ class SearchResult:
         fitting: of them, those that fit and are quick enough.
         cut: one sentence per part of the space that was too large to try.
         complete: the search came to its end.
-        seconds: that it took.
     """
 
     task: SearchTask

@@ -50,7 +50,6 @@ class SearchProgress:
 
     Attributes:
         share: of the search, from 0 to 1.
-        evaluated: layouts evaluated.
         best: the lowest objective so far, or None.
     """
 

@@ -24,12 +24,10 @@ class WhyNot:
     """What speaks against a layout.
 
     Attributes:
-        layout: the layout asked about.
         broken: a sentence per rule or constraint that it breaks; empty where it breaks none.
         prediction: what it comes to, or None where it breaks a rule of its sizes.
         lost_seconds: step time beyond the best layout's; negative if it is quicker.
         where: part of the step -> seconds of these, largest first.
-        text: all of it in a few sentences.
     """
 
     layout: Layout

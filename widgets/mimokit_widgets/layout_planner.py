@@ -75,7 +75,6 @@ class LayoutPlanner(PersistentWidget):
             config: what `config` may be set to; None begins with a vision-language model.
             world_size: ranks of the world, or None for as many as the modules need.
             ranks_per_node: ranks that share a machine.
-            options: of the widget.
 
         Raises:
             ConfigError: the file cannot be read as YAML at all.

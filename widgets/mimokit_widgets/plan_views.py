@@ -184,7 +184,6 @@ class TrafficMap(PlanView):
         Args:
             config: a config, a mapping, the path of a YAML file or `preset:NAME`; a plan alone
                 does not say how large its modules are.
-            options: traits.
 
         Raises:
             ConfigError: the config has problems.

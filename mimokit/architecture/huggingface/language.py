@@ -38,7 +38,6 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
     Args:
         fields: of the config, or of its text section.
         kind: its model_type.
-        name: of the model.
         tied: whether embeddings are tied if the fields do not set it.
     """
     if kind == "gpt2":

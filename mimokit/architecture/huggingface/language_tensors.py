@@ -24,7 +24,6 @@ def add_grouped(
 
     Args:
         found: gets them.
-        model: its sizes.
         prefix: in front of `embed_tokens.weight` in the file.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
         name: in front of Megatron's names.
@@ -73,10 +72,8 @@ def add_qkv(
 
     Args:
         found: gets it.
-        net: its sizes.
         name: Megatron's; that of a bias ends in it.
         tensors: of query, key and value.
-        number: of the layer.
     """
     keys = net.kv_heads * net.head_dim
     rows = dict(zip(tensors, (net.heads * net.head_dim, keys, keys), strict=True))
@@ -119,7 +116,6 @@ def add_gpt2(found: CheckpointTensors, model: LanguageModel, prefix: str, head: 
 
     Args:
         found: gets them.
-        model: its sizes.
         prefix: in front of `wte.weight` in the file.
         head: name of the output layer.
     """

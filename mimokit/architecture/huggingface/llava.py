@@ -34,8 +34,6 @@ def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
     """Return LLaVA; problems are left in the fields.
 
     Args:
-        fields: of the config.
-        name: of the model.
         images: name of the vision module.
     """
     vision, text = fields.section("vision_config"), fields.section("text_config")

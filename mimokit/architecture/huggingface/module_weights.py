@@ -94,7 +94,6 @@ def contradictions(
     """Return (field, value of the config, value of the checkpoint) where the two differ.
 
     Args:
-        network: of the module.
         found: what `network_fields` returned for its checkpoint.
         language: the module is the language model.
     """

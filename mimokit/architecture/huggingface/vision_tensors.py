@@ -19,7 +19,6 @@ def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name:
 
     Args:
         found: gets them.
-        tower: its sizes.
         prefix: in front of `embeddings.` and `encoder.` in the file.
         name: in front of the names in the encoder.
     """

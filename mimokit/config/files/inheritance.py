@@ -32,7 +32,6 @@ class Layer:
 
     Attributes:
         name: of the file, as a user writes it: a path, or `preset:NAME`.
-        path: of the file.
         content: its mapping, without `extends`.
     """
 
@@ -66,7 +65,6 @@ def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
 
     Args:
         name: what to call the file.
-        path: of the file.
 
     Raises:
         ConfigError: a file cannot be read, the files inherit in a circle, or there are more than

@@ -96,7 +96,6 @@ class Combination:
     """One combination of a sweep.
 
     Attributes:
-        name: of the experiment.
         changes: path -> what the sweep sets there.
         content: the same as nested mappings, to be merged over the file.
     """

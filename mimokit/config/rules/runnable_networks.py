@@ -51,8 +51,6 @@ def _positions(
     """Yield positions of a kind that the module does not have in runs.
 
     Args:
-        name: of the module.
-        network: its architecture.
         learned: its positions are learned; else they are rotary.
         either: they may be both.
     """

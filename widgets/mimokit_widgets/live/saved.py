@@ -61,7 +61,6 @@ def final_picture(
 
     Args:
         samples: all that the ranks have sent.
-        state: the state of the monitor.
         title: how the run ended, in two words.
     """
     sentence = f"{title}. {state['sentence']}"

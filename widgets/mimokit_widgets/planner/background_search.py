@@ -27,7 +27,6 @@ class SearchState:
         share: of it that is done, from 0 to 1; at 1 the best layouts are being simulated.
         evaluated: layouts so far.
         sentence: why it failed; empty otherwise.
-        result: what the last one found, or None.
         searched: the config whose model was searched, or None.
     """
 
@@ -72,7 +71,6 @@ class BackgroundSearch:
 
         Args:
             config: with every data_parallel known.
-            gpus: how many there are.
             supposed: GPU, software and price.
         """
         if self.state.goes_on:

@@ -82,7 +82,6 @@ class FieldError:
 
     Attributes:
         path: the field to mark; empty where it has none on the screen.
-        sentence: the text next to it.
         fix: what a click does, or None.
         label: what the button says: "DP 3 → 4".
     """
@@ -104,8 +103,6 @@ def field_errors_of(
     """Return one error per problem, and one about the edit that brought them all.
 
     Args:
-        problems: what is wrong with the draft.
-        draft: the rejected draft.
         valid: the last one that was accepted; a field goes back to its value where the problem
             itself knows no fix.
         edited: the field whose edit made the draft, empty for any other cause.

@@ -19,7 +19,6 @@ class Figure:
 
     Attributes:
         key: unique key, such as "ranks.images".
-        label: what it is called.
         value: the number with its unit.
         formula: how it comes about, with the numbers put in.
     """

@@ -31,8 +31,6 @@ def config_with(
     """Return a config with a layout that a search found.
 
     Args:
-        layout: what was found.
-        task: what was asked.
         supposed: what the planner supposes; where the search supposed something else, the config
             says that, so that what was found is what is predicted.
         configs: the first that describes what was searched keeps all but its layout; where none

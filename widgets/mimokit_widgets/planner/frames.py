@@ -18,8 +18,6 @@ def frame_question(
     of the first one, with as many frames in every sample as its tokens have room for.
 
     Args:
-        config: the config of the plan.
-        plan: its plan.
         supposed: the GPU and the software.
     """
     # The predictor is slow to import, so it is imported when the tab is first opened.

@@ -190,8 +190,6 @@ class Session:
         """Take a layout that a search found, as one edit.
 
         Args:
-            layout: what was found.
-            task: what was asked.
             searched: a config whose model was searched.
         """
         try:

@@ -120,7 +120,6 @@ class FrameAnswer:
     """What follows from a question.
 
     Attributes:
-        question: it.
         counts: for each rank, the frames of its samples.
         forecast: what sharing them saves.
     """

@@ -20,7 +20,6 @@ def prediction_bars(
     """Return the predicted step of a layout, or why it cannot be predicted.
 
     Args:
-        config: the config of the plan.
         plan: its plan; every data_parallel is known there.
         supposed: the GPU, its price and the software.
     """

@@ -26,9 +26,6 @@ def rank_details(
     """Return what a rank holds, computes, reads, and whom it talks to.
 
     Args:
-        plan: the plan.
-        rank: one of its ranks.
-        ranks_per_node: ranks of a machine.
         config: the plan's config, for the layers that the rank holds.
     """
     colors = module_colors(plan.modules)

@@ -23,7 +23,6 @@ def sample_walk(
     """Return where a sample is at every step of its way.
 
     Args:
-        plan: the plan.
         sample: counted within the micro-batch.
         backward: follow the gradient back instead.
         config: the plan's config, which knows what is frozen on shared ranks.

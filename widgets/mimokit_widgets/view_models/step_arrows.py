@@ -23,8 +23,6 @@ class Arrow:
     Attributes:
         piece: as one end saw it, the receiving end where there are both.
         wrong: something about it differs from the plan.
-        begin: where it comes from.
-        end: where it goes to.
     """
 
     piece: Piece

@@ -28,8 +28,6 @@ def traffic_blocks(
     """Return the matrix of one kind of traffic, or of all.
 
     Args:
-        found: the traffic.
-        ranks_per_node: ranks of a machine.
         kind: one of `mimokit.planning.traffic.KINDS`, or "all".
         by_node: sum over the ranks of a node, also where single ranks would fit.
 
