@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from mimokit.tables import Section
 from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 if TYPE_CHECKING:
@@ -23,16 +24,17 @@ STRATEGY_HEADINGS = (
 PEERS_SHOWN = 4
 
 
-def strategy_title(plan: ReplicaPlan) -> str:
-    """Return one line about the replicas."""
-    ranks = "rank" if plan.layout_ranks == 1 else "ranks"
-    return (
-        f"Strategy: {plan.config.name} between {_replicas(plan)} of {plan.layout_ranks:,} {ranks}"
+def strategy_section(plan: ReplicaPlan) -> Section:
+    """Return the replicas as rows, and when they exchange what."""
+    title = (
+        f"Strategy: {plan.config.name} between {counted(plan.replicas, 'replica')} of "
+        f"{counted(plan.layout_ranks, 'rank')}"
     )
+    return Section(title, STRATEGY_HEADINGS, _rows(plan), _sentences(plan))
 
 
-def strategy_rows(plan: ReplicaPlan) -> list[tuple[str, ...]]:
-    """Return a row per run of ranks with as many parameters, under `STRATEGY_HEADINGS`."""
+def _rows(plan: ReplicaPlan) -> list[tuple[str, ...]]:
+    """Return a row per run of ranks with as many parameters."""
     rows: list[tuple[str, ...]] = []
     for entries, same in groupby(range(plan.layout_ranks), plan.entries.__getitem__):
         ranks = list(same)
@@ -49,7 +51,7 @@ def strategy_rows(plan: ReplicaPlan) -> list[tuple[str, ...]]:
     return rows
 
 
-def strategy_sentences(plan: ReplicaPlan) -> list[str]:
+def _sentences(plan: ReplicaPlan) -> list[str]:
     """Return what falls due when, and how long it takes."""
     rules = plan.plan_of(0).rules
     sentences = [_due_text(rule, plan.steps) for rule in rules[:8]]
@@ -142,10 +144,6 @@ def _hosts_to_json(plan: ReplicaPlan) -> dict[str, Any]:
         },
         "split_replicas": list(placement.split),
     }
-
-
-def _replicas(plan: ReplicaPlan) -> str:
-    return counted(plan.replicas, "replica")
 
 
 def _peers_text(plan: ReplicaPlan, ranks: Sequence[int]) -> str:
