@@ -105,7 +105,7 @@ def _read_optional(file: Path, needed: tuple[str, ...], columns: tuple[str, ...]
 
 
 def _read_table(file: Path, needed: tuple[str, ...]) -> pd.DataFrame:
-    found = read_table(file, needed, [name for name in KEYS if name in needed])
-    if found.problems:
-        raise RunFolderError(found.problems[0].sentence)
-    return found.table
+    content = read_table(file, needed, [name for name in KEYS if name in needed])
+    if content.problems:
+        raise RunFolderError(content.problems[0].sentence)
+    return content.table

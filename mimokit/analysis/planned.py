@@ -57,9 +57,9 @@ def planned_against_measured(
         except (ConfigError, ValueError) as error:
             left_out[name] = str(error).splitlines()[0]
             continue
-        own = measured.loc[name]
-        found = (own["median"], own["low"], own["high"])
-        rows.append((name, modes[name], planned, low, high, *found, planned / found[0] - 1))
+        figures = measured.loc[name]
+        interval = (figures["median"], figures["low"], figures["high"])
+        rows.append((name, modes[name], planned, low, high, *interval, planned / interval[0] - 1))
     table = pd.DataFrame(rows, columns=list(PLANNED_COLUMNS))
     table.attrs["left_out"] = left_out
     table.attrs["how"] = "predicted for " + (
@@ -91,5 +91,5 @@ def _predicted(
     if known is not None:
         seconds = predict_shared(config, known.costs, known.cores).seconds
         return seconds, seconds, seconds
-    found = predict(config, gpu=hardware)  # type: ignore[arg-type]
-    return found.seconds, found.low, found.high
+    prediction = predict(config, gpu=hardware)  # type: ignore[arg-type]
+    return prediction.seconds, prediction.low, prediction.high

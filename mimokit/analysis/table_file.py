@@ -124,9 +124,9 @@ def _whole_bytes(file: Path) -> tuple[int, int]:
         while stop:
             start = max(0, stop - _TAIL)
             opened.seek(start)
-            found = opened.read(stop - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1, size
+            newline = opened.read(stop - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1, size
             stop = start
     return 0, size
 

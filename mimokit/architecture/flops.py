@@ -77,7 +77,7 @@ def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
     """
     if name not in frozen:
         return TRAINED
-    return PASSES_GRADIENT if any(one not in frozen for one in before) else FORWARD_ONLY
+    return PASSES_GRADIENT if any(module not in frozen for module in before) else FORWARD_ONLY
 
 
 def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:

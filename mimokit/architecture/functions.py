@@ -59,21 +59,21 @@ class NetworkFunctions:
     @property
     def obstacles(self) -> Mapping[str, str]:
         """What cannot run: field -> what is wrong with it, and what can."""
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         if self.activation not in ACTIVATIONS:
-            found["activation"] = (
+            fields["activation"] = (
                 f"its activation is {self.activation!r}; {listed(ACTIVATIONS)} can run"
             )
         scaling = self.rotary_scaling
         if scaling is not None and scaling.kind not in SCALINGS:
-            found["rotary_scaling"] = (
+            fields["rotary_scaling"] = (
                 f"its rotary scaling is {scaling.kind!r}; {listed(SCALINGS)} can run"
             )
         if self.window and not 0 < self.positions <= self.window:
-            found["window"] = (
+            fields["window"] = (
                 f"its attention has a sliding window of {self.window:,} tokens; a window can run "
                 "if it is as long as the longest sequence"
             )
         if self.unknown:
-            found["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
-        return found
+            fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
+        return fields

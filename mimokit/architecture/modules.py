@@ -255,10 +255,10 @@ class Projector:
     @property
     def parameters(self) -> int:
         """All parameters, copies included."""
-        one = self.matrices + self.bias * sum(self.widths[1:])
-        own = norm_parameters(*self.norm) if self.norm else 0
+        projection = self.matrices + self.bias * sum(self.widths[1:])
+        norms = norm_parameters(*self.norm) if self.norm else 0
         copied = norm_parameters(*self.copy_norm) if self.copy_norm else 0
-        return one + own + self.copies * (one + copied)
+        return projection + norms + self.copies * (projection + copied)
 
 
 @dataclass(frozen=True)

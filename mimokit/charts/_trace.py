@@ -124,8 +124,8 @@ def _key(name: str, module: Any) -> str:
 def _modules(measured: pd.DataFrame) -> list[str]:
     """Return the modules in the order of the plan: by first rank, then by first forward pass."""
     forward = measured[measured["name"] == "forward"]
-    found = forward.groupby("module")[["rank", "start"]].min().sort_values(["rank", "start"])
-    return [str(name) for name in found.index]
+    starts = forward.groupby("module")[["rank", "start"]].min().sort_values(["rank", "start"])
+    return [str(name) for name in starts.index]
 
 
 def _colors(modules: list[str]) -> dict[str, str]:

@@ -226,12 +226,14 @@ class EngineCluster:
         with self._lock:
             self._check_free(chosen)
             numbers = self._formation.places()
-            pool = PoolPart(self._pool, chosen, lambda: self._formation.take_back(own, chosen))
-            own = Formation(pool, self._timeout, tuple(numbers[slot] for slot in chosen))
+            pool = PoolPart(
+                self._pool, chosen, lambda: self._formation.take_back(formation, chosen)
+            )
+            formation = Formation(pool, self._timeout, tuple(numbers[slot] for slot in chosen))
             part = EngineCluster.__new__(EngineCluster)
             part._prepare(self._timeout)
-            part._pool, part._formation = pool, own
-            self._formation.lend(own, chosen)
+            part._pool, part._formation = pool, formation
+            self._formation.lend(formation, chosen)
             self._parts = [reference for reference in self._parts if reference() is not None]
             self._parts.append(weakref.ref(part))
             return part

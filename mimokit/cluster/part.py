@@ -30,7 +30,7 @@ class PoolPart:
     def engines(self) -> tuple[Engine, ...]:
         """The engine in every slot."""
         engines = self._pool.engines
-        return tuple(replace(engines[slot], slot=own) for own, slot in enumerate(self._slots))
+        return tuple(replace(engines[slot], slot=place) for place, slot in enumerate(self._slots))
 
     @property
     def description(self) -> str:

@@ -95,8 +95,8 @@ class ExperimentConfig(ConfigModel):
             return self.runtime
         names = {"learning_rate": inner.lr, "weight_decay": inner.weight_decay}
         names["adam_epsilon"] = inner.eps
-        given = {name: value for name, value in names.items() if value is not None}
-        return self.runtime.model_copy(update=given)
+        named = {name: value for name, value in names.items() if value is not None}
+        return self.runtime.model_copy(update=named)
 
     @property
     def replicas(self) -> int:

@@ -28,7 +28,7 @@ SEARCHED: tuple[Axis | Choice, ...] = (
 )
 """What a search varies, in the order in which it does."""
 
-DIMENSIONS: Mapping[str, str] = {LAYOUT_FIELDS[one]: SIZE_FIELDS[one] for one in SEARCHED}
+DIMENSIONS: Mapping[str, str] = {LAYOUT_FIELDS[choice]: SIZE_FIELDS[choice] for choice in SEARCHED}
 """Dimension of the search, as a user writes it -> field of `ParallelSizes`."""
 
 EVERY_MODULE = "*"
@@ -88,7 +88,7 @@ class Constraints:
                     continue
                 if name == "recompute":
                     right = f"a list of {', '.join(RECOMPUTE_NAMES)}"
-                elif values and all(isinstance(one, int) and one >= 1 for one in values):
+                elif values and all(isinstance(value, int) and value >= 1 for value in values):
                     continue
                 else:
                     right = "a list of whole numbers of at least 1"

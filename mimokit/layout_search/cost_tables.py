@@ -117,9 +117,9 @@ def _with_samples(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelS
 def collapsed(costs: LanguageCost) -> LanguageCost:
     """Return costs whose parts are added up, as combining modules asks for totals only."""
 
-    def stage(one: StageTime) -> StageTime:
+    def stage(time: StageTime) -> StageTime:
         return StageTime(
-            TotalTime(seconds=one.forward.total), TotalTime(seconds=one.backward.total)
+            TotalTime(seconds=time.forward.total), TotalTime(seconds=time.backward.total)
         )
 
     first, middle, last = costs.step.stages
@@ -144,7 +144,7 @@ def taken(value: Any, index: Index) -> Any:
         inner = {field.name: taken(getattr(value, field.name), index) for field in fields(value)}
         return replace(value, **inner)
     if isinstance(value, Mapping):
-        return {name: taken(one, index) for name, one in value.items()}
+        return {name: taken(part, index) for name, part in value.items()}
     if isinstance(value, tuple):
-        return tuple(taken(one, index) for one in value)
+        return tuple(taken(part, index) for part in value)
     return value

@@ -25,17 +25,17 @@ def enumerate_modules(
         ConfigError: a module has no valid sizes at all.
     """
     cut: tuple[str, ...] = ()
-    found: list[Candidates] = []
+    per_module: list[Candidates] = []
     modules: tuple[LanguageModel | EncoderBranch, ...] = (task.language, *task.branches)
     for module in modules:
         facts = search_facts(task, module)
         axes, shortened = axes_of(facts, task.constraints, task.hardware.domain_ranks)
         cut += shortened
-        found.append(candidates(facts, axes))
-        if not found[-1].count:
-            raise _no_sizes(found[-1])
-    language = fitting_alone(task, found[0], tuple(found[1:]))
-    encoders, fewer = bounded(language, tuple(found[1:]))
+        per_module.append(candidates(facts, axes))
+        if not per_module[-1].count:
+            raise _no_sizes(per_module[-1])
+    language = fitting_alone(task, per_module[0], tuple(per_module[1:]))
+    encoders, fewer = bounded(language, tuple(per_module[1:]))
     return language, encoders, cut + fewer
 
 
@@ -47,7 +47,7 @@ def fitting_alone(
     They are dropped once for all combinations, unless that leaves none: then the leanest
     combination is still to be found.
     """
-    anywhere = {one.facts.name: one.at(0) for one in encoders}
+    anywhere = {encoder.facts.name: encoder.at(0) for encoder in encoders}
     costs, _ = all_costs(task, anywhere, language.sizes)
     fits = np.broadcast_to(costs.memory <= task.memory_limit, (language.count,))
     if fits.all() or not fits.any():

@@ -38,11 +38,11 @@ def result_to_rich(result: SearchResult, rows: int = ROWS) -> Group:
     # Beside the figures a layout would have the width of a word in a terminal.
     layouts = Table.grid("", "", padding=(0, 2, 0, 0))
     figures = [index for index, name in enumerate(COLUMNS) if name != "layout"]
-    found = [row_of(one) for one in result.top(rows)]
+    top = [row_of(prediction) for prediction in result.top(rows)]
     for index in figures:
-        widest = max((len(row[index]) for row in found), default=0)
+        widest = max((len(row[index]) for row in top), default=0)
         table.add_column(COLUMNS[index], min_width=widest)  # a heading may wrap, a figure not
-    for number, row in enumerate(found, start=1):
+    for number, row in enumerate(top, start=1):
         table.add_row(str(number), *(Text(row[index]) for index in figures))
         layouts.add_row(str(number), Text(row[COLUMNS.index("layout")]))
     why = rich_table("Dropped", _WHY, _reasons(result))
@@ -53,9 +53,9 @@ def result_to_rich(result: SearchResult, rows: int = ROWS) -> Group:
 
 def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
     """Return a search as one `<div>`."""
-    found = html_table(
+    table = html_table(
         COLUMNS,
-        [row_of(one) for one in result.top(rows)],
+        [row_of(prediction) for prediction in result.top(rows)],
         heading="Best layouts",
         unwrapped=[name for name in COLUMNS if name != "layout"],
     )
@@ -63,7 +63,7 @@ def result_to_html(result: SearchResult, rows: int = ROWS) -> str:
     why = html_table(_WHY, _reasons(result), heading="Dropped", unwrapped=_WHY[1:])
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:80em;overflow-x:auto"
     head = f'<div style="font-weight:600">{escape(title(result))}</div>'
-    return f'<div style="{style}">{head}{cut}{found}{why}</div>'
+    return f'<div style="{style}">{head}{cut}{table}{why}</div>'
 
 
 def _reasons(result: SearchResult) -> list[tuple[str, str]]:

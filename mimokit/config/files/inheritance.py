@@ -176,5 +176,5 @@ def _with_chain(error: ConfigError, names: Sequence[str]) -> ConfigError:
 
 
 def _refused(layer: Layer, value: object, what: str) -> ConfigError:
-    held = value if isinstance(value, str) else None
-    return ConfigError([Problem("file", "extends", held, f"File '{layer.name}': {what}.")])
+    parent = value if isinstance(value, str) else None
+    return ConfigError([Problem("file", "extends", parent, f"File '{layer.name}': {what}.")])

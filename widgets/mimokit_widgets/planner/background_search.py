@@ -46,9 +46,9 @@ class SearchState:
         """Return what the browser draws."""
         from mimokit_widgets.view_models.found_layouts import found_layouts
 
-        found = None if self.result is None else found_layouts(self.result)
+        layouts = None if self.result is None else found_layouts(self.result)
         shown = {"status": self.status, "share": self.share, "evaluated": f"{self.evaluated:,}"}
-        return {**shown, "sentence": self.sentence, "found": found}
+        return {**shown, "sentence": self.sentence, "found": layouts}
 
 
 class BackgroundSearch:

@@ -81,24 +81,24 @@ def canonical(content: Mapping[str, Any], name: str = "experiment") -> dict[str,
 
     A sweep is left out: a draft is one layout.
     """
-    one = {key: value for key, value in content.items() if key != SWEEP}
+    sections = {key: value for key, value in content.items() if key != SWEEP}
     try:
-        return config_from_mapping(one, name=name, world_may_be_open=True).to_mapping()
+        return config_from_mapping(sections, name=name, world_may_be_open=True).to_mapping()
     except ConfigError:
-        given = copy.deepcopy(one)
-        given.pop("extends", None)
-        given.setdefault("name", name)
-        return given
+        copied = copy.deepcopy(sections)
+        copied.pop("extends", None)
+        copied.setdefault("name", name)
+        return copied
 
 
 def supposed_of(draft: Draft) -> PredictionConfig:
     """Return GPU, software and price that a draft supposes; a missing or wrong field is None."""
     section = mapping_at(draft.content, PREDICTION)
-    found = PredictionConfig()
+    prediction = PredictionConfig()
     for name in ("gpu", "software", "price_per_gpu_hour"):
         with suppress(ConfigError):
-            setattr(found, name, section.get(name))
-    return found
+            setattr(prediction, name, section.get(name))
+    return prediction
 
 
 START = "llava_7b_colocated"

@@ -41,7 +41,9 @@ def config_with(
     """
     from mimokit.interop import config_of_layout
 
-    kept = next((one for one in configs if one is not None and same_task(one, task)), None)
+    kept = next(
+        (config for config in configs if config is not None and same_task(config, task)), None
+    )
     model = None if kept is not None else task.model
     return config_of_layout(
         layout,

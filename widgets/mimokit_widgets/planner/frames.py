@@ -26,6 +26,6 @@ def frame_question(
     encoders = vision_encoders(config)
     if not encoders:
         return None
-    found = batch_frames(config, plan) or (encoder_frames(config, plan, encoders[0]),)
+    batches = batch_frames(config, plan) or (encoder_frames(config, plan, encoders[0]),)
     whole = resolved_config(config, plan).model_copy(update={"prediction": supposed})
-    return FrameQuestion.of(timed(whole, plan, found[:1])[0])
+    return FrameQuestion.of(timed(whole, plan, batches[:1])[0])

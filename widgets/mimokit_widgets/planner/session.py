@@ -168,10 +168,10 @@ class Session:
         except ConfigError as error:
             self.say(str(error))
             return
-        found = len(mapping_at(content, SIZES))
-        if found > MOST_MODULES:
+        count = len(mapping_at(content, SIZES))
+        if count > MOST_MODULES:
             self.say(
-                f"File '{name}': module_parallelisms has {found:,} modules; the planner shows at "
+                f"File '{name}': module_parallelisms has {count:,} modules; the planner shows at "
                 f"most {MOST_MODULES}."
             )
             return

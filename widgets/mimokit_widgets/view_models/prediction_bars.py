@@ -38,48 +38,52 @@ def prediction_bars(
             workload_of_config(resolved),
             gpu,
         )
-        found = predict(*asked, software=software, price_per_gpu_hour=supposed.price_per_gpu_hour)
+        prediction = predict(
+            *asked, software=software, price_per_gpu_hour=supposed.price_per_gpu_hour
+        )
         timeline = predict_timeline(*asked, software=software)
     except ConfigError as error:
         return {**picture, "sentence": str(error), "fits": True}
     return {
         **picture,
-        "fits": found.fits,
-        "capacity": f"{gib_text(found.capacity)}",
+        "fits": prediction.fits,
+        "capacity": f"{gib_text(prediction.capacity)}",
         "timeline": step_timeline(timeline, tuple(plan.modules)),
         "sentence": (
-            f"{found.seconds:.3g} s a step, in four cases of five within {found.low:.3g} and "
-            f"{found.high:.3g} s; {found.tokens_per_second:,.0f} tokens/s, "
-            f"{found.tflops_per_gpu:.0f} TFLOP/s per GPU, {found.utilisation:.0%} of its peak. "
-            f"The fullest rank takes {found.peak_memory / GIB:.1f} of "
-            f"{gib_text(found.capacity)}: {'it fits' if found.fits else 'it does not fit'}."
-            f"{_cost(found)}"
+            f"{prediction.seconds:.3g} s a step, in four cases of five within {prediction.low:.3g} "
+            f"and {prediction.high:.3g} s; {prediction.tokens_per_second:,.0f} tokens/s, "
+            f"{prediction.tflops_per_gpu:.0f} TFLOP/s per GPU, {prediction.utilisation:.0%} of its "
+            f"peak. The fullest rank takes {prediction.peak_memory / GIB:.1f} of "
+            f"{gib_text(prediction.capacity)}: "
+            f"{'it fits' if prediction.fits else 'it does not fit'}."
+            f"{_cost(prediction)}"
         ),
-        "step": _step(found),
+        "step": _step(prediction),
         "memory": [
-            _memory(plan, name, lines, found.capacity) for name, lines in found.lines.items()
+            _memory(plan, name, lines, prediction.capacity)
+            for name, lines in prediction.lines.items()
         ],
     }
 
 
-def _cost(found: Any) -> str:
-    dollars = found.dollars_per_million_tokens
+def _cost(prediction: Any) -> str:
+    dollars = prediction.dollars_per_million_tokens
     return "" if dollars is None else f" A million tokens cost {dollars:.3g} dollars."
 
 
-def _step(found: Any) -> list[dict[str, Any]]:
+def _step(prediction: Any) -> list[dict[str, Any]]:
     from mimokit.prediction import PART_WORDS
 
-    parts = sorted(found.parts.items(), key=lambda item: list(STEP_COLORS).index(item[0]))
+    parts = sorted(prediction.parts.items(), key=lambda item: list(STEP_COLORS).index(item[0]))
     return [
         _part(
             PART_WORDS.get(name, name),
-            seconds / found.seconds,
+            seconds / prediction.seconds,
             f"{1000 * seconds:,.1f} ms",
             STEP_COLORS[name],
         )
         for name, seconds in parts
-        if seconds > SMALLEST_SHARE * found.seconds
+        if seconds > SMALLEST_SHARE * prediction.seconds
     ]
 
 

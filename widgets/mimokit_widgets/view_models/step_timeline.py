@@ -55,10 +55,10 @@ def _until(blocks: list[Block], seconds: float) -> float:
 
 def _colors(modules: tuple[str, ...]) -> dict[str, str]:
     """Return the colour of everything that a block can be, by what the legend calls it."""
-    found: dict[str, str] = {}
+    colors: dict[str, str] = {}
     for name, hue in module_colors(modules).items():
-        found |= {f"{name} forward": hue + FORWARD, f"{name} backward": hue + BACKWARD}
-    return {**found, "bridge": STEP_COLORS["bridge"], "update": STEP_COLORS["update"]}
+        colors |= {f"{name} forward": hue + FORWARD, f"{name} backward": hue + BACKWARD}
+    return {**colors, "bridge": STEP_COLORS["bridge"], "update": STEP_COLORS["update"]}
 
 
 def _kind(block: Block) -> str:
