@@ -19,8 +19,7 @@ from mimokit.layout_search.constraints import (
     check_objective,
     score,
 )
-from mimokit.layout_search.cost_tables import make_tables
-from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
 from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.layout_search.finalists import Finalists, choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits

@@ -11,8 +11,8 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
 from mimokit.layout_search.constraints import DIMENSIONS, score
+from mimokit.layout_search.report import differences, differences_text
 from mimokit.layout_search.task import SearchTask
-from mimokit.layout_search.words import differences, differences_text
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts

@@ -18,10 +18,9 @@ from mimokit.planning.report.rows import pipeline_section, title
 from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted, span_text
-from mimokit_widgets.planner.comparison import compare
 from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
-from mimokit_widgets.planner.figures import figures_of
+from mimokit_widgets.planner.figures import compare, figures_of
 from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.inputs import FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES

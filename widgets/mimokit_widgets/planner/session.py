@@ -12,14 +12,12 @@ from mimokit.config.files.yaml_file import parse_yaml
 from mimokit.prediction.hardware import hardware_names
 from mimokit.units import counted
 from mimokit_widgets.planner.background_search import BackgroundSearch
-from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
+from mimokit_widgets.planner.draft import Draft, History, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldError, field_errors_of
 from mimokit_widgets.planner.found import config_with
-from mimokit_widgets.planner.frames import frame_question
-from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
-from mimokit_widgets.planner.outcome import Outcome, evaluate, resolved_config
+from mimokit_widgets.planner.outcome import Outcome, evaluate, frame_question, resolved_config
 from mimokit_widgets.planner.paths import (
     SIZES,
     mapping_at,
