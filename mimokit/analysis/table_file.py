@@ -151,7 +151,7 @@ def _numbers(
     kinds: _Kinds,
     problems: list[TableProblem],
 ) -> pd.DataFrame:
-    """Return the table; text in place of a number costs a second, slower look."""
+    """Return the table; if a column of numbers holds text, read the file again, more slowly."""
     try:  # without dtypes: the reader takes twice as long with them as without
         table = pd.read_csv(source, low_memory=False)
     except UnicodeDecodeError as error:

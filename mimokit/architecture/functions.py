@@ -22,8 +22,8 @@ class RotaryScaling:
         kind: "linear" divides all of them; "llama3" divides the low ones (Llama 3.1); any other is
             as its file names it, and cannot run.
         factor: that they are divided by.
-        low: llama3: of the original length, wavelengths longer than its share 1/low are divided.
-        high: llama3: wavelengths shorter than its share 1/high stay as they are.
+        low: llama3: wavelengths longer than `original_positions / low` are divided by `factor`.
+        high: llama3: wavelengths shorter than `original_positions / high` stay as they are.
         original_positions: llama3: positions that the model was trained for at first.
     """
 

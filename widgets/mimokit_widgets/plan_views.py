@@ -8,9 +8,10 @@ from typing import Any
 
 import traitlets
 
-from mimokit.config import ExperimentConfig, load_experiment_config
-from mimokit.config.files.loading import config_from_mapping
-from mimokit.planning.layout import plan as plan_of
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import load_experiment_config
+from mimokit.config_files.loading import config_from_mapping
+from mimokit.planning.layout import plan_layout
 from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
@@ -75,7 +76,7 @@ class PlanView(PersistentWidget):
             config = config_from_mapping(value)
         else:
             config = load_experiment_config(value)
-        plan = plan_of(config)
+        plan = plan_layout(config)
         self.config = config
         return plan
 

@@ -1,4 +1,4 @@
-"""Headings, rows and JSON of the frames of a micro-batch, as read and as shared."""
+"""Table and JSON of the frames of a micro-batch, as read and as shared."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.frames import frame_section
 from mimokit.planning.report.rows import (
     MODULE_HUES,
@@ -29,7 +29,7 @@ from mimokit.units import samples_text
 if TYPE_CHECKING:
     from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import LayoutPlan
+    from mimokit.planning.types import Estimates, LayoutPlan
 
 RANKS_SHOWN = 64
 RANKS_A_LINE = 8
@@ -40,7 +40,7 @@ _FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ without 
 _FORWARD, _BACKWARD = "59", "a6"  # opacities in hex; a backward is also twice as long
 
 
-def plan_to_html(plan: LayoutPlan) -> str:
+def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the plan as one `<div>`."""
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     dots = [_dot(index) for index in range(len(plan.modules))]
@@ -50,10 +50,9 @@ def plan_to_html(plan: LayoutPlan) -> str:
         parts += [bridges.to_html(), *map(_note, bridges.sentences)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    for batch in plan.frames:
-        parts.append(frames_to_html(batch))
+    parts += [frames_to_html(batch) for batch in estimates.frames]
     if plan.replicas is not None:
-        parts.append(_with_sentences(strategy_section(plan.replicas)))
+        parts.append(_with_sentences(strategy_section(plan.replicas, estimates)))
     parts.append(html_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
@@ -84,7 +83,6 @@ def timeline_to_html(pipeline: PipelinePlan, hues: dict[str, str]) -> str:
     """Return one line per stage with a block per computation, cut off if it is too long.
 
     Args:
-        pipeline: what to draw.
         hues: module -> its colour, as #rrggbb.
     """
     whole = pipeline.timeline().makespan
@@ -148,7 +146,7 @@ def _rank_map(plan: LayoutPlan, index: int, name: str) -> str:
     )
 
 
-def _rank_cell(plan: LayoutPlan, index: int, ranks: RankMap, rank: int) -> str:
+def _rank_cell(plan: LayoutPlan, index: int, ranks: ModuleRanks, rank: int) -> str:
     place = place_text(ranks, rank)
     span = plan.batch.modules[ranks.module].samples[rank]
     samples = f"sample{'s' if span[1] - span[0] > 1 else ''} {samples_text(span)}"

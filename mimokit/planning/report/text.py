@@ -29,14 +29,14 @@ from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import LayoutPlan
+    from mimokit.planning.types import Estimates, LayoutPlan
 
 RANKS_SHOWN = 32
 UNITS_SHOWN = 84
 IDLE, BACKWARD = "·", "◂"
 
 
-def plan_to_rich(plan: LayoutPlan) -> Group:
+def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
     """Return what `rich` prints for a plan."""
     parts: list[Text | Table] = [
         Text(title(plan), style="bold"),
@@ -47,9 +47,9 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
         parts += [bridges.table(), *(Text(reason, style="dim") for reason in bridges.sentences)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    sections = [frame_section(batch) for batch in plan.frames]
+    sections = [frame_section(batch) for batch in estimates.frames]
     if plan.replicas is not None:
-        sections.append(strategy_section(plan.replicas))
+        sections.append(strategy_section(plan.replicas, estimates))
     for section in sections:
         parts += [section.table(), *map(Text, section.sentences)]
     first = plan.of_replica(0)
@@ -60,10 +60,10 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
     return Group(*parts)
 
 
-def plan_to_text(plan: LayoutPlan) -> str:
+def plan_to_text(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the text of a plan without colours, 120 columns wide."""
     target = io.StringIO()
-    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan))
+    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan, estimates))
     return target.getvalue().rstrip("\n")
 
 
