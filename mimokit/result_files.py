@@ -71,7 +71,7 @@ FIT_COLUMNS: Mapping[FitFile, tuple[str, ...]] = {
 }
 """The first columns of each table of a fit; those of metrics and times follow."""
 
-FIT_TIMES = PREDICTED_SECONDS, MEASURED_SECONDS = "predicted_seconds", "seconds"
+PREDICTED_SECONDS, MEASURED_SECONDS = "predicted_seconds", "seconds"
 """Columns of a fit with a network: time since the first step began, validation aside."""
 
 BY_STRATEGY = "strategy"
