@@ -69,7 +69,7 @@ def _over(sizes: ModuleParallelismConfig, ranks: int) -> ModuleParallelismConfig
 
 
 def _side_by_side(
-    sizes: Mapping[str, ModuleParallelismConfig], given: Mapping[str, Sizes], world: int | None
+    sizes: Mapping[str, ModuleParallelismConfig], named: Mapping[str, Sizes], world: int | None
 ) -> dict[str, ModuleParallelismConfig]:
     """Give every module separate ranks, in order, and the open module the ranks that are left."""
     open_modules = [name for name, module in sizes.items() if module.data_parallel is None]
@@ -81,7 +81,7 @@ def _side_by_side(
     placed, first = {}, 0
     for name, module in sizes.items():
         complete = module if world is None else _over(module, world - fixed)
-        stated = given.get(name)
+        stated = named.get(name)
         explicit = isinstance(stated, ModuleParallelismConfig) or "rank_offset" in (stated or {})
         placed[name] = complete if explicit else complete.model_copy(update={"rank_offset": first})
         if placed[name].data_parallel is not None:

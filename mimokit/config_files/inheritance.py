@@ -74,7 +74,7 @@ def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
     parent: tuple[str, Path] | None = (name, path)
     while parent is not None:
         content = _read(*parent, layers)
-        kept = counted_from(parent[1].parent, _inherited(content, own=not layers))
+        kept = counted_from(parent[1].parent, _inherited(content, lowest=not layers))
         layers.append(Layer(*parent, kept))
         parent = _parent(layers, content)
     return tuple(layers)
@@ -113,9 +113,9 @@ def _has(content: object, path: Sequence[str]) -> bool:
     return True
 
 
-def _inherited(content: Mapping[str, Any], own: bool) -> dict[str, Any]:
+def _inherited(content: Mapping[str, Any], lowest: bool) -> dict[str, Any]:
     """Return what takes part in a merge; the name of an experiment is its file's own."""
-    left_out = ("extends",) if own else ("extends", "name")
+    left_out = ("extends",) if lowest else ("extends", "name")
     return {key: value for key, value in content.items() if key not in left_out}
 
 

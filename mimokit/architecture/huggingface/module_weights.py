@@ -89,15 +89,15 @@ def network_fields(
 
 
 def contradictions(
-    network: ModuleArchitecture, found: Mapping[str, Any], *, language: bool
+    network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
 ) -> list[tuple[str, Any, Any]]:
     """Return (field, value of the config, value of the checkpoint) where the two differ.
 
     Args:
-        found: what `network_fields` returned for its checkpoint.
+        fields_of_weights: what `network_fields` returned for its checkpoint.
         language: the module is the language model.
     """
-    theirs = ModuleArchitecture(**{"seq_length": 1, **found})
+    theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
     for row in (*LAYERS, *(LANGUAGE if language else VISION)):
         if row.config not in _NOT_COMPARED:
