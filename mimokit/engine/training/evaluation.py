@@ -66,8 +66,9 @@ def evaluate(
         left = samples - seen * batch_size - start
         counted = torch.arange(len(logits), device=logits.device) < left
         mask = batch["loss_mask"] * counted[:, None]
-        found = count_right(logits, batch["labels"], mask, language.tp)
-        totals += found / language.tp.size()
+        right = count_right(logits, batch["labels"], mask, language.tp)
+        if model.modules()[model.language_module_name].ownership.counts_tokens():
+            totals += right
         seen += 1
 
     mode.observe_logits(model, iterator, batches, count)
