@@ -1,6 +1,6 @@
 """What the user asks for: config classes, their validation, YAML files and presets."""
 
-from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.architecture import ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.errors import ConfigError, Fix, Problem
 from mimokit.config.experiment import ExperimentConfig
@@ -26,6 +26,7 @@ __all__ = [
     "MimoParallelismConfig",
     "ModalityPresence",
     "ModuleArchitecture",
+    "ModuleOptimizerConfig",
     "ModuleParallelismConfig",
     "NetworkConfig",
     "OptimizerConfig",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from mimokit.config import (
     ExperimentConfig,
+    MimoParallelismConfig,
     check_experiment,
     config_from_mapping,
     load_experiment_config,
@@ -27,7 +28,7 @@ from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_pipeline
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.strategies.replicas import plan_replicas
-from mimokit.planning.types import Bridge, LayoutPlan
+from mimokit.planning.types import Bridge, LayoutPlan, ModuleOptimizer
 
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -117,7 +118,15 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
             ],
         ),
         replicas=plan_replicas(config, modules, layout_ranks),
+        optimizers=dict(_optimizers(model)),
     )
+
+
+def _optimizers(model: MimoParallelismConfig) -> Iterator[tuple[str, ModuleOptimizer]]:
+    for name, network in model.module_architectures.items():
+        section = network.optimizer
+        if section is not None and section.model_dump(exclude_none=True):
+            yield name, ModuleOptimizer(section.lr, section.weight_decay)
 
 
 def _bridge(

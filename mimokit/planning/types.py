@@ -22,6 +22,7 @@ __all__ = [
     "DisjointBridge",
     "LayoutPlan",
     "ModuleBatch",
+    "ModuleOptimizer",
     "PipelinePlan",
     "Route",
     "SampleRange",
@@ -144,6 +145,30 @@ Bridge = ColocatedBridge | DisjointBridge
 
 
 @dataclass(frozen=True)
+class ModuleOptimizer:
+    """How the weights of a module are stepped where it differs from the run; None: it does not.
+
+    Warm-up and decay of the learning rate are those of the run.
+
+    Attributes:
+        lr: learning rate.
+        weight_decay: of the same optimizer.
+    """
+
+    lr: float | None = None
+    weight_decay: float | None = None
+
+    @property
+    def options(self) -> dict[str, float]:
+        """Those that differ, by name."""
+        options = {"lr": self.lr, "weight_decay": self.weight_decay}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+AS_RUN = ModuleOptimizer()
+
+
+@dataclass(frozen=True)
 class LayoutPlan:
     """All decisions about a layout that are made before it runs.
 
@@ -164,6 +189,7 @@ class LayoutPlan:
             the config says something about frames. Filled by `mimokit.plan`; no run reads it.
         replicas: the replicas of the layout and what they exchange; None if the config has no
             strategy. Everything else of the plan is that of the first replica.
+        optimizers: module -> how it is stepped, if its section `optimizer` says so.
     """
 
     world_size: int
@@ -176,6 +202,7 @@ class LayoutPlan:
     pipeline: PipelinePlan | None = None
     frames: tuple[BatchFrames, ...] = field(default=(), compare=False)
     replicas: ReplicaPlan | None = None
+    optimizers: Mapping[str, ModuleOptimizer] = field(default_factory=dict)
 
     @property
     def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:

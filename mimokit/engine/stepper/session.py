@@ -169,7 +169,7 @@ class RankSession:
         """Release the model. Collective while its world exists."""
         self._schedule.close()
         self._kept.clear()
-        for module, _ in self.state.modules:
+        for module in self.state.model.modules().values():
             module.release()
         if self.intact:
             close_groups_since(self._groups)

@@ -61,6 +61,10 @@ class Strategy(ABC):
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         """Begin on a node. All nodes begin with equal weights."""
+        self._init_exchange(model, rank, num_nodes)
+
+    def _init_exchange(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        """Begin to exchange on a node whose weights another steps."""
         self.model, self.rank, self.num_nodes, self.local_step = model, rank, num_nodes, 0
         self.ledger = communicate.start_ledger()
         self.ledger.step = 1

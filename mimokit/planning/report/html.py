@@ -25,6 +25,7 @@ from mimokit.planning.report.rows import (
     bridge_reasons,
     bridge_rows,
     module_rows,
+    optimizer_sentences,
     pipeline_rows,
     pipeline_title,
     place_text,
@@ -61,6 +62,7 @@ def plan_to_html(plan: LayoutPlan) -> str:
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     dots = [_dot(index) for index in range(len(plan.modules))]
     parts.append(html_table(MODULE_HEADINGS, module_rows(plan), heading="Modules", marks=dots))
+    parts += [_note(sentence) for sentence in optimizer_sentences(plan)]
     if plan.bridges:
         rows = bridge_rows(plan)
         parts.append(html_table(bridge_headings(plan), rows, heading="Bridges, per micro-batch"))

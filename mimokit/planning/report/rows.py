@@ -80,6 +80,16 @@ def module_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
     return rows
 
 
+def optimizer_sentences(plan: LayoutPlan) -> list[str]:
+    """Return what the optimizer of each module has that is not that of the run."""
+    words = {"lr": "learning rate", "weight_decay": "weight decay"}
+    return [
+        f"{name}, stepped by itself: "
+        + ", ".join(f"{words[option]} {value:g}" for option, value in optimizer.options.items())
+        for name, optimizer in plan.optimizers.items()
+    ]
+
+
 def bridge_headings(plan: LayoutPlan) -> tuple[str, ...]:
     """Return the headings of `bridge_rows`."""
     return DISJOINT_HEADINGS if plan.disjoint_bridges else COLOCATED_HEADINGS

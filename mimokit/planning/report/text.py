@@ -25,6 +25,7 @@ from mimokit.planning.report.rows import (
     bridge_reasons,
     bridge_rows,
     module_rows,
+    optimizer_sentences,
     pipeline_rows,
     pipeline_title,
     place_text,
@@ -53,6 +54,7 @@ IDLE, BACKWARD = "·", "◂"
 def plan_to_rich(plan: LayoutPlan) -> Group:
     """Return what `rich` prints for a plan."""
     parts: list[Text | Table] = [Text(title(plan), style="bold"), _modules(plan)]
+    parts += [Text(sentence, style="dim") for sentence in optimizer_sentences(plan)]
     if plan.bridges:
         parts.append(_bridges(plan))
         parts += [Text(reason, style="dim") for reason in bridge_reasons(plan)]

@@ -30,6 +30,8 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
         },
         "bridges": [_bridge(bridge) for bridge in plan.bridges],
     }
+    if plan.optimizers:
+        found["optimizers"] = {name: one.options for name, one in plan.optimizers.items()}
     if plan.pipeline is not None:
         found["pipeline"] = _pipeline(plan.pipeline)
     if plan.frames:
