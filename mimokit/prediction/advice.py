@@ -11,12 +11,12 @@ from mimokit.architecture.modules import Model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.directory import Checkpoint
 from mimokit.planning.weights.headers import refused
-from mimokit.prediction.checkpoint_memory import computed_model, modules_of
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict
+from mimokit.prediction.weights_memory import computed_model, modules_of
 from mimokit.prediction.workload import Workload
 from mimokit.units import bytes_text
 

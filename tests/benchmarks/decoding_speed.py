@@ -66,10 +66,10 @@ def _made(directory: Path) -> Callable[[], Any]:
 
 def _cache(directory: Path, length: int, pairs: int) -> dict[str, Any]:
     """Decode in this process after a prompt, with the cache and without, in turn."""
-    from mimokit.engine.tensor_parallel import sample
-    from mimokit.engine.tensor_parallel.generation import Request, generate
-    from mimokit.engine.tensor_parallel.language import Batch
-    from mimokit.engine.tensor_parallel.loading import load_language
+    from mimokit.engine.inference import sample
+    from mimokit.engine.inference.generation import Request, generate
+    from mimokit.engine.inference.language import Batch
+    from mimokit.engine.inference.loading import load_language
 
     model, prompt = load_language(directory, None), tuple(range(1, 1 + length))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mimokit.planning.weights import plan_weights, read_checkpoint
 from tests.benchmarks.table import show
-from tests.sparse_checkpoint import LLAMA_70B, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 REPEATS = 15
 FILES = 15

@@ -23,7 +23,7 @@ from mimokit.config import (
 from mimokit.experiment.prepare import prepared
 from mimokit.planning.weights import read_checkpoint
 from mimokit.planning.weights.modules import check_saving, module_planner
-from tests.checkpoints import checkpoint
+from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import weights_config, weights_mapping
 from tests.llava import llava_config
 

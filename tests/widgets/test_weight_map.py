@@ -12,7 +12,7 @@ from mimokit import charts
 from mimokit.config import ConfigError
 from mimokit.planning.weights import plan_weights, read_checkpoint
 from mimokit_widgets import WeightMap
-from tests.sparse_checkpoint import LLAMA_70B, small_checkpoint, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, small_checkpoint, sparse_checkpoint
 
 
 def drive(view: WeightMap, **message: Any) -> None:

@@ -11,9 +11,9 @@ import traitlets
 
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config import ConfigError
+from mimokit.planning.report.weights import plan_html
 from mimokit.planning.weights import Checkpoint, WeightPlan, WeightPlanner, read_checkpoint
 from mimokit.planning.weights.headers import refused
-from mimokit.planning.weights.text import plan_html
 from mimokit.units import shown
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles

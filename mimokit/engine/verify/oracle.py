@@ -34,8 +34,8 @@ from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
 from mimokit.engine.replicas.shards import real_rows
-from mimokit.engine.verify.pieces import LayoutCut
-from mimokit.engine.verify.replicas import ReplicaArithmetic
+from mimokit.engine.verify.strategies.pieces import LayoutCut
+from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.strategies import plan_strategy
@@ -56,7 +56,7 @@ class OracleStep:
             has none.
         weights: module -> parameter -> weight after the step.
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
-            rounding; see `mimokit.engine.verify.choices`.
+            rounding; see `mimokit.engine.verify.strategies.choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
         whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
             change of this replica, and the mean.

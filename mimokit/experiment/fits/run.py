@@ -17,8 +17,8 @@ import pandas as pd
 from torch import nn
 
 from mimokit.cluster import ClusterRun, EngineCluster, RankError, RunAborted
-from mimokit.engine.strategies.fit.job import FitError
-from mimokit.engine.strategies.fit.records import MODEL, Begun, records_of
+from mimokit.engine.fits.job import FitError
+from mimokit.engine.fits.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import FitTimes
 from mimokit.experiment.fits.tables import FitTables, Row

@@ -15,11 +15,11 @@ from torch import nn
 from mimokit import cluster as on_rank
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.engine.fits.job import FitJob, Source
+from mimokit.engine.fits.node import fit_node
+from mimokit.engine.fits.records import Begun
 from mimokit.engine.strategies import Strategy
 from mimokit.engine.strategies.buckets import common_dtype, trainable
-from mimokit.engine.strategies.fit.job import FitJob, Source
-from mimokit.engine.strategies.fit.node import fit_node
-from mimokit.engine.strategies.fit.records import Begun
 from mimokit.experiment.fits.arguments import (
     FitArguments,
     check_arguments,

@@ -8,7 +8,7 @@ from mimokit.architecture.huggingface.checkpoint_tensors import Cut
 from mimokit.architecture.huggingface.families import Family
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any
-from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.directory import Checkpoint
 from mimokit.planning.weights.headers import FLOATING, refused
 from mimokit.units import counted, listed
 

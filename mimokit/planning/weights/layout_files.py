@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mimokit.planning.weights.checkpoint import CONFIG, Checkpoint, read_checkpoint, read_json
+from mimokit.planning.weights.directory import CONFIG, Checkpoint, read_checkpoint, read_json
 from mimokit.planning.weights.headers import (
     FLOATING,
     ITEM_BYTES,

@@ -17,7 +17,7 @@ from mimokit.architecture.modules import MultimodalModel
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.messages import written
-from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.directory import Checkpoint
 from mimokit.planning.weights.layout_files import checkpoint_of
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import listed

@@ -14,8 +14,8 @@ from mimokit.architecture.modules import padded_vocabulary
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import unknown_name
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
-from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
 from mimokit.planning.weights.checks import check_sizes, check_tensors
+from mimokit.planning.weights.directory import Checkpoint, read_checkpoint
 from mimokit.planning.weights.headers import FLOATING, StoredTensor
 from mimokit.planning.weights.pieces import shard
 from mimokit.planning.weights.slices import joined_spans

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from mimokit.cli.main import app
 from mimokit.planning.weights import WeightPlan, plan_weights, read_checkpoint
-from tests.checkpoints import MAKERS, checkpoint
-from tests.sparse_checkpoint import LLAMA_70B, sparse_checkpoint
+from tests.hugging_face_weights import MAKERS, checkpoint
+from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 LAYOUTS = ((1, 1), (2, 2), (4, 1), (8, 3))
 

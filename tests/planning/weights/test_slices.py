@@ -9,7 +9,7 @@ import pytest
 
 from mimokit.planning.weights import WeightPlan, plan_weights, read_checkpoint, sliced_tensors
 from mimokit.planning.weights.slices import SlicedTensor
-from tests.sparse_checkpoint import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 Entries = dict[tuple[int, str], np.ndarray]
 """(Rank, tensor) -> whether the rank holds each entry of it."""
