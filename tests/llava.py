@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config import ExperimentConfig, config_from_mapping
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import config_from_mapping
 from mimokit.experiment import Oracle
 from mimokit.interop import config_of_checkpoint
 from tests.hugging_face_weights import GROUPED, SIZES, kept_folder

@@ -23,7 +23,7 @@ from mimokit.experiment.logger_backends import make_loggers
 from mimokit.experiment.placement import placed
 from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
-from mimokit.experiment.results.info import Setting
+from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.planning import plan as make_plan
 from mimokit.planning.types import LayoutPlan
@@ -183,7 +183,7 @@ def train(
         update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
     )
     try:
-        writer = RunWriter(folder, Setting(ready, plan), loggers)
+        writer = RunWriter(folder, RunSetting(ready, plan), loggers)
         run = cluster.submit(
             on_rank.train_rank,
             plan,

@@ -14,11 +14,12 @@ from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.modules import MultimodalModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import ParallelSizes, rank_fields
 from mimokit.architecture.transformer import Transformer
-from mimokit.config import ExperimentConfig, config_from_mapping
-from mimokit.config.files.implied import DEFAULT_SEQ_LENGTH
+from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import DeploymentMode
+from mimokit.config_files import config_from_mapping
+from mimokit.config_files.implied import DEFAULT_SEQ_LENGTH
 from mimokit.interop.imported import refused
-from mimokit.planning.weights import WeightPlanner, read_checkpoint
+from mimokit.planning.weights import WeightPlanner, read_directory
 from mimokit.planning.weights.running import check_room_for_image
 from mimokit.prediction.weights_memory import LANGUAGE
 from mimokit.units import shown
@@ -51,7 +52,7 @@ def config_of_checkpoint(
     Raises:
         ConfigError: the directory is of something else, or damaged; the layout is not possible.
     """
-    checkpoint = read_checkpoint(directory)
+    checkpoint = read_directory(directory)
     kind = checkpoint.config.get("model_type")
     where = f"Checkpoint '{directory}'"
     if not checkpoint.is_llava:

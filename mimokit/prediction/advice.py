@@ -11,7 +11,7 @@ from mimokit.architecture.modules import Model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.directory import Checkpoint
+from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.headers import refused
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
@@ -101,7 +101,7 @@ class Advice:
 
 
 def advise(
-    checkpoint: Checkpoint, gpu: str | Hardware, gpus: int, seq_length: int | None = None
+    checkpoint: WeightDirectory, gpu: str | Hardware, gpus: int, seq_length: int | None = None
 ) -> Advice:
     """Return which tensor parallel size all modules should train with on so many GPUs.
 
@@ -132,7 +132,7 @@ def advise(
     )
 
 
-def _obstacle(checkpoint: Checkpoint, size: int, gpus: int) -> str | None:
+def _obstacle(checkpoint: WeightDirectory, size: int, gpus: int) -> str | None:
     """Return why a size cannot be taken."""
     if gpus % size:
         return f"tensor_parallel {size} does not divide the {gpus} GPUs"

@@ -14,7 +14,7 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.architecture.transformer import Transformer
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.directory import Checkpoint
+from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.headers import FLOATING, refused
 from mimokit.planning.weights.running import (
     check_language,
@@ -103,7 +103,7 @@ class CheckpointMemory:
 
 
 def checkpoint_memory(
-    checkpoint: Checkpoint,
+    checkpoint: WeightDirectory,
     sizes: Sequence[int],
     *,
     inference: bool = False,
@@ -156,7 +156,7 @@ def modules_of(model: Model) -> tuple[Module, ...]:
     return (language_of(model), *branches_of(model))
 
 
-def computed_model(checkpoint: Checkpoint, seq_length: int) -> tuple[Model, str]:
+def computed_model(checkpoint: WeightDirectory, seq_length: int) -> tuple[Model, str]:
     """Return what a run computes of a checkpoint, and what figures are for.
 
     Raises:

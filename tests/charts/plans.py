@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import mimokit
-from mimokit.config import config_from_mapping
+from mimokit.config_files import config_from_mapping
 from mimokit.planning.types import LayoutPlan
 from mimokit.planning.weights import WeightPlan, plan_weights
 from tests.sparse_weights import LLAMA_70B, small_checkpoint, sparse_checkpoint

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
-from mimokit.config import check_runnable, load_experiment_config
+from mimokit.config import check_runnable
+from mimokit.config_files import load_experiment_config
 from mimokit.experiment.prepare import prepared
 from tests.hugging_face_weights import checkpoint
 from tests.llava import IMAGE_TOKEN, llava_checkpoint

@@ -18,7 +18,7 @@ from mimokit.cli.main import app
 from mimokit.config.errors import ConfigError
 from mimokit.interop import config_of_checkpoint
 from mimokit.layout_search import resolve_source
-from mimokit.planning.weights import plan_weights, read_checkpoint
+from mimokit.planning.weights import plan_weights, read_directory
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.advice import advise
 from mimokit.prediction.weights_memory import checkpoint_memory
@@ -31,7 +31,7 @@ from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 def test_a_cache_with_fewer_groups_than_ranks_does_not_shrink() -> None:
     """Qwen2 here: 4 layers, 2 groups of width 4, fp32."""
     found = checkpoint_memory(
-        read_checkpoint(checkpoint("qwen2")), [4, 1, 2, 8], inference=True, batch=3, seq_length=10
+        read_directory(checkpoint("qwen2")), [4, 1, 2, 8], inference=True, batch=3, seq_length=10
     )
     cache = {one.tensor_parallel: one.parts["kv_cache"] for one in found.ranks}
     whole = 2 * 4 * 2 * 4 * 10 * 3 * 4
@@ -44,7 +44,7 @@ def test_a_cache_with_fewer_groups_than_ranks_does_not_shrink() -> None:
 
 def test_training_has_18_bytes_a_parameter_and_cuts_what_is_cut(tmp_path: Path) -> None:
     sparse_checkpoint(tmp_path, LLAMA_70B)
-    found = checkpoint_memory(read_checkpoint(tmp_path), [1, 8])
+    found = checkpoint_memory(read_directory(tmp_path), [1, 8])
     one, eight = found.ranks
     parts = ("weights", "gradients", "optimizer")
     assert sum(one.parts[name] for name in parts) == 18 * 68_976_648_192
@@ -56,7 +56,7 @@ def test_training_has_18_bytes_a_parameter_and_cuts_what_is_cut(tmp_path: Path) 
 
 def test_advice_takes_the_fastest_size_that_fits(tmp_path: Path) -> None:
     sparse_checkpoint(tmp_path, {**LLAMA_70B, "num_hidden_layers": 6})
-    found = advise(read_checkpoint(tmp_path), "h100", 8)
+    found = advise(read_directory(tmp_path), "h100", 8)
     assert [one.tensor_parallel for one in found.sizes] == [1, 2, 4, 8]
     assert set(found.rejected) == {3, 5, 6, 7}
     shares = [one.communication_share for one in found.sizes]
@@ -64,18 +64,18 @@ def test_advice_takes_the_fastest_size_that_fits(tmp_path: Path) -> None:
     fitting = [one for one in found.sizes if one.fits]
     assert found.take == min(fitting, key=lambda one: one.seconds).tensor_parallel
     assert f"Take TP {found.take}" in found.why
-    whole = advise(read_checkpoint(tmp_path), "b200", 8)
+    whole = advise(read_directory(tmp_path), "b200", 8)
     assert "CUDA_DEVICE_MAX_CONNECTIONS" not in whole.environment  # Blackwell has no need
 
 
 def test_advice_says_that_none_fits_and_what_to_set(tmp_path: Path) -> None:
     sparse_checkpoint(tmp_path, LLAMA_70B)
-    found = advise(read_checkpoint(tmp_path), "h100", 8)
+    found = advise(read_directory(tmp_path), "h100", 8)
     assert found.take is None
     assert "No size fits: TP 8 needs" in found.why
     (tmp_path / "small").mkdir()
     sparse_checkpoint(tmp_path / "small", {**LLAMA_70B, "num_hidden_layers": 16})
-    taken = advise(read_checkpoint(tmp_path / "small"), "h100", 8)
+    taken = advise(read_directory(tmp_path / "small"), "h100", 8)
     assert taken.take is not None
     assert taken.take > 1
     assert taken.environment["CUDA_DEVICE_MAX_CONNECTIONS"][0] == "1"
@@ -100,7 +100,7 @@ def test_what_cannot_be_said_is_rejected(arguments: list[str], sentence: str) ->
 
 def test_a_tower_has_no_such_memory() -> None:
     with pytest.raises(ConfigError, match="which makes no tokens"):
-        checkpoint_memory(read_checkpoint(checkpoint("clip_tower")), [1])
+        checkpoint_memory(read_directory(checkpoint("clip_tower")), [1])
 
 
 @pytest.mark.parametrize("variant", ["clip", "clip_full", "siglip"])
@@ -115,7 +115,7 @@ def test_a_llava_has_the_layers_that_its_features_need(variant: str) -> None:
     assert [one.encoder.net for one in branches_of(model)] == [
         one.encoder.net for one in networks.branches
     ]
-    found = checkpoint_memory(read_checkpoint(directory), [1, 2], seq_length=24)
+    found = checkpoint_memory(read_directory(directory), [1, 2], seq_length=24)
     assert "same tensor parallel size, and every sample has one image of" in found.scope
     for rank in found.ranks:
         sizes = ParallelSizes(tensor=rank.tensor_parallel)
@@ -126,7 +126,7 @@ def test_a_llava_has_the_layers_that_its_features_need(variant: str) -> None:
     assert (networks.branches[0].encoder.net.layers == known["num_hidden_layers"]) is (
         variant == "siglip"
     )
-    advice = advise(read_checkpoint(directory), "h100", 2, 24)
+    advice = advise(read_directory(directory), "h100", 2, 24)
     assert advice.scope == found.scope
     layout = Layout("homogeneous", dict.fromkeys(reversed(held), ParallelSizes(data=2)))
     padded = replace(networks.language, vocab_multiple=VOCABULARY_MULTIPLE)
@@ -134,7 +134,7 @@ def test_a_llava_has_the_layers_that_its_features_need(variant: str) -> None:
     assert advice.sizes[0].seconds == pytest.approx(trained.seconds, rel=1e-9)
     assert advice.sizes[0].memory_bytes == trained.peak_memory
     with pytest.raises(ConfigError, match="a sample has 4 tokens, and one image becomes"):
-        advise(read_checkpoint(directory), "h100", 2, 4)
+        advise(read_directory(directory), "h100", 2, 4)
 
 
 def test_the_commands_print_json() -> None:

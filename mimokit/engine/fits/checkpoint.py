@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copyreg
 import os
+import pickle
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,8 +84,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
+class _Unpickler(pickle.Unpickler):
+    """Finds the classes of checkpoints that were written when this room lay elsewhere."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        module = module_name.replace("mimokit.engine.strategies.fit.", "mimokit.engine.fits.")
+        return super().find_class(module, global_name)
+
+
 _pickle = SimpleNamespace(
-    Pickler=_Pickler, dump=cloudpickle.dump, dumps=cloudpickle.dumps, __name__="cloudpickle"
+    Pickler=_Pickler,
+    Unpickler=_Unpickler,
+    dump=cloudpickle.dump,
+    dumps=cloudpickle.dumps,
+    __name__="cloudpickle",
 )
 
 
@@ -174,7 +187,9 @@ def _read(path: Path, rank: int, device: torch.device) -> NodeState | None:
     if not path.exists():
         return None
     try:
-        state: NodeState = torch.load(path, map_location=device, weights_only=False)
+        state: NodeState = torch.load(
+            path, map_location=device, weights_only=False, pickle_module=_pickle
+        )
     except Exception as error:
         raise FitError(f"node {rank}: checkpoint {path} cannot be read: {error}") from error
     return state

@@ -17,7 +17,7 @@ Micro: TypeAlias = tuple[Any, int]
 """A micro-batch, and how many samples it has."""
 
 
-class TrainingData:
+class NodeBatches:
     """The training batches of a node.
 
     A dataset is shared out as by `DistributedSampler`: node r takes the entries r, r + nodes, … of

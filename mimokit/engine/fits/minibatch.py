@@ -10,7 +10,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from mimokit.engine.fits.data import TrainingData, on_device
+from mimokit.engine.fits.data import NodeBatches, on_device
 from mimokit.engine.fits.job import FitJob
 
 CPU_SHARE = 0.5
@@ -31,7 +31,7 @@ SECONDS = 10.0
 
 
 def find_minibatch_size(
-    model: nn.Module, job: FitJob, data: TrainingData, nodes: int, device: torch.device
+    model: nn.Module, job: FitJob, data: NodeBatches, nodes: int, device: torch.device
 ) -> int:
     """Return the largest divisor of `batch_size` whose micro-batch fits; 1 if none does.
 

@@ -21,7 +21,7 @@ from mimokit.engine.fits.agreement import (
     steps_of,
     tensors_of,
 )
-from mimokit.engine.fits.data import Micro, TrainingData, ValidationData
+from mimokit.engine.fits.data import Micro, NodeBatches, ValidationData
 from mimokit.engine.fits.drift import measure_drift
 from mimokit.engine.fits.evaluation import Evaluator
 from mimokit.engine.fits.forward import accumulate, check_finite
@@ -77,7 +77,7 @@ class FitNode:
         job, ranks = self._job, (self._rank, self._nodes)
         self._setting = checkpoint.setting_of(job)
         communicate.start_ledger()
-        self._data = TrainingData(job, *ranks)
+        self._data = NodeBatches(job, *ranks)
         validation = ValidationData(job, *ranks)
         facts = self._facts()
         self._total, notes = steps_of(facts, job.num_epochs, job.max_steps)

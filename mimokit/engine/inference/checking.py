@@ -11,7 +11,7 @@ import torch
 
 from mimokit.architecture.huggingface.families import LANGUAGE
 from mimokit.engine.inference.exchange import Group, rank_of
-from mimokit.engine.inference.language import Batch, LanguageShard
+from mimokit.engine.inference.language import LanguageShard, PaddedTokens
 from mimokit.engine.inference.layers import Watch
 from mimokit.engine.inference.llava import LlavaShard, under
 from mimokit.engine.inference.loading import Shard, load_shard
@@ -71,7 +71,7 @@ def parts_on_rank(
     if receive is not None:
         hidden = receive(torch.empty(_hidden_shape(shard, given), dtype=shard.dtype))
     if isinstance(shard, LanguageShard):
-        batch = Batch.of([list(row) for row in given.rows], shard.device)
+        batch = PaddedTokens.of([list(row) for row in given.rows], shard.device)
         made = shard(batch, hidden=hidden, watch=watch)
     else:
         made = shard(images_of(given), hidden, watch)
@@ -125,7 +125,7 @@ def _real(given: CheckInput, part: torch.Tensor) -> torch.Tensor:
     """Return which tokens of a part are not padding."""
     if not given.rows:
         return torch.ones(part.shape[:1], dtype=torch.bool, device=part.device)
-    padding = Batch.of([list(row) for row in given.rows], part.device).padding
+    padding = PaddedTokens.of([list(row) for row in given.rows], part.device).padding
     return torch.arange(part.shape[1], device=part.device) >= padding[:, None]
 
 

@@ -21,7 +21,7 @@ process."""
 
 
 @dataclass
-class Traffic:
+class CollectiveTraffic:
     """What this rank has given to collectives.
 
     Attributes:
@@ -35,13 +35,13 @@ class Traffic:
     seconds: float = 0.0
 
 
-_counting: ContextVar[tuple[Traffic, ...]] = ContextVar("_counting", default=())
+_counting: ContextVar[tuple[CollectiveTraffic, ...]] = ContextVar("_counting", default=())
 
 
 @contextmanager
-def counted() -> Iterator[Traffic]:
+def counted() -> Iterator[CollectiveTraffic]:
     """Yield what the collectives in this block count."""
-    traffic = Traffic()
+    traffic = CollectiveTraffic()
     token = _counting.set((*_counting.get(), traffic))
     try:
         yield traffic

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import torch
 
 from mimokit.engine.inference.exchange import gathered, rank_of
-from mimokit.engine.inference.language import Batch, LanguageShard
+from mimokit.engine.inference.language import LanguageShard, PaddedTokens
 from mimokit.engine.inference.sampling import Sampling, draw
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerationRequest:
     """What is generated.
 
     Attributes:
@@ -56,7 +56,7 @@ OnTokens = Callable[[dict[int, int]], None]
 @torch.no_grad()
 def generate(
     model: LanguageShard,
-    request: Request,
+    request: GenerationRequest,
     on_tokens: OnTokens | None = None,
     stopping: Callable[[], bool] | None = None,
 ) -> Continuation:
@@ -70,7 +70,7 @@ def generate(
             one was.
     """
     prompts = [list(one) for one in request.prompts]
-    batch = Batch.of(prompts, model.device)
+    batch = PaddedTokens.of(prompts, model.device)
     cache = model.new_cache(len(prompts), batch.ids.shape[1] + request.max_new_tokens)
     made = Continuation([[] for _ in prompts])
     shares: list[torch.Tensor] = []
@@ -100,14 +100,14 @@ def generate(
     return made
 
 
-def _real(batch: Batch) -> torch.Tensor:
+def _real(batch: PaddedTokens) -> torch.Tensor:
     places = torch.arange(batch.ids.shape[1], device=batch.ids.device)
     return places >= batch.padding[:, None]
 
 
 def _next(
     model: LanguageShard,
-    request: Request,
+    request: GenerationRequest,
     logits: torch.Tensor,
     seen: torch.Tensor,
     step: int,

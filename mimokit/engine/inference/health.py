@@ -10,7 +10,7 @@ import torch
 
 from mimokit.engine.digests import digest
 from mimokit.engine.inference.exchange import counted, size_of, summed
-from mimokit.engine.inference.language import Batch, LanguageShard
+from mimokit.engine.inference.language import LanguageShard, PaddedTokens
 from mimokit.planning.weights.check_plan import OUTPUT
 
 PROBE_TOKENS = 8
@@ -63,7 +63,7 @@ def rank_health(model: LanguageShard, alike: Iterable[str], private_bytes: int) 
 
     with counted() as traffic:
         began = time.perf_counter()
-        model(Batch.of([ids], model.device), watch=watch)
+        model(PaddedTokens.of([ids], model.device), watch=watch)
         seconds = time.perf_counter() - began
     return RankHealth(
         private_bytes=private_bytes,

@@ -11,7 +11,7 @@ import torch
 
 from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE
 from mimokit.engine.inference.checking import images_of
-from mimokit.engine.inference.language import Batch
+from mimokit.engine.inference.language import PaddedTokens
 from mimokit.engine.inference.layers import FINAL_NORM
 from mimokit.engine.inference.llava import PROJECTOR_PART
 from mimokit.planning.weights.check_plan import ARITHMETIC, EMBEDDING, OUTPUT, CheckInput
@@ -82,7 +82,7 @@ def _of_llava(model: Any, given: CheckInput) -> dict[str, torch.Tensor]:
 
 def _tokens(given: CheckInput) -> dict[str, torch.Tensor]:
     """Return token ids, mask and positions of rows that are padded on the left."""
-    batch = Batch.of([list(row) for row in given.rows])
+    batch = PaddedTokens.of([list(row) for row in given.rows])
     places = torch.arange(batch.ids.shape[1]) - batch.padding[:, None]
     return {
         "input_ids": batch.ids,

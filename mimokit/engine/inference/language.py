@@ -29,7 +29,7 @@ HEAD = "output_layer.weight"
 
 
 @dataclass(frozen=True)
-class Batch:
+class PaddedTokens:
     """Token ids, padded on the left.
 
     Attributes:
@@ -43,7 +43,7 @@ class Batch:
     padded: bool = True
 
     @classmethod
-    def of(cls, rows: list[list[int]], device: torch.device | str = "cpu") -> Batch:
+    def of(cls, rows: list[list[int]], device: torch.device | str = "cpu") -> PaddedTokens:
         """Return a batch of rows of any length."""
         longest = max(map(len, rows))
         padding = [longest - len(row) for row in rows]
@@ -51,9 +51,9 @@ class Batch:
         tensors = torch.tensor(ids, device=device), torch.tensor(padding, device=device)
         return cls(*tensors, any(padding))
 
-    def next(self, ids: torch.Tensor) -> Batch:
+    def next(self, ids: torch.Tensor) -> PaddedTokens:
         """Return a batch of one new token for every row: [batch]."""
-        return Batch(ids[:, None], self.padding, self.padded)
+        return PaddedTokens(ids[:, None], self.padding, self.padded)
 
 
 class LanguageShard:
@@ -103,7 +103,7 @@ class LanguageShard:
     @torch.no_grad()
     def __call__(
         self,
-        batch: Batch,
+        batch: PaddedTokens,
         cache: KeyValueCache | None = None,
         hidden: torch.Tensor | None = None,
         watch: Watch = unwatched,

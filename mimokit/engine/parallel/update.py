@@ -27,7 +27,7 @@ from mimokit.engine.parallel.optimizer import (
     reduced_gradients,
     trainable_parameters,
 )
-from mimokit.engine.part_times import Part
+from mimokit.engine.part_times import StepPart
 from mimokit.planning.types import LayoutPlan
 
 
@@ -148,7 +148,7 @@ class MainGradUpdate:
         if not 0 < scale < 1:
             return
         for module, _ in self._modules:
-            with module.times.part(Part.UPDATE):
+            with module.times.part(StepPart.UPDATE):
                 module.scale_gradients(scale)
 
     def step(self) -> None:

@@ -37,7 +37,7 @@ from mimokit.engine.replicas.shards import real_rows
 from mimokit.engine.verify.strategies.pieces import LayoutCut
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.strategies.fragments import in_order
 from mimokit.planning.types import LayoutPlan
@@ -180,7 +180,7 @@ def _build(
 def _decoder(
     network: ModuleArchitecture,
     language: ModuleArchitecture,
-    sizes: RankMap,
+    sizes: ModuleRanks,
     seed: int,
     groups: ProcessGroupCollection,
 ) -> TextDecoder:

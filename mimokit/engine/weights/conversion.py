@@ -20,13 +20,13 @@ from mimokit.engine.weights.files import TensorSource
 from mimokit.engine.weights.layout_tensors import opened
 from mimokit.engine.weights.reading import read_parameter
 from mimokit.engine.weights.writing import Shapes, total_bytes, write_tensors
-from mimokit.planning.weights import Checkpoint, RankWeights, plan_weights
+from mimokit.planning.weights import RankWeights, WeightDirectory, plan_weights
 from mimokit.planning.weights.directory import INDEX, PICKLES, SINGLE, read_json
 from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES, refused
 from mimokit.planning.weights.layout_files import (
     LAYOUT,
     UNPLANNED,
-    Layout,
+    ConvertedWeights,
     layout_of,
     layout_to_json,
 )
@@ -41,7 +41,7 @@ def convert_to_layout(
     target: str | os.PathLike[str],
     tensor_parallel: int = 1,
     pipeline_parallel: int = 1,
-) -> Layout:
+) -> ConvertedWeights:
     """Write one safetensors file a rank, and layout.json.
 
     Args:
@@ -93,7 +93,7 @@ def convert_to_hf(
 
 
 def write_hf(
-    checkpoint: Checkpoint,
+    checkpoint: WeightDirectory,
     tensors: TensorSource,
     target: Path,
     max_shard_size: int | None = None,
@@ -135,12 +135,12 @@ def _write_whole(path: Path, shapes: Shapes, tensors: TensorSource) -> None:
     write_tensors(path, shapes, read)
 
 
-def _shapes(checkpoint: Checkpoint, names: Any) -> Shapes:
+def _shapes(checkpoint: WeightDirectory, names: Any) -> Shapes:
     stored = checkpoint.tensors
     return {name: (stored[name].dtype, stored[name].shape) for name in names}
 
 
-def _files(checkpoint: Checkpoint, most: int | None) -> dict[str, list[str]]:
+def _files(checkpoint: WeightDirectory, most: int | None) -> dict[str, list[str]]:
     """Return file -> tensors: the files as they were, or filled one by one up to a size."""
     if most is None:
         found: dict[str, list[str]] = {}

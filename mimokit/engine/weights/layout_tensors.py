@@ -13,8 +13,8 @@ import torch
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.engine.weights.files import FileTensors, TensorSource
-from mimokit.planning.weights import Checkpoint, Piece, read_checkpoint
-from mimokit.planning.weights.layout_files import LAYOUT, UNPLANNED, Layout, read_layout
+from mimokit.planning.weights import Piece, WeightDirectory, read_directory
+from mimokit.planning.weights.layout_files import LAYOUT, UNPLANNED, ConvertedWeights, read_layout
 from mimokit.planning.weights.types import Span
 
 
@@ -44,7 +44,7 @@ class LayoutTensors:
         layout: of a directory.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ConvertedWeights) -> None:
         self._tensors = layout.checkpoint.tensors
         self._holders: dict[str, dict[tuple[Span, Span | None], list[Holder]]] = defaultdict(dict)
         for number, rank in enumerate(layout.plan.ranks):
@@ -156,14 +156,14 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 @contextmanager
-def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[Checkpoint, TensorSource]]:
+def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[WeightDirectory, TensorSource]]:
     """Yield a checkpoint and where its tensors are read from.
 
     Args:
         directory: of Hugging Face, or converted.
 
     Raises:
-        ConfigError: as `read_checkpoint` and `read_layout`.
+        ConfigError: as `read_directory` and `read_layout`.
     """
     if (Path(directory) / LAYOUT).exists():
         layout = read_layout(directory)
@@ -173,7 +173,7 @@ def opened(directory: str | os.PathLike[str]) -> Iterator[tuple[Checkpoint, Tens
         finally:
             tensors.close()
         return
-    checkpoint = read_checkpoint(directory)
+    checkpoint = read_directory(directory)
     files = FileTensors(
         checkpoint.directory, {name: one.file for name, one in checkpoint.tensors.items()}
     )

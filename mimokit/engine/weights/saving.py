@@ -21,7 +21,12 @@ from mimokit.engine.weights.layout_tensors import LayoutTensors, opened
 from mimokit.engine.weights.writing import write_tensors
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES
-from mimokit.planning.weights.layout_files import Layout, check_files, layout_of, rank_file
+from mimokit.planning.weights.layout_files import (
+    ConvertedWeights,
+    check_files,
+    layout_of,
+    rank_file,
+)
 from mimokit.planning.weights.types import Span
 
 _STORED = {name: stored for stored, name in FLOATING.items()}
@@ -78,7 +83,7 @@ class _TrainedTensors:
         others: where all other tensors are read from.
     """
 
-    def __init__(self, layouts: list[Layout], others: TensorSource) -> None:
+    def __init__(self, layouts: list[ConvertedWeights], others: TensorSource) -> None:
         self._others = others
         self._sources = [LayoutTensors(one) for one in layouts]
         self._places = {

@@ -103,7 +103,7 @@ class FitLayout:
 
 
 @dataclass
-class Setting:
+class FitSetting:
     """What a fit was given that its result needs.
 
     Attributes:
@@ -136,7 +136,7 @@ class FitRun(BackgroundRun[FitResult]):
     """
 
     def __init__(
-        self, run: ClusterRun, config: FitDescription, plan: FitLayout, setting: Setting
+        self, run: ClusterRun, config: FitDescription, plan: FitLayout, setting: FitSetting
     ) -> None:
         self.config, self.plan, self._setting = config, plan, setting
         self._tables = FitTables(setting.folder.path, plan.world_size)

@@ -27,7 +27,7 @@ from mimokit.experiment.fits.arguments import (
     given,
     strategy_of,
 )
-from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, Setting
+from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
 from mimokit.experiment.logger_backends import PROJECT, fit_loggers
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder, name_problem
@@ -128,7 +128,7 @@ class Trainer:
         except BaseException:
             folder.release()
             raise
-        setting = Setting(
+        setting = FitSetting(
             model=self.model,
             folder=folder,
             loggers=loggers,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mimokit.planning.collectives import CollectiveSpan
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import HealthSample
 
@@ -103,7 +103,7 @@ def _of_groups(ranks: Sequence[HealthSample], planned: Planned) -> Iterator[Faul
 def _pairs(
     ranks: Sequence[HealthSample],
     plan: LayoutPlan,
-    groups: Callable[[RankMap], Sequence[Sequence[int]]],
+    groups: Callable[[ModuleRanks], Sequence[Sequence[int]]],
 ) -> Iterator[tuple[str, HealthSample, HealthSample]]:
     """Yield (module, rank, first rank of its group), for groups of every replica of the layout."""
     known = {one.rank: one for one in ranks}

@@ -25,7 +25,7 @@ MOST_SENTENCES = 4
 
 
 @dataclass(frozen=True)
-class Difference:
+class RankDifference:
     """A rank with other bits than a lower one.
 
     Attributes:
@@ -53,7 +53,7 @@ class RunHealth:
     """
 
     ranks: tuple[HealthSample, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[RankDifference, ...]
     faults: tuple[Fault, ...] = ()
     planned: Planned = field(default_factory=dict)
     measures: RunMeasures = field(default_factory=RunMeasures)
@@ -206,7 +206,7 @@ def _cells(one: RankMeasures | None) -> tuple[str, ...]:
     return bytes_text(one.memory), bytes_text(one.peak), *map(seconds_text, times)
 
 
-def _differences(ranks: Sequence[HealthSample], together: int) -> Iterator[Difference]:
+def _differences(ranks: Sequence[HealthSample], together: int) -> Iterator[RankDifference]:
     """Yield the ranks that differ from the first that has a tensor, in its replica of the layout.
 
     Args:
@@ -221,7 +221,7 @@ def _differences(ranks: Sequence[HealthSample], together: int) -> Iterator[Diffe
             if known.digests[name] != digest:
                 names.setdefault(known.rank, []).append(name)
         for lower, different in names.items():
-            yield Difference((lower, one.rank), tuple(different))
+            yield RankDifference((lower, one.rank), tuple(different))
 
 
 def _named(names: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mimokit.cluster import ClusterRun
-    from mimokit.engine.inference.generation import Request
+    from mimokit.engine.inference.generation import GenerationRequest
 
 STOP_SECONDS = 30.0
 """How long ranks may take to finish the token they are at, when a call is interrupted."""
@@ -229,18 +229,18 @@ class ShardedModel:
 
     def _shared(
         self, rows: Any, new: int, how: Any, seed: int, stop: tuple[int, ...]
-    ) -> tuple[Request, ...]:
+    ) -> tuple[GenerationRequest, ...]:
         """Return what every replica is asked for: neighbouring prompts, as evenly as can be."""
-        from mimokit.engine.inference.generation import Request
+        from mimokit.engine.inference.generation import GenerationRequest
 
         shares = min(self._replicas, len(rows))
         ends = [number * len(rows) // shares for number in range(shares + 1)]
         return tuple(
-            Request(rows[start:end], tuple(range(start, end)), new, how, seed, stop)
+            GenerationRequest(rows[start:end], tuple(range(start, end)), new, how, seed, stop)
             for start, end in pairwise(ends)
         )
 
-    def _submitted(self, requests: tuple[Request, ...]) -> ClusterRun:
+    def _submitted(self, requests: tuple[GenerationRequest, ...]) -> ClusterRun:
         self._check_open()
         return self._cluster.submit(
             weights_on_rank.generate_on_rank, self._model, requests, world_size=self._ranks

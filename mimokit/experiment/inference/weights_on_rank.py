@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mimokit.engine.inference.checking import PartDifference, Parts
-    from mimokit.engine.inference.generation import Request
+    from mimokit.engine.inference.generation import GenerationRequest
     from mimokit.engine.inference.health import RankHealth
     from mimokit.engine.inference.language import LanguageShard
     from mimokit.experiment.inference.prompts import Rows
@@ -158,10 +158,10 @@ def logits_on_rank(model: ModelOnRanks, rows: Rows) -> Any:
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.inference.language import Batch
+    from mimokit.engine.inference.language import PaddedTokens
 
     shard = loaded(model)
-    batch = Batch.of([list(row) for row in rows], shard.device)
+    batch = PaddedTokens.of([list(row) for row in rows], shard.device)
     if dist.get_rank() >= model.tensor_parallel:
         return None  # replicas have the same
     made = shard.whole_logits(shard(batch)).float().cpu()
@@ -173,7 +173,9 @@ def logits_on_rank(model: ModelOnRanks, rows: Rows) -> Any:
     return made.numpy()
 
 
-def generate_on_rank(model: ModelOnRanks, requests: tuple[Request, ...]) -> RankTokens | None:
+def generate_on_rank(
+    model: ModelOnRanks, requests: tuple[GenerationRequest, ...]
+) -> RankTokens | None:
     """Generate what this rank's replica is asked for; the first rank of each returns it."""
     import torch.distributed as dist
 

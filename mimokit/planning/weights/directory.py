@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config.files.text_file import read_text_file, reason_of
+from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.planning.weights.headers import StoredTensor, read_header, refused
 from mimokit.units import listed, shown
 
@@ -25,7 +25,7 @@ MOST_INDEX_CHARACTERS = 2**26
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class WeightDirectory:
     """What lies in a directory.
 
     Attributes:
@@ -43,13 +43,13 @@ class Checkpoint:
         """Whether it has a language model next to a vision tower."""
         return self.config.get("model_type") == "llava"
 
-    def limited_to(self, names: Container[str]) -> Checkpoint:
+    def limited_to(self, names: Container[str]) -> WeightDirectory:
         """Return the same with those of its tensors alone that have these names."""
         kept = {name: one for name, one in self.tensors.items() if name in names}
         return replace(self, tensors=kept)
 
 
-def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
+def read_directory(directory: str | os.PathLike[str]) -> WeightDirectory:
     """Return config and headers of a checkpoint; no tensor is read.
 
     Raises:
@@ -68,7 +68,7 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
                 what = f"{shown(name)} lies in {tensors[name].file} and in {file.name}"
                 raise refused(path, name, file.name, what)
             tensors[name] = stored
-    return Checkpoint(path, config, tensors)
+    return WeightDirectory(path, config, tensors)
 
 
 def read_json(path: Path, most: int = 2**20) -> dict[str, Any]:

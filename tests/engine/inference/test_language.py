@@ -16,8 +16,8 @@ import torch
 
 from mimokit.config.errors import ConfigError
 from mimokit.engine.inference.exchange import counted, rank_of
-from mimokit.engine.inference.generation import Continuation, Request, generate
-from mimokit.engine.inference.language import Batch
+from mimokit.engine.inference.generation import Continuation, GenerationRequest, generate
+from mimokit.engine.inference.language import PaddedTokens
 from mimokit.engine.inference.loading import load_language
 from tests.engine.inference.threads import on_threads
 from tests.hugging_face_weights import checkpoint
@@ -41,11 +41,11 @@ wanted_of = functools.cache(lambda name: of_hugging_face(checkpoint(name)))
 def logits_on(directory: Path, group: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the logits without a cache, and with one: a prompt of 4, then token by token."""
     model = load_language(directory, group, dtype="float32")
-    batch = Batch.of(ROWS)
+    batch = PaddedTokens.of(ROWS)
     whole = model.whole_logits(model(batch))
     cache = model.new_cache(2, 8)
     parts = [batch.ids[:, :4], *batch.ids[:, 4:].split(1, dim=1)]
-    cached = [model.whole_logits(model(Batch(ids, batch.padding), cache)) for ids in parts]
+    cached = [model.whole_logits(model(PaddedTokens(ids, batch.padding), cache)) for ids in parts]
     return whole, torch.cat(cached, dim=1)
 
 
@@ -95,7 +95,7 @@ def test_collectives_of_a_forward_pass_are_two_a_layer_and_one_for_the_embedding
     def count(group: Any) -> tuple[int, int]:
         model = load_language(checkpoint("llama"), group)
         with counted() as traffic:
-            model(Batch.of([[1, 2, 3]]))
+            model(PaddedTokens.of([[1, 2, 3]]))
         return traffic.calls, traffic.bytes
 
     assert on_threads(2, count) == [(9, 9 * 3 * 32 * 4)] * 2
@@ -107,7 +107,7 @@ def test_sampling_adds_one_collective_per_token_and_one_in_all() -> None:
     def count(group: Any) -> tuple[int, Continuation]:
         model = load_language(checkpoint("llama"), group)
         steps, is_second = itertools.count(1), rank_of(group) == 1
-        request = Request(((1, 2, 3), (4, 5)), (0, 1), 5)
+        request = GenerationRequest(((1, 2, 3), (4, 5)), (0, 1), 5)
         with counted() as traffic:
             made = generate(model, request, stopping=lambda: next(steps) == 3 and is_second)
         return traffic.calls, made

@@ -59,7 +59,9 @@ def test_right_shards_of_all_parts_pass(variant: str) -> None:
         PROJECTOR_PART,
         *(f"{LANGUAGE}{one}" for one in words),
     ]
-    assert 0 < found.max_logit_difference < 1e-12  # not compared with itself
+    assert found.max_logit_difference < 1e-12
+    # Not compared with itself: something is rounded, though not the logits on every processor.
+    assert 0 < max(one.max_difference for one in found.layers) < 1e-12
     rows = given_and_wanted(variant)[0].rows
     assert not any(IMAGE_TOKEN in row for row in rows)
 

@@ -15,7 +15,7 @@ from mimokit.architecture.huggingface.families import ENCODER, LANGUAGE, PROJECT
 from mimokit.config.errors import ConfigError
 from mimokit.engine.weights.files import FileTensors
 from mimokit.engine.weights.reading import fill, read_shard
-from mimokit.planning.weights import WeightPlanner, read_checkpoint
+from mimokit.planning.weights import WeightPlanner, read_directory
 from tests.engine.weights.inverse import Tensors, joined, to_hf
 from tests.hugging_face_weights import MAKERS, checkpoint
 from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
@@ -124,7 +124,7 @@ def test_any_llama_is_cut_and_put_together(
               "vocab_size": vocab}  # fmt: skip
     directory = sparse_checkpoint(tmp_path_factory.mktemp("llama"), config)
     wanted = {
-        name: torch.randn(one.shape) for name, one in read_checkpoint(directory).tensors.items()
+        name: torch.randn(one.shape) for name, one in read_directory(directory).tensors.items()
     }
     save_file(wanted, directory / "model.safetensors")
     if heads % tensor:

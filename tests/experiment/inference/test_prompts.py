@@ -11,7 +11,7 @@ import pytest
 
 from mimokit.config.errors import ConfigError
 from mimokit.experiment.inference.prompts import checked_prompts
-from mimokit.planning.weights.directory import Checkpoint
+from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.running import check_runnable, stop_tokens
 
 
@@ -59,12 +59,12 @@ def test_stop_tokens_are_those_that_the_files_state(
 ) -> None:
     if generation is not None:
         (tmp_path / "generation_config.json").write_text(json.dumps(generation))
-    assert stop_tokens(Checkpoint(tmp_path, config, {})) == wanted
+    assert stop_tokens(WeightDirectory(tmp_path, config, {})) == wanted
 
 
 def test_stop_tokens_that_are_none_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="its eos_token_id is 'end'; write a token id"):
-        stop_tokens(Checkpoint(tmp_path, {"eos_token_id": "end"}, {}))
+        stop_tokens(WeightDirectory(tmp_path, {"eos_token_id": "end"}, {}))
 
 
 def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
         ({"model_type": "llama", "hidden_act": "relu"}, "its activation is 'relu'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            check_runnable(Checkpoint(tmp_path, config, {}))
+            check_runnable(WeightDirectory(tmp_path, config, {}))

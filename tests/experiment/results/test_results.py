@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import pytest
 import mimokit
 from mimokit.analysis import read_run, read_trace
 from mimokit.cluster import RankError, RunAborted
-from mimokit.config import ConfigError, load_experiment_config
+from mimokit.config import ConfigError
+from mimokit.config_files import load_experiment_config
 from mimokit.experiment.results.failures import TimeLimitError
 from mimokit.experiment.results.folder import EARLIER, Folder, new_folder, new_root
-from mimokit.experiment.results.info import Setting, git_state
+from mimokit.experiment.results.info import RunSetting, git_state
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.result_files import RunFile
-from mimokit.samples import Hardware, RankFacts, Sample, StepSample, TraceSample, module_column
+from mimokit.samples import RankFacts, RankHardware, Sample, StepSample, TraceSample, module_column
 from tests.charts.fakes import samples, step
 from tests.layouts import digits_config
 
@@ -28,7 +30,7 @@ PLAN = mimokit.plan(CONFIG)
 
 
 def _writer(folder: Path, *loggers: Any) -> RunWriter:
-    writer = RunWriter(Folder.claim(folder), Setting(CONFIG, PLAN), loggers)
+    writer = RunWriter(Folder.claim(folder), RunSetting(CONFIG, PLAN), loggers)
     writer.begin()
     return writer
 
@@ -42,7 +44,7 @@ def _written(folder: Path, made: list[Sample], error: Exception | None = None) -
 
 
 def _facts(rank: int) -> RankFacts:
-    hardware = Hardware(cpu="a processor", cores=2, memory_bytes=2**34)
+    hardware = RankHardware(cpu="a processor", cores=2, memory_bytes=2**34)
     return RankFacts(
         rank=rank, host=f"host{rank // 4}", hardware=hardware, peak_flops_per_sec=1e9 + rank
     )
@@ -100,7 +102,7 @@ def test_the_info_says_what_ran_where_and_how_far(tmp_path: Path) -> None:
     assert (images["tensor_parallel"], images["data_parallel"]) == (1, 8)
     assert images["parameters"] > 1000
     assert info["git"] == git_state(Path())
-    assert info["versions"]["megatron-core"] == "0.16.1"
+    assert info["versions"]["megatron-core"] == version("megatron-core")
     assert info["started"] <= info["finished"]
 
 

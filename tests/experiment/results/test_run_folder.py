@@ -22,7 +22,7 @@ from mimokit.cluster import RankError
 from mimokit.config import ConfigError
 from mimokit.experiment import sweep, train
 from mimokit.experiment.results.folder import Folder
-from mimokit.experiment.results.info import Setting
+from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.experiment.training import TrainingRun
 from mimokit.result_files import RunFile
@@ -54,7 +54,7 @@ class _Ended:
 
 
 def _train(folder: Path, error: Exception | None = None) -> TrainingRun:
-    writer = RunWriter(Folder.claim(folder), Setting(CONFIG, PLAN))
+    writer = RunWriter(Folder.claim(folder), RunSetting(CONFIG, PLAN))
     writer.begin()
     run: Any = _Ended(error)
     return TrainingRun(run, CONFIG, PLAN, folder, writer)
@@ -99,7 +99,7 @@ def test_a_disk_that_fills_up_hides_neither_result_nor_error(
     with _mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={MOST_KB}k", "tmpfs"):
         folder = tmp_path / "disk" / "run"
         folder.mkdir()
-        writer = RunWriter(Folder.claim(folder), Setting(CONFIG, PLAN))
+        writer = RunWriter(Folder.claim(folder), RunSetting(CONFIG, PLAN))
         writer.begin()
         _full(folder)
         run: Any = _Ended(error)
