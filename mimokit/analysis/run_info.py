@@ -13,7 +13,7 @@ import pandas as pd
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
-from mimokit.planning import plan
+from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.result_files import RunFile
@@ -106,7 +106,7 @@ def config_of(folder: Path) -> ExperimentConfig:
 
 def plan_of(folder: Path) -> LayoutPlan:
     """Return the plan of a run's layout; raises what `config_of` does."""
-    return plan(config_of(folder))
+    return plan_layout(config_of(folder))
 
 
 def memory_limit(row: Mapping[str, Any]) -> float | None:
@@ -196,7 +196,7 @@ def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> di
         return {}
     try:
         config = config_of(folder)
-        layout = plan(config)
+        layout = plan_layout(config)
     except ValueError as error:
         sentence = str(error).splitlines()[0]
         sentences.append(f"The layout of {folder / RunFile.CONFIG} is not known ({sentence})")

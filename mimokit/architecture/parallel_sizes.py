@@ -13,6 +13,7 @@ import numpy as np
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SIZE_FIELDS, Axis, Choice
 from mimokit.config import ModuleParallelismConfig
+from mimokit.config.parallelism import LEFT_OUT
 from mimokit.config.rules.facts import ModuleSizes, Numbers
 
 __all__ = [
@@ -80,20 +81,18 @@ _ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipelin
 
 
 def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Numbers) -> ParallelSizes:
-    """Return the sizes that a config gives a module.
+    """Return the sizes that a config gives a module, as predictions take them.
 
     Args:
-        module: its fields.
         replicas: its data_parallel, which the config may leave unset.
-        micro_batch: samples per replica and micro-batch.
     """
     stated = {
-        SIZE_FIELDS[one]: value
-        for one, field in CONFIG_FIELDS.items()
-        if (value := getattr(module, field)) is not None
+        SIZE_FIELDS[choice]: module.in_predictions(field)
+        if field in LEFT_OUT
+        else getattr(module, field)
+        for choice, field in CONFIG_FIELDS.items()
     }
-    granularity = module.recompute_granularity or RECOMPUTE_NAMES[RECOMPUTE_NONE]
-    stated["recompute"] = RECOMPUTE_NAMES.index(granularity)
+    stated["recompute"] = RECOMPUTE_NAMES.index(stated["recompute"])
     return ParallelSizes(**{**stated, "data": replicas, "micro_batch": micro_batch})
 
 
@@ -121,7 +120,6 @@ def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
     """Return the other fields of a `ModuleParallelismConfig`, those at their default left out.
 
     Args:
-        sizes: of a module.
         layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
             loss count as layers (`mimokit.architecture.layer_split`).
     """

@@ -44,12 +44,7 @@ def frames(
     from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
     from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.frames.counts import read_counts
-    from mimokit.planning.report.frames import (
-        frame_headings,
-        frame_rows,
-        frame_sentences,
-        frames_to_json,
-    )
+    from mimokit.planning.report.frames import frame_table, frames_to_json
     from mimokit.prediction.network.links import Link
     from mimokit.tables import rich_table
     from mimokit.units import seconds_of
@@ -80,9 +75,9 @@ def frames(
     from rich.console import Console
 
     console = Console(soft_wrap=not sys.stdout.isatty())
-    title = f"Frames on {len(ranks)} ranks"
-    console.print(rich_table(title, frame_headings(batch), frame_rows(batch)))
-    for sentence in ("", *frame_sentences(batch)):
+    table = frame_table(batch)
+    console.print(rich_table(f"Frames on {len(ranks)} ranks", table.headings, table.rows))
+    for sentence in ("", *table.sentences):
         console.print(sentence, highlight=False)
 
 

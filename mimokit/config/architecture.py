@@ -8,7 +8,6 @@ from pydantic import Discriminator, Field, Tag
 
 from mimokit.config.base import ConfigModel, Size, SizeOrZero
 from mimokit.config.layer_architecture import Activation, LayerArchitecture
-from mimokit.config.planned_architecture import PlannedArchitecture
 
 
 def _kind_of_frozen(value: object) -> str:
@@ -36,7 +35,7 @@ class ModuleOptimizerConfig(ConfigModel):
     """Weight decay. None: that of the run."""
 
 
-class TrainedArchitecture(ConfigModel):
+class NetworkSizes(ConfigModel):
     """The sizes of a network, and what it reads."""
 
     num_layers: Size
@@ -150,8 +149,8 @@ class TrainedArchitecture(ConfigModel):
         return self.ffn_hidden_size or 4 * self.hidden_size
 
 
-class ModuleArchitecture(PlannedArchitecture, LayerArchitecture, TrainedArchitecture):
-    """The network of one module: what mimokit trains, and what it plans beyond that."""
+class ModuleArchitecture(LayerArchitecture, NetworkSizes):
+    """The network of one module."""
 
     @property
     def dense_layers(self) -> int:

@@ -14,11 +14,11 @@ from mimokit.architecture.parallel_sizes import other_fields, rank_fields
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.config.runtime import THREE_PHASE
+from mimokit.config.runtime import PRECISION_OF_PREDICTIONS, THREE_PHASE
 from mimokit.config_files import config_from_mapping
 from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.prediction import EncoderInput, Layout, Workload
-from mimokit.prediction.from_config import PRECISION, workload_of_config
+from mimokit.prediction.from_config import workload_of_config
 from mimokit.prediction.layout import (
     micro_batches,
     plain_name,
@@ -167,7 +167,7 @@ def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -
     for name, network in networks.items():
         network["frozen"] = name in frozen
     content["runtime"].pop("precision", None)
-    if workload.precision != PRECISION:
+    if workload.precision != PRECISION_OF_PREDICTIONS:
         content["runtime"]["precision"] = workload.precision
 
 

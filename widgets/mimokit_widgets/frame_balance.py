@@ -124,7 +124,7 @@ class FrameBalance(PersistentWidget):
 def _question(frames: Counts | LayoutPlan, encoder: str | None) -> FrameQuestion:
     if not isinstance(frames, LayoutPlan):
         return FrameQuestion("").asked("counts", as_counts(frames))
-    known = {batch.encoder: batch for batch in frames.frames}
+    known = {batch.encoder: batch for batch in frames.estimates.frames}
     if not known:
         raise ValueError(
             "The plan has no frames; plan a config with data.modality_frames or "

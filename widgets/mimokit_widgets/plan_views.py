@@ -11,7 +11,7 @@ import traitlets
 from mimokit.config import ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.config_files.loading import config_from_mapping
-from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.layout import plan_layout
 from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
@@ -76,7 +76,7 @@ class PlanView(PersistentWidget):
             config = config_from_mapping(given)
         else:
             config = load_experiment_config(given)
-        plan = plan_of(config)
+        plan = plan_layout(config)
         self.config = config
         return plan
 

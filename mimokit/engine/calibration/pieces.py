@@ -104,9 +104,6 @@ def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
 
     The cost of a piece depends on what ran before it. No piece follows one of its kind, whose code
     would still be in the caches.
-
-    Args:
-        alone: groups of one rank.
     """
     pieces: list[TimedPiece] = []
     stages: list[ModuleStage] = []

@@ -12,6 +12,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.parallel.ownership import Ownership
 from mimokit.engine.part_times import UNTIMED, PartTimes
+from mimokit.planning.execution import ModuleExecution
 
 
 class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
@@ -67,18 +68,22 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         self.grad_accs.clear()
 
 
-def data_parallel_config() -> DistributedDataParallelConfig:
-    """Return a config that reduces gradients in fp32, once, after the last micro-batch."""
+def data_parallel_config(execution: ModuleExecution) -> DistributedDataParallelConfig:
+    """Return a config that reduces gradients once, after the last micro-batch."""
     return DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True,
+        grad_reduce_in_fp32=execution.gradients == "fp32",
         overlap_grad_reduce=False,
-        use_distributed_optimizer=False,
+        use_distributed_optimizer=execution.distributed_optimizer,
+        num_distributed_optimizer_instances=execution.optimizer_instances,
         check_for_nan_in_grad=False,
     )
 
 
 def wrap_data_parallel(
-    module: torch.nn.Module, config: TransformerConfig, groups: ProcessGroupCollection
+    module: torch.nn.Module,
+    config: TransformerConfig,
+    execution: ModuleExecution,
+    groups: ProcessGroupCollection,
 ) -> ModuleDataParallel:
     """Wrap a module so that its gradients are summed over its data parallel group."""
-    return ModuleDataParallel(config, data_parallel_config(), module, groups)
+    return ModuleDataParallel(config, data_parallel_config(execution), module, groups)

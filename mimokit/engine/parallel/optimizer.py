@@ -16,7 +16,7 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.gradients import ModuleToGridTuple
 from mimokit.engine.part_times import UNTIMED, StepPart
 from mimokit.engine.strategies.optim import OptimSpec
-from mimokit.planning.types import AS_RUN, LayoutPlan
+from mimokit.planning.types import LayoutPlan
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
@@ -143,5 +143,5 @@ def optimizer_of_run(
     fused = {"fused": True} if spec.cls is torch.optim.AdamW else {}
     optimizer = on_main_grad(spec.cls)([], **spec.kwargs, **fused)
     for name, module in modules.items():
-        optimizer.add_module(module, **plan.optimizers.get(name, AS_RUN).options)
+        optimizer.add_module(module, **plan.executions[name].optimizer_options)
     return optimizer

@@ -43,11 +43,7 @@ class RankSession:
     """The model of a rank and its paused training step.
 
     Args:
-        plan: the layout.
-        config: model, data, runtime.
-        source: gives the data.
         keep: number of ticks for which copies of the tensors are kept.
-        code: of the user.
     """
 
     def __init__(

@@ -26,9 +26,6 @@ class Strategy(ABC):
     Attributes:
         config: what `StrategyPlan` is made from; None for strategies that plan nothing.
         plan: who exchanges what, from `_init_node` on.
-        model: of this node.
-        rank: this node.
-        num_nodes: how many there are.
         local_step: optimizer steps completed.
         max_steps: steps of the run, if the caller has said so.
         seed: of the plan, equal on all nodes.

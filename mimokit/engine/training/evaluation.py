@@ -24,7 +24,6 @@ class Evaluation:
             correct tokens before it; greedy decoding returns exactly these answers.
         token_accuracy: share of answer tokens that are the most likely ones.
         loss: mean over answer tokens.
-        samples: number of samples.
     """
 
     exact_match: float
@@ -39,9 +38,7 @@ def evaluate(
     """Test the model in its layout. Collective.
 
     Args:
-        model: the model on this rank.
         data: its `test` set is read from the start.
-        data_config: as in training.
         samples: the first ones of the test set's order, which no layout changes; at most those of
             its whole micro-batches.
 
@@ -118,7 +115,6 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
 
     Args:
         config: its `runtime.validation` says how many samples.
-        data: the data of the run.
         batch_size: samples of a micro-batch over all replicas.
 
     Raises:

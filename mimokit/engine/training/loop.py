@@ -64,7 +64,6 @@ class StepResult:
     Attributes:
         loss: mean over the unmasked tokens of the step, including those of modules behind the
             language model.
-        num_tokens: number of unmasked tokens.
         grad_norm: norm over all modules, before clipping.
         module_tokens: module -> number of tokens it computed.
         stop: some rank was asked to stop.
@@ -210,17 +209,13 @@ def train_on_rank(
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
     Args:
-        plan: the layout.
-        config: model, data, runtime.
         emit: takes a `StepSample` per iteration on every rank, a `HealthSample` after the first and
             the last, an `EvaluationSample` on rank 0.
         should_stop: called once per iteration; all ranks stop after the same one.
-        source: returns the data.
         evaluations: when to test; by default once at the end.
         trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
         peak_flops: FLOP/s of this rank at most, for the utilisation; None if it is not known.
         peers: of this rank in other replicas of the layout; None: the layout has one replica.
-        code: of the user.
 
     Raises:
         ValueError: the config asks for a validation that the test data does not allow.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.planning.ranks import ModuleRanks
@@ -34,6 +34,15 @@ STAGES_SHOWN = 32
 
 _ORDER_NAMES: dict[Order, str] = {one_forward_one_backward: "1F1B", gpipe: "GPipe"}
 _MEANING = {"fan_in": "fan-in", "fan_out": "fan-out"}
+
+
+class TableWithText(NamedTuple):
+    """A table of a report, and the sentences below it."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    sentences: list[str]
 
 
 @dataclass(frozen=True)
@@ -85,8 +94,8 @@ def optimizer_sentences(plan: LayoutPlan) -> list[str]:
     words = {"lr": "learning rate", "weight_decay": "weight decay"}
     return [
         f"{name}, stepped by itself: "
-        + ", ".join(f"{words[option]} {value:g}" for option, value in optimizer.options.items())
-        for name, optimizer in plan.optimizers.items()
+        + ", ".join(f"{words[option]} {value:g}" for option, value in options.items())
+        for name, options in plan.optimizer_options.items()
     ]
 
 

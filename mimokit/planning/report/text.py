@@ -9,12 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.planning.report.frames import (
-    frame_headings,
-    frame_rows,
-    frame_sentences,
-    frame_title,
-)
+from mimokit.planning.report.frames import frame_table
 from mimokit.planning.report.rows import (
     MODULE_HEADINGS,
     MODULE_HUES,
@@ -33,25 +28,20 @@ from mimokit.planning.report.rows import (
     stage_names,
     title,
 )
-from mimokit.planning.report.strategy import (
-    STRATEGY_HEADINGS,
-    strategy_rows,
-    strategy_sentences,
-    strategy_title,
-)
+from mimokit.planning.report.strategy import strategy_table
 from mimokit.tables import rich_table
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import LayoutPlan
+    from mimokit.planning.types import Estimates, LayoutPlan
 
 RANKS_SHOWN = 32
 UNITS_SHOWN = 84
 IDLE, BACKWARD = "·", "◂"
 
 
-def plan_to_rich(plan: LayoutPlan) -> Group:
+def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
     """Return what `rich` prints for a plan."""
     parts: list[Text | Table] = [Text(title(plan), style="bold"), _modules(plan)]
     parts += [Text(sentence, style="dim") for sentence in optimizer_sentences(plan)]
@@ -60,13 +50,12 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
         parts += [Text(reason, style="dim") for reason in bridge_reasons(plan)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    for batch in plan.frames:
-        parts.append(rich_table(frame_title(batch), frame_headings(batch), frame_rows(batch)))
-        parts += [Text(sentence) for sentence in frame_sentences(batch)]
+    tables = [frame_table(batch) for batch in estimates.frames]
     if plan.replicas is not None:
-        rows = strategy_rows(plan.replicas)
-        parts.append(rich_table(strategy_title(plan.replicas), STRATEGY_HEADINGS, rows))
-        parts += [Text(sentence) for sentence in strategy_sentences(plan.replicas)]
+        tables.append(strategy_table(plan.replicas, estimates))
+    for table in tables:
+        parts.append(rich_table(table.title, table.headings, table.rows))
+        parts += [Text(sentence) for sentence in table.sentences]
     first = plan.of_replica(0)
     parts.append(_ranks(first))
     hidden = first.world_size - RANKS_SHOWN
@@ -75,10 +64,10 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
     return Group(*parts)
 
 
-def plan_to_text(plan: LayoutPlan) -> str:
+def plan_to_text(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the text of a plan without colours, 120 columns wide."""
     target = io.StringIO()
-    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan))
+    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan, estimates))
     return target.getvalue().rstrip("\n")
 
 

@@ -34,7 +34,8 @@ def with_a_decoder() -> ExperimentConfig:
 
 
 def in_replicas() -> ExperimentConfig:
-    config = stepped_apart(digits_config((1, 2), (2, 1)), images={"lr": 0.02, "weight_decay": 0.1})
+    options = {"lr": 0.02, "weight_decay": 0.1}
+    config = stepped_apart(digits_config((1, 2), (1, 2)), images=options)
     inner = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
     config.strategy = StrategyConfig(name="fedavg", replicas=2, H=2, inner_optimizer=inner)
     return config
@@ -49,15 +50,28 @@ def _swapped(original):
     """Plant: each module is stepped by what is planned for the other."""
 
     def optimizer_of_run(config, plan, modules):
-        others = dict(zip(plan.optimizers, reversed(plan.optimizers.values()), strict=True))
-        return original(config, replace(plan, optimizers=others), modules)
+        images, language = (plan.executions[name] for name in ("images", LANGUAGE))
+        rates = {
+            "images": (language.learning_rate, language.weight_decay),
+            LANGUAGE: (images.learning_rate, images.weight_decay),
+        }
+        return original(config, _with_rates(plan, rates), modules)
 
     return optimizer_of_run
 
 
 def _ignored(original):
     """Plant: all modules are stepped by the rates of the run."""
-    return lambda config, plan, modules: original(config, replace(plan, optimizers={}), modules)
+    none = {"images": (None, None), LANGUAGE: (None, None)}
+    return lambda config, plan, modules: original(config, _with_rates(plan, none), modules)
+
+
+def _with_rates(plan, rates):
+    executions = {
+        name: replace(plan.executions[name], learning_rate=lr, weight_decay=decay)
+        for name, (lr, decay) in rates.items()
+    }
+    return replace(plan, executions=executions)
 
 
 @pytest.mark.parametrize("fault", [_swapped, _ignored])

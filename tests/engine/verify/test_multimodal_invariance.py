@@ -78,7 +78,7 @@ def test_check_catches_a_frozen_module_that_is_trained(cluster):
         cluster.run(_gradients_of, plan, config, world_size=2) == [["audio", "clip", LANGUAGE]] * 2
     )
     freeze = "mimokit.engine.models.provider.MimoModelProvider._freeze"
-    with planted(cluster, freeze, lambda original: lambda self, model: None, 2):
+    with planted(cluster, freeze, lambda original: lambda self, model, plan: None, 2):
         found = cluster.run(_gradients_of, plan, config, world_size=2)
     assert found == [["audio", "clip", "dino", LANGUAGE]] * 2
 

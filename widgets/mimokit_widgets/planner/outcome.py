@@ -8,7 +8,7 @@ from typing import Any
 
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config_files import config_from_mapping
-from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.layout import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.limits import limit_problems
@@ -41,7 +41,7 @@ def evaluate(draft: Draft) -> DraftOutcome:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             config = config_from_mapping(draft.content, world_size=world)
-            plan = plan_of(config, world)
+            plan = plan_layout(config, world)
     except ConfigError as error:
         return DraftOutcome(None, None, error.problems)
     except ValueError as error:  # a plan that cannot be made of sizes that pass every check
