@@ -27,9 +27,6 @@ class BackgroundRun(ABC, Generic[Result]):
 
     Its rows are appended to the tables of its folder as they come, and the folder is completed at
     the end, whether or not anybody waits for the result.
-
-    Attributes:
-        directory: of the results.
     """
 
     def __init__(self, run: ClusterRun, directory: Path) -> None:

@@ -30,7 +30,6 @@ def calibrate(
     timed with events on the device.
 
     Args:
-        cluster: all of its engines take part.
         path: of the file, `this-machine.json` by default. `predict(..., hardware=path)` takes it,
             and so does `runtime.hardware` of a config, for the utilisation of a run.
         progress: called with a line before each measurement.

@@ -17,7 +17,6 @@ def placed(cluster: object, plan: LayoutPlan) -> LayoutPlan:
 
     Args:
         cluster: to run on; it has an engine for each rank.
-        plan: of the layout.
 
     Raises:
         ClusterError: an engine does not answer, or the world cannot be formed.

@@ -28,8 +28,6 @@ class StepSnapshot:
 
     Attributes:
         number: of the tick, counted since the stepper was opened.
-        iteration: the optimizer step it belongs to.
-        tick: as planned.
         records: rank -> its report.
         differences: transfers that differ from the plan.
     """
@@ -81,10 +79,6 @@ def state_table(
     """Return a row per rank; see `Stepper.state`.
 
     Args:
-        plan: the layout.
-        snapshot: the current step.
-        coming: the next tick.
-        number: of that tick.
         following: rank -> (number of the tick at which it does its next step, that step).
     """
     rows = []

@@ -53,8 +53,6 @@ class Stepper:
 
     Attributes:
         config: the finalized config.
-        plan: the layout.
-        clock: the ticks of one optimizer step.
     """
 
     def __init__(
@@ -185,8 +183,6 @@ class Stepper:
         Args:
             rank: that does it; any by default.
             action: name of the step: "forward", "gather", "send-backward", "optimizer", ….
-            microbatch: its micro-batch.
-            module: its module.
 
         Raises:
             StepperError: no step of an optimizer step matches.

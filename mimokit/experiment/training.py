@@ -81,7 +81,6 @@ class TrainingRun(BackgroundRun[TrainingResult]):
 
     Attributes:
         config: the finalized config.
-        plan: the layout.
     """
 
     def __init__(
@@ -152,7 +151,6 @@ def train(
         config: a config, or the path of one.
         data: makes the training and test data on every rank; by default strips of digits if the
             model can read them, else noise.
-        evaluations: when and on how much to test.
         directory: for the results; by default `runtime.metrics_output_dir`, else a new folder
             under `runs/`. The files of an earlier run in it are moved into its `earlier/`.
         trace: time every step of the schedule on all ranks, into `trace.json`; opens in Perfetto,

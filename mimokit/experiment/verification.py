@@ -47,8 +47,6 @@ class Oracle:
         config: the single-rank config; two layouts have the same oracle if theirs are equal.
         decoders: networks of the modules behind the language model, by name.
         source: makes the data; None for the default.
-        data: the name of the data.
-        code: of the user.
         replicas: loss, gradients and weights of every optimizer step, of each replica.
         tensor_parallel: module -> its size in the layout, where the strategy depends on it.
     """

@@ -32,13 +32,10 @@ class VerificationReport(Report):
     """A layout against the one-process oracle, in fp32.
 
     Attributes:
-        name: of the config.
-        data: what was trained on.
         layout: module -> its parallel sizes as text.
         tolerance: largest difference that passes.
         losses: of the layout, per step, mean over the unmasked tokens; of several replicas that
             whose loss differs most.
-        oracle_losses: of the oracle.
         gradient_differences: per step: module -> largest difference of a gradient entry over all
             ranks, relative to the largest entry of its tensor.
         weight_differences: the same for the weights after the step.

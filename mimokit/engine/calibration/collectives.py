@@ -33,13 +33,10 @@ class TimedCollective:
     """A collective with one place in a round, between pieces of a training step.
 
     Attributes:
-        kind: the kind of collective.
-        ranks: number of ranks of the group.
         size: bytes of the whole result.
         across: the group spans hosts.
         last_member: highest rank of this rank's group.
         seconds: of the wall clock, called repeatedly.
-        call: calls it.
         watch: laps of the calling thread, all calls in a row.
         others: CPU seconds of the other threads, from the first call to the next collective.
     """

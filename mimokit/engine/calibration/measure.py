@@ -59,7 +59,6 @@ def measure_round(
     the caches as it left them, and ranks neither begin a piece together nor wait long.
 
     Args:
-        pieces: of this rank.
         collectives: of all groups of this rank; those with idle ranks are left out.
         ranks: number of ranks that work; the others sleep.
 

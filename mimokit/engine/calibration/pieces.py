@@ -79,9 +79,7 @@ class TimedPiece:
 
     Attributes:
         name: name of the law that is fitted to it.
-        terms: terms of that law.
         run: runs the piece, between start and stop of the watch.
-        watch: its laps.
     """
 
     name: str

@@ -63,7 +63,6 @@ def check_tokens(
     """Compare placeholders with the rows of every encoder, sample by sample.
 
     Args:
-        batch: see the module's docstring.
         special_token_ids: module -> placeholder id.
         tokens_per_item: module -> number of embeddings per item, unless the batch contains it.
 
@@ -117,7 +116,6 @@ def rows_per_sample(
 
     Args:
         inputs: inputs of one module, None where it is absent.
-        samples: number of samples in the batch.
         tokens_per_item: number of embeddings per item, unless the inputs contain it.
 
     Raises:

@@ -29,7 +29,6 @@ def check_batch(batch: Any, samples: int, vocab_size: int) -> None:
 
     Args:
         batch: the result of the collate function.
-        samples: number of samples passed to it.
         vocab_size: labels that count must be smaller.
 
     Raises:

@@ -40,7 +40,6 @@ class DigitSample(TypedDict):
 
     Attributes:
         images: [digits, 8, 8], float, 0 to 1.
-        question: token ids.
         answer: token ids, ending in the end token.
     """
 
@@ -71,8 +70,6 @@ class DigitStrips(Dataset[DigitSample]):
         split: "train" or "test"; their scans are disjoint.
         task: "read" (write the digits of the strip), "sum" (write their sum) or None for both,
             alternating.
-        size: strips in the data set.
-        seed: seed of the strips.
         max_digits: longest strip.
         frames: (micro-batch, sample of the global micro-batch) -> scans of the strip there, or
             None where it is drawn.
@@ -137,7 +134,6 @@ def chance_of_exact_match(
     Reading: 10^-n, averaged over the lengths. Sum: the most frequent sum of n uniform digits.
 
     Args:
-        task: what is asked.
         max_digits: longest strip.
         lengths: of the strips; None: 1 to `max_digits`, equally often.
     """
@@ -154,7 +150,6 @@ class DigitCollate:
 
     Args:
         seq_length: tokens per sequence.
-        image_token_id: the placeholder of one image token.
         tokens_per_image: placeholders per scan.
     """
 

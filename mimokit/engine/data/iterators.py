@@ -57,7 +57,6 @@ class PlannedBatches(Sampler[list[int]]):
         dataset_size: samples per epoch.
         samples_per_microbatch: samples per micro-batch over all replicas.
         taken: the range within the micro-batch that this rank reads.
-        seed: seed of the permutations.
         first: number of global micro-batches to skip, for a run that is continued.
         num_microbatches: micro-batches of an optimizer step, for the places of the samples.
         order: of the samples of every global micro-batch, see `order_of`.

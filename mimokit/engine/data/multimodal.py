@@ -51,9 +51,6 @@ class EncoderInputs:
     """The inputs of one encoder.
 
     Attributes:
-        module: its module.
-        encoder: the name of the encoder in a batch.
-        token: its placeholder token id.
         geometry: of an image, a recording or a text.
         max_items: largest number of items in a sample.
     """
@@ -130,9 +127,6 @@ class MultimodalCollate:
     A text head receives the words, and its placeholders take their places.
 
     Args:
-        encoders: the inputs of each encoder.
-        seq_length: tokens per sequence.
-        padding: token id.
         three_axes: give every token a position on three axes, rather than its place.
     """
 

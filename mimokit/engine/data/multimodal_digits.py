@@ -36,11 +36,8 @@ class MultimodalDigits(Dataset[MultimodalSample]):
     """Digits for every encoder, drawn at random but always the same for one index.
 
     Args:
-        encoders: the inputs of each encoder.
         presence: where a sample may have inputs of an encoder.
         split: "train" or "test"; their scans are disjoint, and so are the distortions of speech.
-        size: samples in the data set.
-        seed: seed of the samples.
     """
 
     def __init__(

@@ -28,7 +28,6 @@ def order_of(config: ExperimentConfig, plan: LayoutPlan, dataset: Any) -> Order 
 
     Args:
         config: `runtime.sample_order` says whether replicas are balanced.
-        plan: of the config.
         dataset: states the sizes of its samples.
 
     Raises:

@@ -41,7 +41,6 @@ class TrainingData:
     """Data of a run.
 
     Attributes:
-        name: shown with the results.
         train: any map-style data set.
         collate_fn: list of its items -> batch (see `mimokit.engine.data.batch`).
         test: held-out data of the same form, or None.

@@ -27,13 +27,9 @@ class SyntheticSamples(Dataset[MultimodalSample]):
     """Samples of 1 to `max_items` items of every encoder and 1 to as many words as fit.
 
     Args:
-        size: samples.
-        encoders: the inputs of each encoder.
         presence: where a sample may have items of an encoder.
-        seq_length: tokens of a sample.
         vocab_size: words are ids in [0, vocab_size).
         placeholders: ids that are not drawn as words.
-        seed: seed of the samples.
         max_words: largest number of words in a sample; by default as many as fit.
         frames: (module, micro-batch, sample of the global micro-batch) -> items of a sample, or
             None where their number is drawn.

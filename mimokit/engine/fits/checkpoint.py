@@ -43,7 +43,6 @@ class Header:
 
     Attributes:
         step: optimizer steps completed.
-        nodes: how many there are.
         minibatch_size: samples of a micro-batch.
         setting: argument -> its value as text: what a fit must have alike to go on from it.
     """
@@ -59,10 +58,7 @@ class NodeState:
     """A checkpoint.
 
     Attributes:
-        header: what it is of.
-        model: of the node.
         strategy: with its optimizers; refers to the model.
-        generators: states of the random generators.
         records: what the node has reported since the checkpoint before.
     """
 

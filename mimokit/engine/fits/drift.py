@@ -21,7 +21,6 @@ def measure_drift(tensors: Sequence[Tensor], nodes: int, step: int) -> Drift:
     Weights travel in blocks; what stays of a block are the dot products of each pair of nodes.
 
     Args:
-        tensors: the weights of this node.
         nodes: how many nodes there are, at least 2.
         step: optimizer steps completed.
     """

@@ -55,7 +55,6 @@ def largest_that_fits(batch_size: int, found: list[tuple[int, int]], budget: flo
     """Return a divisor of the batch.
 
     Args:
-        batch_size: of a step.
         found: (samples, bytes) of trials, ascending.
         budget: bytes that there are.
     """

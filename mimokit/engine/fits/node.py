@@ -39,8 +39,6 @@ def fit_node(job: FitJob, emit: Emit, should_stop: Callable[[], bool]) -> dict[s
     """Train on this node. Collective.
 
     Args:
-        job: the same on all nodes.
-        emit: sends a message to whoever follows the fit.
         should_stop: says whether this node has been asked to stop.
 
     Returns:

@@ -20,7 +20,6 @@ class Begun:
     """A node is about to train.
 
     Attributes:
-        node: the sender.
         first_step: steps completed: 0, or those of the checkpoint.
         total_steps: steps of the whole fit.
         minibatch_size: samples of a micro-batch.
@@ -39,14 +38,9 @@ class NodeStep:
     """A step of a node.
 
     Attributes:
-        node: the sender.
         step: optimizer steps completed.
-        samples: trained on in this step.
         loss: mean over the samples.
-        lr: learning rate of the step.
         busy_seconds: time of the step without exchanges.
-        seconds: time of the step.
-        metrics: what model and strategy have reported.
     """
 
     node: int

@@ -66,7 +66,6 @@ class Reporter:
         """Send a step, also as the sample that monitors show.
 
         Args:
-            record: of the step.
             parts: columns of `StepSample` -> seconds.
             validation: after the step, of the node that reports it.
         """

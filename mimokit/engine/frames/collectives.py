@@ -57,7 +57,6 @@ def all_to_all(
         sent: [elements], the parts one after the other.
         send_splits: [ranks], elements to each.
         receive_splits: [ranks], elements from each.
-        group: the ranks.
     """
     result: torch.Tensor = _AllToAll.apply(  # type: ignore[no-untyped-call]
         sent, send_splits, receive_splits, group

@@ -38,9 +38,6 @@ class FrameContext:
     """What `output_dispatch` needs to know of `input_dispatch`.
 
     Attributes:
-        routes: of all frames.
-        rank: of this process in the group.
-        group: the ranks.
         trained: some rank needs gradients of what the encoder computes.
         equal_gradients: see `input_dispatch`.
     """

@@ -43,7 +43,6 @@ def exchange_rows(
 
     Args:
         rows: the tensors, with equally wide rows on all ranks.
-        group: the ranks.
         differentiable: every rank runs the backward of the result, or none does.
         status: sent to all ranks.
 

@@ -22,7 +22,6 @@ class FrameParallel:
 
     Attributes:
         group: the ranks; for a model in data parallel its group.
-        cost: of a frame.
         tolerance: see `plan_frames`.
         max_moved: see `plan_frames`.
         ranks_per_node: see `plan_frames`.
@@ -56,7 +55,6 @@ class FrameParallel:
             group: the ranks that share the work: `copies` itself, or data parallel x copies.
             copies: the ranks of the group that hold the same frames as this one.
             equal_gradients: see `input_dispatch`: True for tensor-parallel ranks.
-            settings: further attributes.
 
         Raises:
             ValueError: the group does not contain the copies.
@@ -81,9 +79,6 @@ class FrameParallel:
         """Dispatch the inputs of an encoder; see `input_dispatch`. Collective.
 
         Args:
-            module: the encoder.
-            hidden_states: its patches.
-            grid_thw: the grid of its images and videos.
             merge_size: it makes one token of merge_size^2 patches.
             split_time: its attention is per frame.
         """

@@ -18,7 +18,6 @@ def wrap_vit_forward(
         input_dispatch: takes what the forward takes; returns (inputs, context). The inputs are a
             mapping of keyword arguments or a sequence of positional ones, with `self` first where
             the forward has it.
-        orig_forward: the encoder's own.
         output_dispatch: (context, what the forward returned) -> what the wrapped one returns.
     """
 

@@ -13,12 +13,8 @@ class KeyValueCache:
     Bytes: 2 x layers x groups x width x tokens x batch x bytes of an entry.
 
     Args:
-        layers: of the stage.
         shape: batch, groups of this rank, tokens at most, width of a head.
         like: a tensor of the dtype and on the device.
-
-    Attributes:
-        length: tokens that are held.
     """
 
     def __init__(self, layers: Span, shape: tuple[int, int, int, int], like: torch.Tensor) -> None:

@@ -33,7 +33,6 @@ class PartDifference:
     """What a rank found of one part.
 
     Attributes:
-        largest: difference of an entry.
         scale: largest entry of the oracle's whole part.
     """
 
@@ -56,8 +55,6 @@ def parts_on_rank(
     """Return the outputs of the parts of this rank; of the last, this rank's logits. Collective.
 
     Args:
-        shard: of this rank.
-        given: what the network is given.
         receive: hidden states from the stage before; None on the first.
         send: hidden states to the next stage; None on the last.
     """
@@ -94,8 +91,6 @@ def compared(
     """Return how far the parts of this rank are from those of the oracle.
 
     Args:
-        shard: of this rank.
-        given: what both networks were given.
         mine: as `parts_on_rank` returns them.
         oracle: likewise, of one process.
     """

@@ -25,7 +25,6 @@ class CollectiveTraffic:
     """What this rank has given to collectives.
 
     Attributes:
-        calls: collectives.
         bytes: of the tensors that it gave to them; an algorithm may send them more than once.
         seconds: until they were done; on a GPU, until they were launched.
     """

@@ -19,9 +19,6 @@ class GenerationRequest:
     Attributes:
         prompts: token ids.
         rows: numbers of the prompts among all that are asked for at once; draws depend on them.
-        max_new_tokens: of every row.
-        how: tokens are chosen.
-        seed: of the draws.
         stop: a row ends with one of these tokens.
     """
 
@@ -63,9 +60,6 @@ def generate(
     """Return the tokens that follow prompts. Collective.
 
     Args:
-        model: all layers of this rank.
-        request: what is generated.
-        on_tokens: see `OnTokens`.
         stopping: whether this rank was asked to stop; all stop after the token of a step in which
             one was.
     """

@@ -49,9 +49,7 @@ def rank_health(model: LanguageShard, alike: Iterable[str], private_bytes: int) 
     """Return the health of this rank. Collective.
 
     Args:
-        model: of this rank.
         alike: parameters that every rank of the group has whole.
-        private_bytes: see `RankHealth`.
     """
     digests = {name: int(digest(model.parameters[name])) for name in alike}
     vocab = model.model.vocab

@@ -32,8 +32,6 @@ def hugging_face(
     """Return the outputs of the parts of Hugging Face's model, in the dtype of `ARITHMETIC`.
 
     Args:
-        directory: with its files.
-        given: what the model is given.
         dtype: torch's name of that of the weights.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
@@ -92,13 +90,7 @@ def _tokens(given: CheckInput) -> dict[str, torch.Tensor]:
 
 
 def _watch(model: Any, found: dict[str, torch.Tensor], prefix: str = "") -> None:
-    """Let the layers and the last norm of a model write down what they make.
-
-    Args:
-        model: that has them.
-        found: gets the outputs.
-        prefix: in front of the names of parts.
-    """
+    """Let the layers and the last norm of a model write down what they make."""
     layers = next(
         one
         for name in ("layers", "h", "encoder.layers")

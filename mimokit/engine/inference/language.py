@@ -61,10 +61,6 @@ class LanguageShard:
 
     Args:
         parameters: of this rank, as `read_shard` returns them.
-        model: sizes of the whole.
-        functions: what lies between its matrices.
-        group: ranks that share every layer.
-        layers: of this rank's stage.
     """
 
     def __init__(
@@ -116,7 +112,6 @@ class LanguageShard:
             batch: the new tokens; those in the cache come before them.
             cache: gets the keys and values of the new tokens; None: no tokens come before them.
             hidden: of the stage before; None on the first.
-            watch: is given the output of every part.
             last_only: make logits of the last token alone.
 
         Returns:

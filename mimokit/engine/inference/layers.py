@@ -57,15 +57,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Layers:
-    """Some layers of a stack.
-
-    Attributes:
-        parameters: of this rank.
-        net: sizes of the whole stack.
-        functions: what lies between the matrices.
-        group: ranks that share every layer.
-        span: numbers of the layers.
-    """
+    """Some layers of a stack."""
 
     parameters: Parameters
     net: Transformer

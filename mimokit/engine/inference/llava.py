@@ -24,10 +24,7 @@ class LlavaShard:
 
     Args:
         parameters: of this rank, as `read_shard` returns them.
-        model: sizes of the whole.
         functions: what lies between the matrices of the language model.
-        tower_functions: of the tower.
-        group: ranks that share every layer.
         layers: of the language model on this rank's stage.
     """
 

@@ -38,12 +38,8 @@ def load_shard(
 
     Args:
         directory: as for `read_shard`.
-        group: ranks that share every layer.
-        pipeline_parallel: stages.
-        pipeline_rank: the stage of this rank.
         dtype: torch's name of the dtype of loading; None: as in the files.
         arithmetic: what parameters become once they are loaded; None: they stay as they are.
-        device: of the parameters.
 
     Raises:
         ConfigError: as `read_shard`, or the network has what cannot run.

@@ -15,7 +15,6 @@ class Resident:
     """A model on this rank.
 
     Attributes:
-        shard: the model.
         world: in which its group was made.
     """
 
@@ -27,12 +26,7 @@ _residents: dict[str, Resident] = {}
 
 
 def resident(name: str, load: Callable[[], LanguageShard]) -> LanguageShard:
-    """Return a model, loaded again if its world has ended. Collective.
-
-    Args:
-        name: of the model.
-        load: makes its group, and loads it.
-    """
+    """Return a model, loaded again if its world has ended. Collective."""
     held = _residents.get(name)
     if held is None or held.world is not dist.group.WORLD:
         _residents.pop(name, None)

@@ -35,7 +35,6 @@ def turns(positions: torch.Tensor, each: torch.Tensor, dtype: torch.dtype) -> Tu
     Args:
         positions: [batch, tokens].
         each: radians per position, as `frequencies` returns them.
-        dtype: of query and key.
 
     Returns:
         Twice [batch, tokens, 1, 1, width of a head], both halves alike.

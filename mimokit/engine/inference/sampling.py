@@ -97,7 +97,6 @@ def sample(
         repetition_penalty: likewise.
         token_ids: [rows, seen], ids that the penalty is for; those below 0 are none.
         seed: a draw depends on seed, step and row alone.
-        step: number of the token, say.
         rows: numbers of the rows, for a part of a batch; 0, 1, … by default.
         vocab_size: without padding; None where there is none.
 
@@ -132,14 +131,9 @@ def draw(
 ) -> tuple[torch.Tensor, bool]:
     """Return a token id per row, and whether any rank has raised its flag. Collective.
 
+    The arguments are those of `sample`, besides:
+
     Args:
-        logits_shard: see `sample`, like the rest.
-        group: likewise.
-        how: tokens are chosen.
-        token_ids: likewise.
-        seed: likewise.
-        step: likewise.
-        rows: likewise.
         vocab_size: likewise.
         raised: the flag of this rank, sent with its highest scores.
     """
@@ -177,15 +171,7 @@ def warped(
     vocab_size: int | None = None,
     raised: bool = False,
 ) -> tuple[torch.Tensor, Best]:
-    """Return what can be drawn: this rank's scores, and the best of all ranks.
-
-    Args:
-        logits_shard: see `sample`, like the rest.
-        group: likewise.
-        how: what is kept.
-        token_ids: likewise.
-        vocab_size: likewise.
-        raised: see `draw`.
+    """Return what can be drawn: this rank's scores, and the best of all ranks; see `draw`.
 
     Returns:
         [rows, vocabulary / ranks] in fp32, -inf where a token cannot be drawn or is padding; and

@@ -26,10 +26,6 @@ class TowerShard:
 
     Args:
         parameters: of this rank, as `read_shard` returns them.
-        model: sizes of the whole.
-        functions: what lies between its matrices.
-        group: ranks that share every layer.
-        layers: of this rank's stage.
     """
 
     def __init__(
@@ -60,7 +56,6 @@ class TowerShard:
         Args:
             images: [batch, channels, pixels, pixels].
             hidden: of the stage before; None on the first.
-            watch: is given the output of every part.
 
         Returns:
             CLIP: the class token, [batch, hidden]. SigLIP: the pooled patches likewise, or without

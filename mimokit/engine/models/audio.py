@@ -24,12 +24,7 @@ _KERNEL = 3
 
 
 class AudioTransformer(Encoder):
-    """Whisper's encoder over recordings of different lengths.
-
-    Args:
-        geometry: how a recording is cut into positions.
-        part: the part of it on this pipeline stage.
-    """
+    """Whisper's encoder over recordings of different lengths."""
 
     def __init__(
         self,

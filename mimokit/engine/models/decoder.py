@@ -21,7 +21,6 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
 
     Args:
         initial_seed: seed of the projection, which is replicated over tensor-parallel ranks.
-        part: the part of it on this pipeline stage.
     """
 
     def __init__(

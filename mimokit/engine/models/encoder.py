@@ -150,9 +150,6 @@ def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
 
     It is two matrices with an exact GELU between them, whatever the layers of encoder and language
     model are like.
-
-    Args:
-        features: width of the encoder's output.
     """
     stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
     (inside,) = stated.hidden_sizes or [language.feed_forward_size]
@@ -189,7 +186,6 @@ class EncoderKind:
 
     Attributes:
         name: the key of its inputs in a batch.
-        submodules: Megatron's class around encoder and projector.
         mask_type: the mask of attention within an item.
         parameters: architecture -> the arguments of its class that other kinds do not have.
         merged: architecture -> number of positions per token.

@@ -46,7 +46,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
 
     Args:
         padding: of the vocabulary; None where nothing is padded.
-        scaling: how rotary positions are stretched.
 
     Attributes:
         vocab_size: tokens of the vocabulary, without padding.

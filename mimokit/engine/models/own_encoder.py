@@ -36,9 +36,6 @@ def layer_config(
 ) -> TransformerConfig:
     """Return Megatron's configuration for the layers of a module that the user builds.
 
-    Args:
-        groups: those that the builder is given.
-
     Raises:
         ValueError: they are other groups, which do not say how the module is executed.
     """
@@ -119,7 +116,6 @@ class OwnEncoder(Encoder):
         Args:
             tokens_per_item: [items], tokens per item according to the batch, or None. The user's
                 encoder gets it where items differ in size and no other input says so.
-            inputs: of the batch, by name.
 
         Returns:
             [tokens of all items, features], items in order.

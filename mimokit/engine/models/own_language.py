@@ -22,7 +22,6 @@ class OwnLanguageModel:
 
         Args:
             config: for Megatron's `MimoModel`, which reads it in the spec.
-            build: what it is built from.
 
         Raises:
             ValueError: it is not a `GPTModel`, or its sizes are not those of the architecture.

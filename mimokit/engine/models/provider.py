@@ -70,9 +70,6 @@ class MimoModelProvider:
     def provide(self, plan: LayoutPlan, wrap: bool = True) -> MimoModelProviderResult:
         """Create grids and groups, inject them, build the modules and wrap them. Collective.
 
-        Args:
-            wrap: wrap every module with Megatron's data parallel.
-
         Raises:
             ValueError: if a spec is for a module that the layout does not have, or the world has
                 another size.
@@ -160,8 +157,6 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
 
     Args:
         config: the specs of the modules on this rank; that of the language model is always there.
-        seed: see `MimoModelProvider`.
-        has_language_model: this rank takes part in the language model.
         decoder_specs: the modules behind the language model on this rank.
 
     Attributes:

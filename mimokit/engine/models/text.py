@@ -25,9 +25,7 @@ class TextTransformer(Encoder):
     """Causal layers over the words of every sample.
 
     Args:
-        geometry: the longest text.
         vocab_size: rows of the embedding, which is replicated over tensor-parallel ranks.
-        part: the part of it on this pipeline stage.
     """
 
     def __init__(

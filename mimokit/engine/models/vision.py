@@ -27,9 +27,7 @@ class VisionTransformer(Encoder):
     token that is kept. The class token has a position embedding, registers have none.
 
     Args:
-        geometry: how an image is cut into patches.
         class_token: put one before the patches; other extra positions are registers.
-        part: the part of it on this pipeline stage.
     """
 
     def __init__(

@@ -32,11 +32,7 @@ from mimokit.step_kinds import StepKind
 
 
 class ReplicaExchange:
-    """Executes a strategy among the peers of this rank.
-
-    Attributes:
-        strategy: the node that this rank is.
-    """
+    """Executes a strategy among the peers of this rank."""
 
     def __init__(self, peers: Peers, shard: Shard, update: Update) -> None:
         """Take what this rank trains and what steps it, and begin."""

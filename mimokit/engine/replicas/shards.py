@@ -29,12 +29,7 @@ class _Model(Protocol):
 
 
 def shard_of(config: MimoParallelismConfig, model: _Model) -> Shard:
-    """Return what this rank trains. Collective over the ranks of the replica.
-
-    Args:
-        config: of the model.
-        model: on this rank.
-    """
+    """Return what this rank trains. Collective over the ranks of the replica."""
     parts = list(_parts(config, model))
     mine = {name: list(cut.whole) for name, _, cut in parts}
     everywhere: dict[str, Shape] = {

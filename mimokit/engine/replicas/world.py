@@ -27,8 +27,6 @@ class Peers:
     """The ranks of all replicas with the shard of this rank.
 
     Attributes:
-        plan: of the replicas.
-        replica: of this rank.
         group: the process group, in which the rank of a replica is its number.
     """
 

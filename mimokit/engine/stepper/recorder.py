@@ -32,7 +32,6 @@ class Watcher:
 
     Attributes:
         pieces: collected since the last `take`.
-        microbatch: micro-batch of the current step.
         executor: executor of the current step, or None.
     """
 

@@ -24,7 +24,6 @@ def code_to_come(schedule: StepGenerator[Any], step: Step | None) -> str:
     """Return the code that a suspended schedule runs next: "file:number" and lines to the yield.
 
     Args:
-        schedule: the generator.
         step: the step that it yielded last.
     """
     if step is not None and step.function is not None:

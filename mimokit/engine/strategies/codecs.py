@@ -36,7 +36,6 @@ def encode(rows: Tensor, bits: int, to_whole: ToWhole = nearest) -> Tensor:
     Args:
         rows: [rows, numbers], fp32.
         bits: of a number, 2 to 8.
-        to_whole: rounds.
 
     Returns:
         [rows, 4 + ceil(numbers * bits / 8)], uint8.
@@ -101,7 +100,6 @@ class LowBitMean:
         length: numbers of all blocks, with the padding of those that are not full.
         error: what rounding this node's numbers lost, added to the next ones.
         error_of_sum: what rounding the sums lost that were made here.
-        rounding: of both.
     """
 
     def __init__(self, bits: int, sizes: Sequence[int], device: torch.device) -> None:

@@ -27,8 +27,6 @@ class Message:
 
     Attributes:
         step: optimizer steps completed by it, 0 before the first.
-        purpose: what it is for.
-        operation: the collective.
         payload_bytes: what this node gave to it.
         sent_bytes: what it sends, as a ring does it.
     """
@@ -52,7 +50,6 @@ class Ledger:
     """What this node has exchanged.
 
     Attributes:
-        messages: in their order.
         step: that of the next message.
         purpose: likewise.
         seconds: time that this node has been held up by exchanges.
@@ -207,7 +204,6 @@ def sum_among(tensor: Tensor, group: Sequence[int], operation: Operation = "all_
     Args:
         tensor: of the same length on all members.
         group: the nodes, ascending.
-        operation: how it is counted.
     """
     if len(group) == count_nodes() and operation == "all_reduce":
         all_reduce(tensor)
@@ -300,7 +296,6 @@ def emulated_end(clocks: Sequence[float], now: float, seconds: float) -> float:
         clocks: when each node was ready; nodes of one machine share the monotonic clock.
         now: the time when this node has heard of all others. Those of other machines may have
             any clock: a node cannot have been ready after that.
-        seconds: that the exchange takes on the network.
     """
     return min(max(clocks), now) + seconds
 

@@ -29,7 +29,6 @@ class OuterWeights:
     """The outer weights of some tensors, which every node holds, and their optimizer.
 
     Attributes:
-        inner: the weights that train.
         outer: what the last exchange left; they share no memory with `inner`.
     """
 

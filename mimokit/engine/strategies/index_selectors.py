@@ -13,11 +13,7 @@ from mimokit.planning.strategies import Masks
 
 
 class IndexSelector(ABC):
-    """Chooses entries. Random choices of a subclass are drawn alike on all nodes.
-
-    Attributes:
-        p: share of the entries.
-    """
+    """Chooses entries. Random choices of a subclass are drawn alike on all nodes."""
 
     def __init__(self, p: float) -> None:
         """Take the share."""

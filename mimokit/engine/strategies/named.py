@@ -35,7 +35,6 @@ def strategy_named(name: str, **arguments: Any) -> Strategy:
 
     Args:
         name: as in a config file, or that of the class.
-        arguments: of the strategy.
 
     Raises:
         ConfigError: the strategy does not exist; the message offers the nearest name.

@@ -26,7 +26,6 @@ def build_scheduler(
 
     Args:
         kind: "lambda_cosine", a class of torch, or None for a constant rate.
-        optimizer: whose rate.
         arguments: of the scheduler; of lambda_cosine warmup_steps, cosine_anneal and max_steps.
         max_steps: steps of the run, if they are known.
 

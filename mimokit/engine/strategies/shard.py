@@ -24,10 +24,7 @@ class Cut:
 
     Attributes:
         whole: shape of the whole tensor, without the padding of its last shards.
-        shard: shape of the shard.
-        axis: the dimension that is cut.
         holders: into how many shards; 1: not at all.
-        number: of this shard.
         parts: the tensor consists of so many parts, of each of which every shard has a share.
     """
 

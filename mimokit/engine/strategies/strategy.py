@@ -29,7 +29,6 @@ class Strategy(ABC):
         local_step: optimizer steps completed.
         max_steps: steps of the run, if the caller has said so.
         seed: of the plan, equal on all nodes.
-        ledger: what this node has exchanged.
     """
 
     optim: torch.optim.Optimizer

@@ -37,8 +37,6 @@ class Arrivals:
     """The arrivals of one step after the other.
 
     Args:
-        plan: the layout.
-        rank: this rank.
         offset: seconds from this rank's clock to that of rank 0; 0 for ranks of one host.
     """
 

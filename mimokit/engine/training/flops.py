@@ -33,11 +33,6 @@ class StepFlops:
     Images and recordings count as if all had full size, by the tokens that they become: images
     smaller than the largest have less attention than is counted. A rank's share is that of its
     stage, divided by the ranks of the stage. Modules behind the language model are not counted.
-
-    Args:
-        config: the experiment.
-        plan: its layout.
-        rank: this rank.
     """
 
     def __init__(self, config: ExperimentConfig, plan: LayoutPlan, rank: int) -> None:

@@ -19,9 +19,6 @@ class CollectiveCount:
     """Collectives of this rank's tensor parallel groups in the last iteration.
 
     Groups number their collectives, so that reading the number costs less than a microsecond.
-
-    Args:
-        model: the model on this rank.
     """
 
     def __init__(self, model: RankModel) -> None:

@@ -29,7 +29,6 @@ class Watched:
 
     Attributes:
         modules: module -> times of its reduction and update.
-        messages: times of the messages between stages.
         arrivals: at collectives; None if they are not exchanged.
         flops: of a step; None if they are not known.
         peak_flops: FLOP/s of all ranks together at most; None if it is not known.
@@ -74,8 +73,6 @@ class PerformanceMonitor:
     Args:
         module_names: the modules on this rank, in order.
         world_size: number of ranks, for the rates per rank.
-        rank: this rank.
-        watched: what else to read.
     """
 
     def __init__(
@@ -149,7 +146,6 @@ class PerformanceMonitor:
             language_tokens: tokens of the language model over all ranks, padding included.
             loss: of the step, over all ranks.
             grad_norm: over all modules.
-            further: further columns.
         """
         moment = now()
         total = moment - self._started

@@ -26,10 +26,8 @@ class Watchers:
     """Who watches a run.
 
     Attributes:
-        emit: takes the samples.
         monitor: measures the steps; None if the config disables it.
         tracer: records the steps of the schedule; None if they are not traced.
-        collectives: counts them.
     """
 
     emit: Emit
@@ -42,8 +40,6 @@ def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) 
     """Time the parts of a model's steps from now on. Collective over the world.
 
     Args:
-        model: the model on this rank.
-        config: of the experiment.
         peak_flops: FLOP/s of this rank at most; None if it is not known.
     """
     modules, messages = {}, PartTimes()

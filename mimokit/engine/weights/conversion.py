@@ -47,8 +47,6 @@ def convert_to_layout(
     Args:
         source: a directory of Hugging Face, or one that this function has written.
         target: the new directory.
-        tensor_parallel: ranks that share every layer.
-        pipeline_parallel: stages.
 
     Raises:
         ConfigError: as `plan_weights`; the target exists or cannot be written; ranks of the source
@@ -98,14 +96,7 @@ def write_hf(
     target: Path,
     max_shard_size: int | None = None,
 ) -> tuple[str, ...]:
-    """Write a directory that Hugging Face reads; see `convert_to_hf`.
-
-    Args:
-        checkpoint: its config, files and other contents.
-        tensors: of all its tensors.
-        target: the new directory.
-        max_shard_size: as there.
-    """
+    """Write a directory that Hugging Face reads; see `convert_to_hf`."""
     files = _files(checkpoint, max_shard_size)
     total = total_bytes(_shapes(checkpoint, checkpoint.tensors))
     with _new_directory(target, total) as folder:
@@ -186,7 +177,6 @@ def _new_directory(target: Path, needed: int) -> Iterator[Path]:
     """Yield a directory that gets the name of the target when the block ends without an error.
 
     Args:
-        target: the new directory.
         needed: bytes that will be written at least.
 
     Raises:

@@ -24,7 +24,6 @@ class FileTensors:
     """The tensors of safetensors files. A block is a view of the memory map, not a copy.
 
     Args:
-        directory: with the files.
         places: tensor -> file.
     """
 

@@ -23,10 +23,7 @@ class Holder:
     """A rank that holds a region of a tensor.
 
     Attributes:
-        rank: its number.
-        parameter: the name of the parameter that contains it.
         piece: where it lies in tensor and parameter.
-        shape: of the parameter.
     """
 
     rank: int
@@ -39,9 +36,6 @@ class LayoutTensors:
     """Blocks of tensors from rank files.
 
     A region that several ranks hold is read from all of them and compared.
-
-    Args:
-        layout: of a directory.
     """
 
     def __init__(self, layout: ConvertedWeights) -> None:

@@ -31,10 +31,6 @@ def read_shard(
     Args:
         directory: with config.json and safetensors files of Hugging Face, or one that
             `mimokit convert` has written for any layout.
-        tensor_parallel: ranks that share every layer.
-        tensor_rank: place among them.
-        pipeline_parallel: stages.
-        pipeline_rank: the stage.
         dtype: of the parameters; None: as in the files.
 
     Raises:
@@ -73,7 +69,6 @@ def fill(
 
     Args:
         parameters: name -> parameter of this rank, on any device and of any dtype.
-        planned: what the rank holds.
         source: where it is read from.
 
     Raises:

@@ -48,7 +48,6 @@ def write_rank(
 
     Args:
         directory: the one that Hugging Face will read.
-        module: the name of the module.
         planner: of the module in the checkpoint that it started from.
         number: of the rank in its plan.
         parameters: by the names of the plan.
@@ -79,7 +78,6 @@ class _TrainedTensors:
     """The tensors of a checkpoint, those of trained modules from the files of their ranks.
 
     Args:
-        layouts: of the modules.
         others: where all other tensors are read from.
     """
 
@@ -107,7 +105,6 @@ def finish(directory: Path, weights: str, planners: Mapping[str, WeightPlanner])
     """Make the directory of the files of all ranks, once they are complete.
 
     Args:
-        directory: the new one.
         weights: the checkpoint that the modules started from; what they do not have of it, such as
             the layers of a tower behind the feature layer, is written as it was.
         planners: of the modules, by name.

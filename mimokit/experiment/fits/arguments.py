@@ -129,7 +129,6 @@ def check_arguments(arguments: FitArguments, engines: int | None) -> int:
     """Check the arguments, and return the number of nodes.
 
     Args:
-        arguments: of the fit.
         engines: of the cluster; None: as many as needed are started.
 
     Raises:

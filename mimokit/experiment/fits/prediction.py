@@ -32,8 +32,6 @@ class FitTimes:
     time of each step; means of nodes are too short.
 
     Attributes:
-        plan: what nodes exchange.
-        network: between them.
         busy: seconds of compute, [step, node].
         whole: seconds of the step with its exchanges, likewise.
         timeline: predicted from `busy`.

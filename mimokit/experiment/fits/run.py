@@ -42,9 +42,7 @@ class FitResult:
         validation: validation.csv.
         communication: communication.csv.
         drift: drift.csv.
-        directory: the folder of the tables.
         minibatch_size: samples of a micro-batch.
-        notes: what the nodes had to say.
         prediction: of the fit's time on its network; None without one.
     """
 
@@ -64,8 +62,6 @@ class FitDescription:
     """What a fit is called and was given; monitors and loggers read it.
 
     Attributes:
-        name: of the run.
-        content: config.json.
         num_iterations: steps of the whole; 0 as long as only the nodes can know.
     """
 
@@ -107,12 +103,9 @@ class FitSetting:
     """What a fit was given that its result needs.
 
     Attributes:
-        model: that was passed in.
         folder: of the tables, claimed.
-        loggers: that hear of every row.
         per_row: whether loggers count "step" or "examples".
         plan: what nodes exchange; None for strategies that plan nothing.
-        network: to predict times on.
         own_cluster: to close at the end.
         remember: is called with what nodes say before the first step.
     """
@@ -128,12 +121,7 @@ class FitSetting:
 
 
 class FitRun(BackgroundRun[FitResult]):
-    """A fit in the background; `LiveMonitor` shows it.
-
-    Attributes:
-        config: name and arguments.
-        plan: strategy and number of nodes.
-    """
+    """A fit in the background; `LiveMonitor` shows it."""
 
     def __init__(
         self, run: ClusterRun, config: FitDescription, plan: FitLayout, setting: FitSetting

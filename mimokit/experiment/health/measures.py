@@ -41,12 +41,10 @@ class RankMeasures:
     """What a rank measured: medians of its last iterations, and memory at the end of the last.
 
     Attributes:
-        rank: in the world.
         memory: bytes of its process, or of its GPU.
         peak: bytes, most in these iterations.
         waiting: seconds of a step in which it waited for others.
         communication: seconds of a step, which include them.
-        step: seconds of a step.
     """
 
     rank: int
@@ -65,7 +63,6 @@ class Spread:
         ranks: they hold the same stages of the same modules.
         share: largest less smallest, as a share of their mean.
         most: the rank that holds most.
-        bytes: that it holds.
     """
 
     ranks: tuple[int, ...]
@@ -101,13 +98,7 @@ class RunMeasures:
     def of(
         cls, steps: Iterable[StepSample], plan: LayoutPlan, calibrated: float | None = None
     ) -> RunMeasures:
-        """Return what steps say; warmup steps are used only if all steps are warmup.
-
-        Args:
-            steps: of any ranks and iterations.
-            plan: of the run.
-            calibrated: see above.
-        """
+        """Return what steps say; warmup steps are used only if all steps are warmup."""
         measured = [one for one in steps if one.measured]
         used = [one for one in measured if not one.warmup] or measured
         of_ranks: dict[int, list[StepSample]] = defaultdict(list)

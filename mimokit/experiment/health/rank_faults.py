@@ -20,7 +20,6 @@ class Fault:
 
     Attributes:
         rank: that differs from a lower one, or from its plan.
-        sentence: what is wrong.
     """
 
     rank: int
@@ -33,8 +32,6 @@ def rank_faults(
     """Return what is wrong with the random states and the collectives of ranks.
 
     Args:
-        ranks: what each says after one iteration.
-        plan: of the run.
         planned: collectives; None: not known. The ranks that it lacks have a module of the user,
             whose replicas may draw more or fewer numbers.
     """

@@ -22,7 +22,6 @@ class HealthRecord:
 
     Args:
         config: finalized.
-        plan: of the run.
         code: of the user; the collectives of the user's modules are not known.
         own_data: the data is the user's, of which micro-batches may lack items.
     """

@@ -43,10 +43,7 @@ class RunHealth(Report):
 
     Attributes:
         ranks: what each said after the first iteration with something wrong, else after the last.
-        differences: of the ranks after that iteration.
         faults: of their random states and collectives after that iteration.
-        planned: collectives of the ranks.
-        measures: memory and times of the last iterations.
         unplanned: ranks that had collectives of which none are planned.
     """
 
@@ -64,7 +61,6 @@ class RunHealth(Report):
         """Return the health that samples show.
 
         Args:
-            samples: of any ranks and iterations.
             plan: of the run: ranks of different replicas of a layout may differ.
             planned: collectives of the ranks without a module of the user; None: not known.
         """

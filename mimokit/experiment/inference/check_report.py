@@ -22,7 +22,6 @@ class LayerDifference:
         name: "embedding", "decoder.layers.N", "decoder.final_layernorm" or "output_layer"; of a
             LLaVA with what is in front of its parameters' names, such as "language_model.".
         max_difference: largest over all ranks, relative to the oracle's largest entry.
-        rank: where it is.
     """
 
     name: str
@@ -35,9 +34,7 @@ class CheckReport(Report):
     """A layout's forward pass against the oracle's.
 
     Attributes:
-        layout: in words.
         oracle: whose forward pass it is compared with.
-        dtype: of the weights.
         tolerance: largest relative difference that passes.
         layers: in the order of the network.
     """

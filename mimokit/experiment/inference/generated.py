@@ -42,10 +42,6 @@ class RankTokens:
     """What one replica has generated.
 
     Attributes:
-        rows: numbers of its prompts.
-        tokens: new ids of every row.
-        log_probs: of these.
-        seconds: of generating.
         bytes: that its rank gave to collectives.
     """
 

@@ -21,7 +21,6 @@ class HealthReport(Report):
     `check_weights`.
 
     Attributes:
-        ranks: of every rank.
         tensor_parallel: neighbours that must agree.
         calibrated_seconds: of a small collective, by the calibration; None without one.
     """

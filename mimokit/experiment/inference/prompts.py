@@ -18,9 +18,7 @@ def checked_prompts(
 
     Args:
         token_ids: a row of ids, or rows of any lengths; lists or arrays.
-        vocab: ids that there are.
         positions: longest sequence; 0 for any.
-        new: tokens that will follow.
         placeholder: the id that represents an image; None where no id does.
 
     Raises:

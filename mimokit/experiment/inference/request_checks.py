@@ -27,18 +27,7 @@ def check_request(
     replicas: int = 1,
     dtype: str | None = None,
 ) -> None:
-    """Raise `ConfigError` if `ShardedModel` or its `generate` would; no engine is needed.
-
-    Args:
-        directory: as of `ShardedModel`, like the sizes.
-        tensor_parallel: likewise.
-        token_ids: as of `generate`.
-        max_new_tokens: likewise.
-        how: fields of `Sampling`.
-        pipeline_parallel: as of `ShardedModel`.
-        replicas: likewise.
-        dtype: likewise.
-    """
+    """Raise `ConfigError` if `ShardedModel` or its `generate` would; no engine is needed."""
     from mimokit.engine.inference.sampling import Sampling
 
     planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)

@@ -141,7 +141,6 @@ class ShardedModel:
 
         Args:
             token_ids: a row of ids, or rows of any lengths.
-            max_new_tokens: of every row.
             temperature: logits are divided by it; None or 0: the most likely token.
             top_k: only as many tokens can be drawn.
             top_p: only the most likely tokens that reach this probability together.

@@ -13,10 +13,6 @@ TOKENIZER = "tokenizer.json"
 def decoded(directory: Path, rows: Sequence[Sequence[int]]) -> list[str] | None:
     """Return the text of every row; None without a tokenizer file or its library.
 
-    Args:
-        directory: of the checkpoint.
-        rows: of token ids.
-
     Raises:
         OSError: the file is damaged.
     """

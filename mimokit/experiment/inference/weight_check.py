@@ -38,13 +38,10 @@ def check_weights(
         cluster: with at least tensor_parallel x pipeline_parallel engines.
         directory: of a language model, a vision tower, or a LLaVA: its language model is checked
             on tokens, its tower up to the layer whose output is taken and its projector on images.
-        tensor_parallel: ranks that share every layer.
-        pipeline_parallel: stages.
         dtype: torch's name of that of the weights; None: as in the files. Both compute in a wider
             one, which the report states: rounding in bf16 looks like a wrong shard.
         batch: rows of tokens, or images.
         length: tokens of the longest row.
-        seed: of the tokens or images.
         change: is called on each rank with its number and its parameters once they are loaded, and
             may change them in place: so a check shows that it finds a wrong shard.
 
@@ -88,9 +85,6 @@ def checkable(
 
     Args:
         directory: of Hugging Face, or a converted one.
-        tensor: parallel size.
-        pipeline: likewise.
-        dtype: of loading.
 
     Raises:
         ConfigError: as `plan_weights`, or the network has what cannot run.

@@ -66,11 +66,6 @@ def check_rank(
     """Load this rank's shard, run it and compare its parts with the oracle's.
 
     Args:
-        directory: of the checkpoint.
-        sizes: tensor and pipeline parallel size.
-        dtype: of loading.
-        given: what the network is given.
-        oracle: what one process computes.
         change: is given this rank and its parameters before they are used.
     """
     import torch.distributed as dist
@@ -117,8 +112,6 @@ class ModelOnRanks:
 
     Attributes:
         name: no other model has it.
-        directory: of its files.
-        tensor_parallel: ranks that share every layer.
         dtype: of loading; None: as in the files.
     """
 

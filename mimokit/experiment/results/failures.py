@@ -24,7 +24,6 @@ def error_record(error: BaseException, completed: Mapping[int, int]) -> dict[str
     """Return the content of `error.json`.
 
     Args:
-        error: what ended the run.
         completed: rank -> the number of iterations that it has reported.
 
     Returns:

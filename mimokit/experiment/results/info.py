@@ -36,8 +36,6 @@ class RunProgress:
     """What changes of `experiment_info.json` while a run goes on.
 
     Attributes:
-        status: how far it has come.
-        seconds: since the start, or of the whole run.
         completed: iterations that all ranks have reported.
         finished: when it ended; None before.
     """
@@ -54,8 +52,6 @@ class RunSetting:
 
     Attributes:
         config: finalized.
-        plan: of its layout.
-        started: when the run began.
         git: revision of the working directory, and whether it has changes; None outside git.
     """
 
@@ -71,8 +67,6 @@ def run_info(
     """Return the content of `experiment_info.json`.
 
     Args:
-        setting: what does not change.
-        progress: what does.
         facts: of the ranks that have answered, in any order.
     """
     config, plan = setting.config, setting.plan

@@ -46,8 +46,6 @@ class RunLogger(Protocol):
         """Begin.
 
         Args:
-            config: what was chosen.
-            plan: what runs.
             directory: the run's folder, which exists.
         """
 
@@ -86,7 +84,6 @@ def scalars(row: Mapping[str, Any], modules: Iterable[str]) -> Iterator[tuple[st
 
     Args:
         row: column -> value.
-        modules: of the layout.
     """
     groups = {module_column(m, column): m for m in modules for column in MODULE_COLUMNS}
     for column, value in row.items():

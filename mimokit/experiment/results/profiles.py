@@ -13,11 +13,7 @@ from mimokit.samples import ProfileSample
 
 
 class ProfileFiles:
-    """Writes the profiles of one run.
-
-    Args:
-        directory: the run's folder.
-    """
+    """Writes the profiles of one run."""
 
     def __init__(self, directory: Path) -> None:
         self._folder = directory / PROFILES

@@ -53,7 +53,6 @@ class RunWriter:
 
     Args:
         folder: claimed; released at the end.
-        setting: config, plan and code.
         loggers: take every row of `metrics.csv` and every evaluation.
     """
 
@@ -116,8 +115,6 @@ class RunWriter:
         """Replace the tables by whole ones, and write how the run ended.
 
         Args:
-            samples: all that have come.
-            seconds: duration of the run.
             error: that ended it; None if nothing failed.
 
         Raises:

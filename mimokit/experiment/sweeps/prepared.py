@@ -34,7 +34,6 @@ class PreparedSweep:
     """A sweep that can start: its folder is locked and names every experiment.
 
     Attributes:
-        chosen: the experiments, in order.
         records: the state in which each of them begins.
         folder: of the sweep; rejected experiments have their error.json in it.
     """
@@ -63,14 +62,8 @@ def prepare_sweep(
 ) -> PreparedSweep:
     """Claim the folder of a sweep and write the error.json of each rejected experiment.
 
-    A single experiment that is rejected leaves no folder unless `results_dir` or `resume` names
-    one.
-
-    Args:
-        chosen: of `choice.choose`.
-        results_dir: as in `sweep`.
-        resume: as in `sweep`.
-        strict: as in `sweep`.
+    The options are those of `sweep`. A single experiment that is rejected leaves no folder unless
+    `results_dir` or `resume` names one.
 
     Raises:
         ConfigError: an experiment is rejected and (strict) nothing may run then, or it is the only

@@ -33,11 +33,7 @@ def say_refusals(chosen: Iterable[Experiment], console: Console) -> None:
 
 
 class Following:
-    """Shows a sweep until it ends.
-
-    Attributes:
-        sweep: that is shown.
-    """
+    """Shows a sweep until it ends."""
 
     def __init__(self, sweep: SweepRun, console: Console) -> None:
         self.sweep = sweep

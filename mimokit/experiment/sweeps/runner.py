@@ -36,7 +36,6 @@ class SweepResult:
 
     Attributes:
         experiments: every experiment, in order.
-        directory: the folder of the sweep.
         table: all_experiments.csv: a row per experiment and iteration, the experiment in front.
     """
 
@@ -47,13 +46,10 @@ class SweepResult:
 
 @dataclass(frozen=True)
 class Options:
-    """How experiments run.
+    """How experiments run; `sweep` and `train` say what each option means.
 
     Attributes:
         time_limit: seconds per experiment; None for no limit.
-        data: as in `train`.
-        evaluations: as in `train`.
-        trace: as in `train`.
 
     Raises:
         ConfigError: the time limit is not more than 0.
@@ -72,11 +68,7 @@ class Options:
 
 
 class SweepRun:
-    """A sweep in the background; the notebook stays free.
-
-    Attributes:
-        directory: the folder of the sweep.
-    """
+    """A sweep in the background; the notebook stays free."""
 
     def __init__(
         self,

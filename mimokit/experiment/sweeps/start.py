@@ -36,7 +36,6 @@ def sweep(
     several are rejected.
 
     Args:
-        cluster: runs them.
         experiments: a folder with YAML files, a file, a config, several of these, or a mapping of
             names to these; None with `resume` for those that the sweep had.
         results_dir: gets a new folder `run_<timestamp>` with a folder per experiment; by default
