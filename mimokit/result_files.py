@@ -1,4 +1,4 @@
-"""The files of results folders, and how tables are written into them: completely or not at all.
+"""The files of results folders, and how tables and JSON are written: completely or not at all.
 
 Plain Python, because the notebook, the engines and the command line use it.
 """
@@ -6,6 +6,7 @@ Plain Python, because the notebook, the engines and the command line use it.
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -126,6 +127,12 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
         writer = csv.DictWriter(file, [*columns, *further], restval="")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file completely or not at all."""
+    with whole_file(path) as file:
+        file.write(json.dumps(content, indent=2) + "\n")
 
 
 @contextmanager

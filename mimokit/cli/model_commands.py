@@ -114,8 +114,8 @@ def generate(
     """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
     with failures():
         from mimokit.experiment import ShardedModel
+        from mimokit.experiment.inference.prompts import decoded
         from mimokit.experiment.inference.request_checks import check_request
-        from mimokit.experiment.inference.text import decoded
 
         prompts = [_ids(text) for text in tokens]
         how: dict[str, Any] = {

@@ -21,8 +21,8 @@ from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
 def _shapes(config, layout):
     """Build the modules of a config as training does; return module -> tensor -> its shape."""
-    from mimokit.engine.models.parameter_names import named_parameters
     from mimokit.engine.models.specs import multimodal_provider
+    from mimokit.engine.models.weights import named_parameters
 
     name = config.model.llm_module_name
     provider = multimodal_provider(config.model, layout, seed=7)

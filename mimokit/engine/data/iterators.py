@@ -1,19 +1,61 @@
-"""The samples that a rank reads in every micro-batch, according to the batch plan."""
+"""The samples that a rank reads in every micro-batch, according to the batch plan, and their order
+for data sets that state sizes beforehand."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sized
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from mimokit.config import DataConfig
+from mimokit.config import DataConfig, ExperimentConfig
+from mimokit.config.runtime import BALANCED
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.check import checked
-from mimokit.engine.data.order import Order
+from mimokit.planning.frames import SampleCosts, SampleSizes, order_samples
 from mimokit.planning.types import LayoutPlan, SampleRange
+
+Order = Callable[[Sequence[int]], Sequence[int]]
+"""Indices of the samples of a global micro-batch -> the same in the order in which the replicas
+take them; the same on every rank."""
+
+
+@runtime_checkable
+class StatesSizes(Protocol):
+    """A data set that states the sizes of a sample without reading it: from an index file, say."""
+
+    def sample_sizes(self, index: int) -> SampleSizes:
+        """Return the sizes of the sample that `dataset[index]` returns."""
+
+
+def order_of(config: ExperimentConfig, plan: LayoutPlan, dataset: Any) -> Order | None:
+    """Return how the samples of every micro-batch are ordered; None for the order of the data.
+
+    Args:
+        config: `runtime.sample_order` says whether replicas are balanced.
+        dataset: states the sizes of its samples.
+
+    Raises:
+        ValueError: the config asks for balance, but the data set states no sizes.
+    """
+    if config.runtime.sample_order != BALANCED:
+        return None
+    if not isinstance(dataset, StatesSizes):
+        raise ValueError(
+            f"runtime.sample_order is {BALANCED}, but the data set {type(dataset).__name__} does "
+            "not state the sizes of its samples; give it a method sample_sizes(index) that returns "
+            "SampleSizes (mimokit.planning.frames), or leave sample_order out."
+        )
+    costs, sizes_of = SampleCosts(config, plan), dataset.sample_sizes
+
+    def balanced(indices: Sequence[int]) -> Sequence[int]:
+        works = costs.works([sizes_of(index) for index in indices])
+        return [indices[sample] for sample in order_samples(works)]
+
+    return balanced
+
 
 Collate = Callable[[list[Any]], Batch]
 

@@ -13,8 +13,8 @@ from mimokit.engine.frames.registry import (
     FrameParallel,
     apply_patch,
     register,
+    wrap_vit_forward,
 )
-from mimokit.engine.frames.wrap import wrap_vit_forward
 
 __all__ = [
     "VIT_FRAME_PARALLEL",

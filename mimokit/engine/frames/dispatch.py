@@ -17,8 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.frames.collectives import gather_integers
-from mimokit.engine.frames.messages import Rows, exchange_rows
+from mimokit.engine.frames.messages import Rows, exchange_rows, gather_integers
 from mimokit.planning.frames import FrameRoutes, FrameSettings, route_frames
 from mimokit.units import listed
 

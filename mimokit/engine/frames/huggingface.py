@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from mimokit.engine.frames.dispatch import FrameContext, FrameDispatchError, output_dispatch
-from mimokit.engine.frames.registry import FrameParallel, register
-from mimokit.engine.frames.wrap import wrap_vit_forward
+from mimokit.engine.frames.registry import FrameParallel, register, wrap_vit_forward
 
 OF_PATCHES = ("last_hidden_state", "hidden_states")
 OF_TOKENS = ("pooler_output", "deepstack_features")

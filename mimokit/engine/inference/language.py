@@ -9,10 +9,10 @@ import torch.nn.functional as F
 
 from mimokit.architecture.functions import NetworkFunctions
 from mimokit.architecture.modules import LanguageModel
-from mimokit.engine.inference.cache import KeyValueCache
 from mimokit.engine.inference.exchange import Group, gathered, rank_of, summed
 from mimokit.engine.inference.layers import (
     FINAL_NORM,
+    KeyValueCache,
     Layers,
     Parameters,
     Tokens,

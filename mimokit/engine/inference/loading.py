@@ -1,10 +1,14 @@
-"""Loads the part of a network that one rank computes, from the files of a checkpoint."""
+"""Loads the part of a network that one rank computes, from the files of a checkpoint,
+and keeps models between the calls of their owner."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 
 from mimokit.architecture.modules import LanguageModel, MultimodalModel, VisionEncoder
 from mimokit.engine.inference.exchange import Group, rank_of, size_of
@@ -93,3 +97,32 @@ def _read(
         name: read_parameter(one, source).to(device, arithmetic)
         for name, one in planned.parameters.items()
     }
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A model on this rank.
+
+    Attributes:
+        world: in which its group was made.
+    """
+
+    shard: LanguageShard
+    world: object
+
+
+_residents: dict[str, Resident] = {}
+
+
+def resident(name: str, load: Callable[[], LanguageShard]) -> LanguageShard:
+    """Return a model, loaded again if its world has ended. Collective."""
+    held = _residents.get(name)
+    if held is None or held.world is not dist.group.WORLD:
+        _residents.pop(name, None)
+        held = _residents[name] = Resident(load(), dist.group.WORLD)
+    return held.shard
+
+
+def release(name: str) -> None:
+    """Forget a model."""
+    _residents.pop(name, None)

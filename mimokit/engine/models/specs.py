@@ -11,8 +11,7 @@ from mimokit.engine.models.build import ModuleBuild, module_builds
 from mimokit.engine.models.decoder import text_decoder_spec
 from mimokit.engine.models.encoder import EncoderKind
 from mimokit.engine.models.language import language_model_spec
-from mimokit.engine.models.own_encoder import OwnEncoder
-from mimokit.engine.models.own_language import OwnLanguageModel
+from mimokit.engine.models.own_modules import OwnEncoder, OwnLanguageModel
 from mimokit.engine.models.provider import MimoModelProvider
 from mimokit.engine.models.text import TEXT
 from mimokit.engine.models.vision import VISION

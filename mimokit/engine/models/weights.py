@@ -1,4 +1,4 @@
-"""Fills the modules of a rank from the checkpoints that they start from."""
+"""The parameters of a rank by their names in the whole module, and the weights they start from."""
 
 from __future__ import annotations
 
@@ -7,11 +7,47 @@ from collections.abc import Mapping
 import torch
 
 from mimokit.config import ModuleArchitecture
-from mimokit.engine.megatron import ProcessGroupCollection
-from mimokit.engine.models.parameter_names import parameters_of_whole
+from mimokit.engine.megatron import ProcessGroupCollection, TransformerBlock
 from mimokit.engine.weights.layout_tensors import opened
 from mimokit.engine.weights.reading import fill
 from mimokit.planning.weights.modules import module_planner
+
+EMBEDDING = "embedding.word_embeddings.weight"
+
+
+def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters of a module by their names in the whole module.
+
+    The copy of a tied embedding on the last stage has the name of the embedding.
+    """
+    return {
+        EMBEDDING if getattr(value, "shared", False) else name: value
+        for name, value in parameters_of_whole(module).items()
+    }
+
+
+def parameters_of_whole(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters of a module by their names in the whole module.
+
+    A pipeline stage numbers its layers from 0; here they have their numbers in the whole module.
+    """
+    parameters = dict(module.named_parameters())
+    for path, part in module.named_modules():
+        if isinstance(part, TransformerBlock) and len(part.layers):
+            first = part.layers[0].layer_number - 1
+            prefix = f"{path}.layers." if path else "layers."
+            parameters = {
+                _renumbered(name, prefix, first): value for name, value in parameters.items()
+            }
+    return parameters
+
+
+def _renumbered(name: str, prefix: str, first: int) -> str:
+    if not name.startswith(prefix):
+        return name
+    number, rest = name[len(prefix) :].split(".", 1)
+    return f"{prefix}{int(number) + first}.{rest}"
+
 
 _PROJECTOR = "input_projections."
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.models.parameter_names import EMBEDDING, named_parameters
+from mimokit.engine.models.weights import EMBEDDING, named_parameters
 from mimokit.engine.parallel.collectives import gather_json
 from mimokit.engine.strategies.shard import Cut, Shard
 from mimokit.planning.strategies.fragments import Shape, in_order

@@ -5,7 +5,6 @@ to agree on it.
 """
 
 from mimokit.engine.strategies import communicate
-from mimokit.engine.strategies.arguments import UnknownArgumentError
 from mimokit.engine.strategies.communicate import all_gather, all_reduce, broadcast
 from mimokit.engine.strategies.communicate_optimize_strategy import (
     CommunicateOptimizeStrategy,
@@ -27,7 +26,7 @@ from mimokit.engine.strategies.optim import OptimSpec, ensure_optim_spec
 from mimokit.engine.strategies.sparse_loco import SparseLoCoStrategy
 from mimokit.engine.strategies.sparta import SPARTAStrategy
 from mimokit.engine.strategies.sparta_diloco import SPARTADiLoCoStrategy
-from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy
+from mimokit.engine.strategies.strategy import SimpleReduceStrategy, Strategy, UnknownArgumentError
 from mimokit.engine.strategies.streaming_diloco import StreamingDiLoCoStrategy
 
 __all__ = [

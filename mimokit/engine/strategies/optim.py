@@ -1,8 +1,8 @@
-"""Which optimizer a strategy builds for the weights of a node."""
+"""Which optimizer a strategy builds for the weights of a node: one of torch, or several as one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import torch
@@ -10,7 +10,6 @@ from torch import nn
 
 from mimokit.config.errors import unknown_name
 from mimokit.config.strategy import OptimizerConfig
-from mimokit.engine.strategies.combined import Combined
 
 
 class OptimSpec:
@@ -94,3 +93,38 @@ def _muon(
     if others:
         built.append(torch.optim.AdamW(others, **shared))
     return Combined(built)
+
+
+class Combined(torch.optim.Optimizer):
+    """Optimizers over separate parameters that step together, under one scheduler.
+
+    Attributes:
+        parts: the optimizers; their parameter groups are those of the whole.
+    """
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        """Take the optimizers, at least one."""
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self.parts = tuple(parts)
+        self._share_groups()
+
+    def _share_groups(self) -> None:
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Step all of them."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for part in self.parts:
+            part.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all of them."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` returned."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self._share_groups()

@@ -15,7 +15,7 @@ from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.order import order_of
+from mimokit.engine.data.iterators import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders

@@ -22,8 +22,12 @@ from mimokit.engine.colocated.schedule import (
     forward_microbatch,
 )
 from mimokit.engine.data.batch import Batch
-from mimokit.engine.data.iterators import Collate, iterate_module_batches, iterate_shared_batches
-from mimokit.engine.data.order import Order
+from mimokit.engine.data.iterators import (
+    Collate,
+    Order,
+    iterate_module_batches,
+    iterate_shared_batches,
+)
 from mimokit.engine.pipeline.executor import LogitsObserver, StageExecutor, forward_only
 from mimokit.engine.pipeline.executor import forward_backward_steps as stage_steps
 from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model

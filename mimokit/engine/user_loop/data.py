@@ -9,8 +9,7 @@ import torch.distributed as dist
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import DataConfig, MimoParallelismConfig
 from mimokit.engine.data.batch import Batch, check_tokens, to_device
-from mimokit.engine.data.iterators import iterate_module_batches, iterate_shared_batches
-from mimokit.engine.data.order import Order
+from mimokit.engine.data.iterators import Order, iterate_module_batches, iterate_shared_batches
 from mimokit.engine.data.sources import TrainingData
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
@@ -37,7 +36,7 @@ def get_data_iterator(
         plan: of the same experiment, from `mimokit.plan`.
         data: gives the samples; for example `mimokit.engine.default_data(config)`.
         seed: of the order of the samples; `RuntimeConfig.seed` has the same default.
-        order: of the samples within a micro-batch, see `order_of` in `mimokit.engine.data.order`.
+        order: of the samples within a micro-batch, see `order_of`.
 
     Returns:
         The batches, None on a stage that reads none.

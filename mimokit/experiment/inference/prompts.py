@@ -1,8 +1,11 @@
-"""Prompts as rows of token ids, checked against the vocabulary and the positions of a model."""
+"""Prompts as rows of token ids, checked against the vocabulary and the positions of a model, and
+ids as text where a tokenizer lies next to the weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from mimokit.config.errors import ConfigError, Problem
@@ -78,3 +81,25 @@ def _too_long(number: int, length: int, new: int, positions: int) -> ConfigError
 
 def _wrong(field: str, value: object, what: str) -> ConfigError:
     return ConfigError([Problem("prompts", field, value, f"Prompts: {what}.")])
+
+
+TOKENIZER = "tokenizer.json"
+"""The file of the `tokenizers` library."""
+
+
+def decoded(directory: Path, rows: Sequence[Sequence[int]]) -> list[str] | None:
+    """Return the text of every row; None without a tokenizer file or its library.
+
+    Raises:
+        OSError: the file is damaged.
+    """
+    file = directory / TOKENIZER
+    if not file.is_file() or find_spec("tokenizers") is None:
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare exceptions
+        raise OSError(f"{file}: it is not a tokenizer ({error})") from None
+    return [str(tokenizer.decode(list(row))) for row in rows]

@@ -124,8 +124,7 @@ class ModelOnRanks:
 def loaded(model: ModelOnRanks) -> LanguageShard:
     """Return this rank's shard; it is loaded if this world has not done so. Collective."""
     from mimokit.engine.device import rank_device
-    from mimokit.engine.inference.loading import load_language
-    from mimokit.engine.inference.resident import resident
+    from mimokit.engine.inference.loading import load_language, resident
 
     def load() -> LanguageShard:
         group = tensor_group(model.tensor_parallel)
@@ -141,7 +140,7 @@ def open_model(model: ModelOnRanks) -> None:
 
 def close_model(name: str) -> None:
     """Forget this rank's shard."""
-    from mimokit.engine.inference.resident import release
+    from mimokit.engine.inference.loading import release
 
     release(name)
 

@@ -18,20 +18,27 @@ and after this process was killed. At the end every table is replaced by one wit
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
 from mimokit.experiment.results.failures import error_record
-from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunProgress, RunSetting, Status, run_info
 from mimokit.experiment.results.loggers import RunLogger, call_loggers
-from mimokit.experiment.results.profiles import ProfileFiles
 from mimokit.experiment.results.tables import AppendedTable
-from mimokit.result_files import RunFile, whole_file, write_evaluations, write_metrics
+from mimokit.result_files import (
+    PROFILES,
+    RunFile,
+    whole_file,
+    write_evaluations,
+    write_json,
+    write_metrics,
+)
 from mimokit.samples import (
     EVALUATION_COLUMNS,
     MODULE_COLUMNS,
@@ -201,3 +208,28 @@ def _do_all(parts: Sequence[Callable[[], None]]) -> None:
             failed.append(error)
     if failed:
         raise failed[0]
+
+
+class ProfileFiles:
+    """Writes the files of PyTorch's profiler of one run, put together from what ranks send.
+
+    Their names end in `.pt.trace.json.gz`: TensorBoard's plugin and Perfetto open them.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / PROFILES
+
+    def take(self, sample: ProfileSample) -> None:
+        """Append a part; a file gets its name with its last part.
+
+        Raises:
+            OSError: the part cannot be written.
+        """
+        self._folder.mkdir(exist_ok=True)
+        # The name comes from a rank: it may not lead out of the folder.
+        target = self._folder / Path(sample.name).name
+        part = target.with_name(f".{target.name}.part")
+        with part.open("ab" if sample.part else "wb") as file:
+            file.write(sample.content)
+        if sample.part + 1 == sample.parts:
+            os.replace(part, target)

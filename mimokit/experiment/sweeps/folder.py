@@ -19,7 +19,6 @@ from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config_files import config_from_mapping
 from mimokit.config_files.implied import fill_in
 from mimokit.experiment.results.failures import error_record
-from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import (
     DEFAULT_RESULTS,
     Folder,
@@ -30,7 +29,7 @@ from mimokit.experiment.results.folder import (
 from mimokit.experiment.results.info import Status
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.records import ExperimentRecord
-from mimokit.result_files import EXPERIMENT_COLUMN, RunFile, SweepFile, whole_file
+from mimokit.result_files import EXPERIMENT_COLUMN, RunFile, SweepFile, whole_file, write_json
 from mimokit.samples import STEP_COLUMNS
 
 _OUTPUTS = ("metrics_output_dir", "tensorboard_dir")

@@ -8,8 +8,13 @@ import pytest
 
 import mimokit
 from mimokit.engine.data.digits import DigitStrips
-from mimokit.engine.data.iterators import PlannedBatches, PlannedIndex, place_of
-from mimokit.engine.data.order import StatesSizes, order_of
+from mimokit.engine.data.iterators import (
+    PlannedBatches,
+    PlannedIndex,
+    StatesSizes,
+    order_of,
+    place_of,
+)
 from mimokit.engine.data.sources import default_data, synthetic_data
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config

@@ -38,7 +38,7 @@ def _first_sample_twice(original):
 def test_verification_sees_a_sample_that_is_read_twice(cluster):
     config = samples_in_another_order()
     oracle = oracle_of(cluster, config)
-    place = "mimokit.engine.data.order.order_samples"
+    place = "mimokit.engine.data.iterators.order_samples"
     with planted(cluster, place, _first_sample_twice, world_size=4):
         report = verify(cluster, config, steps=FEW_STEPS, oracle=oracle)
     assert not report.passed

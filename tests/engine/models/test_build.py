@@ -78,7 +78,7 @@ def test_gradients_are_reduced_as_the_execution_says() -> None:
 
 def test_a_builder_of_the_user_finds_the_execution_in_its_groups() -> None:
     from mimokit.engine import ProcessGroupCollection, layer_config
-    from mimokit.engine.models.own_encoder import built
+    from mimokit.engine.models.own_modules import built
 
     (build, _), *_ = _builders().values()
     seen = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mimokit.engine.models.parameter_names import named_parameters
+from mimokit.engine.models.weights import named_parameters
 from mimokit.engine.strategies.codecs import LowBitMean, Rounding, nearest
 from mimokit.engine.training.loop import TrainingState
 from mimokit.engine.verify.local_shards import local_shard

@@ -1,4 +1,5 @@
-"""An encoder that the user builds, behind the interface of mimokit's own.
+"""An encoder that the user builds, behind the interface of mimokit's own, and a language model: a
+`GPTModel` of Megatron or of a class derived from it.
 
 What it must obey is in `docs/own_modules.md`.
 """
@@ -14,6 +15,7 @@ from mimokit.architecture.tokens import tokens_per_item as tokens_of_architectur
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec
 from mimokit.engine.megatron import (
+    GPTModel,
     ProcessGroupCollection,
     TransformerConfig,
     build_module,
@@ -166,3 +168,34 @@ class OwnEncoder(Encoder):
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Not called: the encoder runs as a whole."""
         raise NotImplementedError
+
+
+class OwnLanguageModel:
+    """Builds the user's language model where Megatron builds a module of a spec."""
+
+    def __new__(
+        cls, config: TransformerConfig, build: ModuleBuild, pg_collection: ProcessGroupCollection
+    ) -> Any:
+        """Return what the user built.
+
+        Args:
+            config: for Megatron's `MimoModel`, which reads it in the spec.
+
+        Raises:
+            ValueError: it is not a `GPTModel`, or its sizes are not those of the architecture.
+        """
+        module, network = built(build, pg_collection), build.architecture
+        if not isinstance(module, GPTModel):
+            raise ValueError(
+                f"Module {build.name!r}: its builder returned a {type(module).__name__}; the "
+                "language model must be a GPTModel of Megatron, or of a class derived from it."
+            )
+        sizes = module.config.hidden_size, module.vocab_size
+        wanted = network.hidden_size, network.vocab_size
+        if sizes != wanted:
+            raise ValueError(
+                f"Module {build.name!r}: its builder returned a {type(module).__name__} with "
+                f"hidden_size {sizes[0]} and vocab_size {sizes[1]}; in the config they are "
+                f"{wanted[0]} and {wanted[1]}."
+            )
+        return module
