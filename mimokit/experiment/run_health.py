@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from mimokit.experiment.rank_faults import Fault, Planned, rank_faults
 from mimokit.experiment.run_measures import NOT_MEASURED, RankMeasures, RunMeasures
-from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample
 from mimokit.tables import html_heading, html_table, rich_table
 from mimokit.units import bytes_text, counted, seconds_text, span_text

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mimokit.architecture.layer_work import saved_tensors
 from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
@@ -260,6 +261,8 @@ def cache_bytes(net: Transformer, tensor_parallel: int, batch: int, seq: int, en
 
 def _layer_entries(net: Transformer, size: int) -> float:
     """Return the numbers per token that a layer holds at once: residual, input, the widest part."""
-    attention = (2 * net.heads + 2 * net.kv_heads) * net.head_dim
-    feed_forward = (3 if net.gated else 2) * net.ffn
-    return 2 * net.hidden + max(attention, feed_forward) / size
+    widths = {"attention": 0.0, "feed-forward": 0.0}
+    for saved in saved_tensors(net, None, ParallelSizes(tensor=size)):
+        if saved.part in widths:
+            widths[saved.part] += float(saved.numbers)
+    return 2 * net.hidden + max(widths.values())

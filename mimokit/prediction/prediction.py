@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import overload
 
 import numpy as np
 
@@ -39,31 +38,6 @@ BAND, BAND_OF_MIXTURES = 0.08, 0.14
 
 On models that no constant was fitted to, `python -m tests.benchmarks.prediction` measures 0.06 and
 0.113. The bands are a quarter wider, because those models influenced which effects are modelled."""
-
-
-@overload
-def predict(
-    model: Model,
-    layout: Layout,
-    workload: Workload,
-    hardware: HardwareSource | None = None,
-    *,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-    price_per_gpu_hour: float | None = None,
-) -> Prediction: ...
-
-
-@overload
-def predict(
-    model: ConfigSource,
-    *,
-    hardware: HardwareSource | None = None,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-    price_per_gpu_hour: float | None = None,
-    world_size: int | None = None,
-) -> Prediction: ...
 
 
 def predict(

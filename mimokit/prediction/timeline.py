@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, overload
+from typing import Literal
 
 from mimokit.architecture.modules import Model
 from mimokit.planning.layout import ConfigSource
@@ -64,29 +64,6 @@ class PredictedTimeline:
     lanes: tuple[str, ...]
     blocks: tuple[Block, ...]
     seconds: float
-
-
-@overload
-def predict_timeline(
-    model: Model,
-    layout: Layout,
-    workload: Workload,
-    hardware: HardwareSource | None = None,
-    *,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-) -> PredictedTimeline | None: ...
-
-
-@overload
-def predict_timeline(
-    model: ConfigSource,
-    *,
-    hardware: HardwareSource | None = None,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-    world_size: int | None = None,
-) -> PredictedTimeline | None: ...
 
 
 def predict_timeline(

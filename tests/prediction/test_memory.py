@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
+from mimokit.architecture.layer_work import layer_activations
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
@@ -25,7 +26,6 @@ from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.memory import (
     RankParameters,
     Storage,
-    layer_activations,
     memory_lines,
     micro_batches_in_flight,
     micro_batches_through,

@@ -11,8 +11,8 @@ import traitlets
 from mimokit.config import ExperimentConfig, load_experiment_config
 from mimokit.config.files.loading import config_from_mapping
 from mimokit.planning.layout import plan as plan_of
-from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.traffic import Traffic, traffic_of_plan
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE

@@ -49,7 +49,7 @@ class Stored:
 
 def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dict[str, Stored]:
     """Return module -> what a rank stores of it; modules without the rank are left out."""
-    modules = _modules(config)
+    modules = built_modules(config)
     found = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks:
@@ -60,7 +60,7 @@ def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dic
     return found
 
 
-def _modules(config: ExperimentConfig) -> Mapping[str, Module]:
+def built_modules(config: ExperimentConfig) -> Mapping[str, Module]:
     """Return the modules of a config as the engine builds them: no vocabulary is padded."""
     model = model_of_config(config.model)
     language = replace(model.language, vocab_multiple=1)

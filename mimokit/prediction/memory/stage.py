@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mimokit.architecture.layer_work import layer_activations, whole_layer
+from mimokit.architecture.layer_work.saved import HALF
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import (
@@ -14,7 +16,6 @@ from mimokit.architecture.parameters_on_rank import (
     net_of,
     rank_parameters,
 )
-from mimokit.prediction.memory.activations import HALF, layer_activations, whole_layer
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
 
 LOGIT = HALF + 4

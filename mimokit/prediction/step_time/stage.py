@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.architecture.flops import visible_tokens
+from mimokit.architecture.layer_work import visible_tokens
 from mimokit.architecture.modules import EncoderBranch, LanguageModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,

@@ -15,8 +15,8 @@ from mimokit.planning.frames.batch_frames import vision_encoders
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.report.html import timeline_to_html
 from mimokit.planning.report.rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title, title
-from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.traffic import traffic_of_plan
 from mimokit.units import counted, span_text
 from mimokit_widgets.planner.comparison import compare
 from mimokit_widgets.planner.edits import feeds_of

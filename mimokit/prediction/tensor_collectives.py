@@ -1,15 +1,8 @@
 """Collectives of the tensor parallel groups of a layout in one optimizer step.
 
-| of a micro-batch | forward | backward |
-|---|---|---|
-| each layer | 2 | 2 |
-| each layer with fewer key and value groups than ranks | 3 | 3 |
-| token embedding | 1 | 0 |
-| output layer and loss | 2 | 1 |
-| projector of an encoder | 1 | 1 |
-| bridge on shared ranks, which compares the outputs of an encoder's ranks | 1 | 0 |
-
-A part through which no gradient passes has none backward.
+Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`. A bridge
+on shared ranks has one more, which compares the outputs of an encoder's ranks. A part through which
+no gradient passes has none backward.
 """
 
 from __future__ import annotations
@@ -17,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from mimokit.architecture.from_config import net_of_config
 from mimokit.architecture.layer_split import stage_layers
+from mimokit.architecture.layer_work import Way, end_collectives, layer_collectives, tensor_calls
+from mimokit.architecture.layer_work.collectives import End
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
@@ -95,35 +91,41 @@ def _of_step(
 
 
 def _of_encoder(config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int) -> int:
-    frozen = config.model.get_architecture(name).frozen_parts
-    layers = _of_layers(config, plan.modules[name], rank)
+    frozen, ranks = config.model.get_architecture(name).frozen_parts, plan.modules[name]
     compared = any(bridge.source == name for bridge in plan.colocated_bridges)
-    ends = _is_last(plan.modules[name], rank)
-    forward = layers + (1 + compared if ends else 0)
-    trained = "encoder" not in frozen
-    backward = (layers if trained else 0) + int(ends and len(frozen) < 2)
-    return forward + backward
+    last, sizes = rank in ranks.stage(-1), _sizes(ranks)
+    total = _of_layers(config, ranks, rank, "forward")
+    total += last * (_at("projector", sizes, "forward") + compared)
+    if "encoder" not in frozen:
+        total += _of_layers(config, ranks, rank, "backward")
+    return total + (last and len(frozen) < 2) * _at("projector", sizes, "backward")
 
 
 def _of_language(
     config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int
 ) -> tuple[int, int]:
     ranks = plan.modules[name]
-    layers, ends = _of_layers(config, ranks, rank), _is_last(ranks, rank)
+    last, sizes = rank in ranks.stage(-1), _sizes(ranks)
     embeds = name == plan.llm_module_name and rank in ranks.stage(0)
-    forward = layers + embeds + 2 * ends
-    return forward, layers + ends if config.model.has_backward(name) else 0
+    forward = _of_layers(config, ranks, rank, "forward")
+    forward += embeds * _at("embedding", sizes, "forward") + last * _at("output", sizes, "forward")
+    if not config.model.has_backward(name):
+        return forward, 0
+    layers = _of_layers(config, ranks, rank, "backward")
+    return forward, layers + last * _at("output", sizes, "backward")
 
 
-def _of_layers(config: ExperimentConfig, ranks: RankMap, rank: int) -> int:
+def _at(end: End, sizes: ParallelSizes, way: Way) -> int:
+    return tensor_calls(end_collectives(end, 1, sizes, way))
+
+
+def _of_layers(config: ExperimentConfig, ranks: RankMap, rank: int, way: Way) -> int:
     """Return the collectives of the layers of a rank in one direction."""
-    network = config.model.get_architecture(ranks.module)
-    sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
-    stage = ranks.coordinates(rank)["pp"]
-    layers = int(stage_layers(network.num_layers, network.num_layers, sizes, stage).total)
-    groups = network.num_query_groups or network.num_attention_heads
-    return (2 + (groups < ranks.tensor_parallel)) * layers
+    net = net_of_config(config.model.get_architecture(ranks.module), causal=True)
+    sizes = _sizes(ranks)
+    layers = stage_layers(net.layers, net.layers, sizes, ranks.coordinates(rank)["pp"])
+    return tensor_calls(layer_collectives(net, None, sizes, way)) * int(layers.total)
 
 
-def _is_last(ranks: RankMap, rank: int) -> bool:
-    return rank in ranks.stage(-1)
+def _sizes(ranks: RankMap) -> ParallelSizes:
+    return ParallelSizes(ranks.tensor_parallel, ranks.pipeline_parallel, sequence_parallel=False)

@@ -7,8 +7,8 @@ only to the next one. Numbers are fp32, as in mimokit's engine.
 |---|---|---|
 | bridge | outputs of one module to the next, and their gradients | the plan's transfers |
 | pipeline | activations to the next stage, and gradients | samples x tokens x hidden / CP, twice |
-| tensor | 4 all-reduces per layer and micro-batch, half of them backward | each 2 (t - 1) / t of |
-| | | the activations |
+| tensor | 2 all-reduces per layer, micro-batch and way; one gather of | 2 (t - 1) / t of what is |
+| | queries where key and value heads are fewer than ranks | reduced, (t - 1) / t if gathered |
 | context | keys and values around the ring, back with gradients | 6 (c - 1) x their size |
 | data | all-reduce of the gradients | 2 (d - 1) / d of the rank's parameters |
 
@@ -25,9 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.from_config import model_of_config, net_of_config
+from mimokit.architecture.layer_work import Way, layer_collectives
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
+from mimokit.architecture.transformer import Transformer
+from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
@@ -35,6 +38,7 @@ from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
+WAYS: tuple[Way, ...] = ("forward", "backward")
 KINDS = ("bridge", "pipeline", "tensor", "context", "data")
 
 Ranks = NDArray[np.int64]
@@ -198,31 +202,37 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
         if name == plan.llm_module_name:
             tokens = config.data.seq_length
         samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
-        whole = samples * tokens / ranks.context_parallel * architecture.hidden_size
-        layers = architecture.num_layers / ranks.pipeline_parallel
+        rows = samples * tokens / ranks.context_parallel
         backward = config.model.has_backward(name)
-        yield from _inside(ranks, whole * BYTES_PER_NUMBER, layers, backward=backward)
+        yield from _stages(ranks, rows * architecture.hidden_size * BYTES_PER_NUMBER, backward)
+        net = net_of_config(architecture, causal=True)
+        for way in WAYS[: 1 + backward]:
+            yield from _layers(net, ranks, rows, way)
         if name in nets and not config.model.is_frozen(name):
             yield from _gradients(nets[name], ranks)
 
 
-def _inside(ranks: RankMap, activation: float, layers: float, *, backward: bool) -> Iterator[Flow]:
-    """Yield the flows inside a module; `activation` is in bytes per step."""
-    tensor, context = ranks.tensor_parallel, ranks.context_parallel
-    if tensor > 1:
-        share = 2 * (tensor - 1) / tensor
-        count = (4 if backward else 2) * layers
-        yield _ring("tensor", ranks.group_array("tp"), count * share * activation)
-    if context > 1:
-        keys_and_values = 2 * activation / tensor
-        sent = (3 if backward else 1) * (context - 1) * layers * keys_and_values
-        yield _ring("context", ranks.group_array("cp"), sent)
+def _stages(ranks: RankMap, activation: float, backward: bool) -> Iterator[Flow]:
+    """Yield the flows between the stages of a module; `activation` is in bytes per step."""
     if ranks.pipeline_parallel > 1:
         stages = ranks.group_array("pp")
         here, there = stages[:, :-1].reshape(-1), stages[:, 1:].reshape(-1)
         yield _pairs("pipeline", here, there, activation)
         if backward:
             yield _pairs("pipeline", there, here, activation)
+
+
+def _layers(net: Transformer, ranks: RankMap, rows: float, way: Way) -> Iterator[Flow]:
+    """Yield the flows inside the layers of a module; `rows` are tokens of a rank per step."""
+    tensor, context = ranks.tensor_parallel, ranks.context_parallel
+    sizes = ParallelSizes(tensor, context=context, sequence_parallel=False)
+    moved = rows * BYTES_PER_NUMBER * net.layers / ranks.pipeline_parallel
+    for each in layer_collectives(net, None, sizes, way):
+        if each.count:
+            groups = ranks.group_array(each.axis)
+            share = 1 - 1 / groups.shape[1]
+            kind = "tensor" if each.axis == Axis.TENSOR else "context"
+            yield _ring(kind, groups, float(each.gathers * each.numbers) * share * moved)
 
 
 def _gradients(module: Module, ranks: RankMap) -> Iterator[Flow]:

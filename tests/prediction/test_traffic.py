@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig, load_preset
-from mimokit.planning.traffic import KINDS, Traffic, traffic_of_plan
+from mimokit.prediction.traffic import KINDS, Traffic, traffic_of_plan
 
 Sent = Counter[tuple[int, int]]
 BYTES = 4
