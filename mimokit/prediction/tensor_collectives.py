@@ -17,7 +17,7 @@ from mimokit.architecture.layer_work.collectives import End
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
 
@@ -54,7 +54,7 @@ def tensor_collectives(
         rank: in the plan.
         lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
-    shared: dict[RankMap, list[str]] = {}
+    shared: dict[ModuleRanks, list[str]] = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks and ranks.tensor_parallel > 1:
             shared.setdefault(replace(ranks, module=""), []).append(name)
@@ -119,7 +119,7 @@ def _at(end: End, sizes: ParallelSizes, way: Way) -> int:
     return tensor_calls(end_collectives(end, 1, sizes, way))
 
 
-def _of_layers(config: ExperimentConfig, ranks: RankMap, rank: int, way: Way) -> int:
+def _of_layers(config: ExperimentConfig, ranks: ModuleRanks, rank: int, way: Way) -> int:
     """Return the collectives of the layers of a rank in one direction."""
     net = net_of_config(config.model.get_architecture(ranks.module), causal=True)
     sizes = _sizes(ranks)
@@ -127,5 +127,5 @@ def _of_layers(config: ExperimentConfig, ranks: RankMap, rank: int, way: Way) ->
     return tensor_calls(layer_collectives(net, None, sizes, way)) * int(layers.total)
 
 
-def _sizes(ranks: RankMap) -> ParallelSizes:
+def _sizes(ranks: ModuleRanks) -> ParallelSizes:
     return ParallelSizes(ranks.tensor_parallel, ranks.pipeline_parallel, sequence_parallel=False)

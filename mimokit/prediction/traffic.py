@@ -35,7 +35,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
 WAYS: tuple[Way, ...] = ("forward", "backward")
@@ -212,7 +212,7 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
             yield from _gradients(nets[name], ranks)
 
 
-def _stages(ranks: RankMap, activation: float, backward: bool) -> Iterator[Flow]:
+def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[Flow]:
     """Yield the flows between the stages of a module; `activation` is in bytes per step."""
     if ranks.pipeline_parallel > 1:
         stages = ranks.group_array("pp")
@@ -222,7 +222,7 @@ def _stages(ranks: RankMap, activation: float, backward: bool) -> Iterator[Flow]
             yield _pairs("pipeline", there, here, activation)
 
 
-def _layers(net: Transformer, ranks: RankMap, rows: float, way: Way) -> Iterator[Flow]:
+def _layers(net: Transformer, ranks: ModuleRanks, rows: float, way: Way) -> Iterator[Flow]:
     """Yield the flows inside the layers of a module; `rows` are tokens of a rank per step."""
     tensor, context = ranks.tensor_parallel, ranks.context_parallel
     sizes = ParallelSizes(tensor, context=context, sequence_parallel=False)
@@ -235,7 +235,7 @@ def _layers(net: Transformer, ranks: RankMap, rows: float, way: Way) -> Iterator
             yield _ring(kind, groups, float(each.gathers * each.numbers) * share * moved)
 
 
-def _gradients(module: Module, ranks: RankMap) -> Iterator[Flow]:
+def _gradients(module: Module, ranks: ModuleRanks) -> Iterator[Flow]:
     replicas = ranks.data_parallel * ranks.context_parallel
     if replicas == 1:
         return

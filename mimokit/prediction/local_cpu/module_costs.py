@@ -9,7 +9,7 @@ from mimokit.architecture.layer_work import Collective, Way, end_collectives, la
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.prediction.local_cpu.cost_model import CoreCosts
 from mimokit.prediction.local_cpu.operation_counts import (
     NUMBER_BYTES,
@@ -33,7 +33,7 @@ class ModuleCosts:
 
     module: Module
     costs: CoreCosts
-    rank_map: RankMap
+    rank_map: ModuleRanks
     items: float
     length: int
     rows: int
