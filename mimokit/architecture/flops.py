@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mimokit.architecture.layer_work import score_work, token_weights, visible_tokens
+from mimokit.architecture.layer_work.products import score_work, token_weights, visible_tokens
 from mimokit.architecture.modules import (
     AudioEncoder,
     EncoderBranch,
@@ -32,7 +32,6 @@ class ForwardFlops:
 
     Attributes:
         first: before the layers: patches, convolutions.
-        layers: matrices of the layers.
         core: scores and values of attention in the layers.
         last: behind the layers: pooling head, projector, logits.
     """

@@ -62,7 +62,6 @@ def predict(
             `from_hf`, with `layout` and `workload`.
         layout: sizes of all modules; for models only.
         workload: samples of one step; for models only.
-        hardware: the same as `gpu`.
         gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
             prediction section, or else the default of `PredictionConfig`.
         software: the training stack; None likewise.

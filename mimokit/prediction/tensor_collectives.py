@@ -12,9 +12,13 @@ from dataclasses import dataclass, replace
 
 from mimokit.architecture.from_config import net_of_config
 from mimokit.architecture.layer_split import stage_layers
-from mimokit.architecture.layer_work import Way, end_collectives, layer_collectives, tensor_calls
-from mimokit.architecture.layer_work.collectives import End
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.layer_work.collectives import (
+    WAYS,
+    End,
+    end_collectives,
+    layer_collectives,
+    tensor_calls,
+)
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.ranks import ModuleRanks
@@ -51,7 +55,6 @@ def tensor_collectives(
     Args:
         config: finalized; of a layout that runs.
         plan: of the config, or of one replica of it.
-        rank: in the plan.
         lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
     shared: dict[ModuleRanks, list[str]] = {}
@@ -78,54 +81,28 @@ def may_lack_items(config: ExperimentConfig) -> frozenset[str]:
 def _of_step(
     config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int, lacking: Collection[str]
 ) -> CollectiveSpan:
-    if name in config.model.encoder_module_names:
-        most = _of_encoder(config, plan, name, rank)
+    ranks, sizes = plan.modules[name], plan.executions[name].sizes
+    network = config.model.get_architecture(name)
+    net, is_encoder = net_of_config(network, causal=True), name in config.model.encoder_module_names
+    layers = int(stage_layers(net.layers, net.layers, sizes, ranks.coordinates(rank)["pp"]).total)
+    ahead, back = (layers * tensor_calls(layer_collectives(net, None, sizes, way)) for way in WAYS)
+    is_last, ends = rank in ranks.stage(-1), list[End]()
+    if name == plan.llm_module_name and rank in ranks.stage(0):
+        ends.append("embedding")
+    if is_last:
+        ends.append("projector" if is_encoder else "output")
+    end_ahead, end_back = (
+        sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS
+    )
+    forward = ahead + end_ahead
+    if is_encoder:
+        compared = is_last and any(bridge.source == name for bridge in plan.colocated_bridges)
+        backward = ("encoder" not in network.frozen_parts) * back
+        most = forward + compared + backward + (len(network.frozen_parts) < 2) * end_back
         least = 0 if name in lacking else most
     else:
-        forward, backward = _of_language(config, plan, name, rank)
-        most = forward + backward
+        most = forward + config.model.has_backward(name) * (back + end_back)
         # What is frozen has a gradient only from the items of an encoder before it.
         least = forward if lacking and config.model.is_frozen(name) else most
     count = plan.batch.num_microbatches
     return CollectiveSpan(count * least, count * most)
-
-
-def _of_encoder(config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int) -> int:
-    frozen, ranks = config.model.get_architecture(name).frozen_parts, plan.modules[name]
-    compared = any(bridge.source == name for bridge in plan.colocated_bridges)
-    last, sizes = rank in ranks.stage(-1), _sizes(ranks)
-    total = _of_layers(config, ranks, rank, "forward")
-    total += last * (_at("projector", sizes, "forward") + compared)
-    if "encoder" not in frozen:
-        total += _of_layers(config, ranks, rank, "backward")
-    return total + (last and len(frozen) < 2) * _at("projector", sizes, "backward")
-
-
-def _of_language(
-    config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int
-) -> tuple[int, int]:
-    ranks = plan.modules[name]
-    last, sizes = rank in ranks.stage(-1), _sizes(ranks)
-    embeds = name == plan.llm_module_name and rank in ranks.stage(0)
-    forward = _of_layers(config, ranks, rank, "forward")
-    forward += embeds * _at("embedding", sizes, "forward") + last * _at("output", sizes, "forward")
-    if not config.model.has_backward(name):
-        return forward, 0
-    layers = _of_layers(config, ranks, rank, "backward")
-    return forward, layers + last * _at("output", sizes, "backward")
-
-
-def _at(end: End, sizes: ParallelSizes, way: Way) -> int:
-    return tensor_calls(end_collectives(end, 1, sizes, way))
-
-
-def _of_layers(config: ExperimentConfig, ranks: ModuleRanks, rank: int, way: Way) -> int:
-    """Return the collectives of the layers of a rank in one direction."""
-    net = net_of_config(config.model.get_architecture(ranks.module), causal=True)
-    sizes = _sizes(ranks)
-    layers = stage_layers(net.layers, net.layers, sizes, ranks.coordinates(rank)["pp"])
-    return tensor_calls(layer_collectives(net, None, sizes, way)) * int(layers.total)
-
-
-def _sizes(ranks: ModuleRanks) -> ParallelSizes:
-    return ParallelSizes(ranks.tensor_parallel, ranks.pipeline_parallel, sequence_parallel=False)

@@ -37,7 +37,6 @@ class Block:
         kind: forward, backward, the bridge between modules on shared ranks, or the update of
             gradients, optimizer and weights.
         start: seconds from the start of the step.
-        stop: seconds.
         micro_batch: 0-based, None if the block is for all micro-batches.
         chunk: of an interleaved stage, 0-based. None if the stage is not interleaved.
     """

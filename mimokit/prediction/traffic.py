@@ -17,7 +17,7 @@ Frozen modules reduce no gradients. If no gradient passes a module, nothing is s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,10 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.from_config import model_of_config, net_of_config
-from mimokit.architecture.layer_work import Way, layer_collectives
+from mimokit.architecture.layer_work.collectives import WAYS, Collective, layer_collectives
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
-from mimokit.architecture.transformer import Transformer
 from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
@@ -38,7 +37,6 @@ from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
-WAYS: tuple[Way, ...] = ("forward", "backward")
 KINDS = ("bridge", "pipeline", "tensor", "context", "data")
 
 Ranks = NDArray[np.int64]
@@ -50,10 +48,8 @@ class Flow:
     """Bytes per step from rank to rank; a pair may be listed several times.
 
     Attributes:
-        kind: one of `KINDS`.
         sources: ranks that send.
         destinations: ranks that receive.
-        sent: bytes.
     """
 
     kind: str
@@ -67,7 +63,6 @@ class Traffic:
     """All flows of a layout.
 
     Attributes:
-        world_size: ranks of the world.
         flows: by kind, without kinds that move no bytes.
     """
 
@@ -108,12 +103,7 @@ def traffic(config: ConfigSource, world_size: int | None = None) -> Traffic:
 
 
 def traffic_of_plan(config: ExperimentConfig, plan: LayoutPlan) -> Traffic:
-    """Return what the ranks of a plan, or of one replica of it, send each other in one step.
-
-    Args:
-        config: the config of the plan.
-        plan: its plan.
-    """
+    """Return what the ranks of a plan, or of one replica of it, send each other in one step."""
     plan = plan.of_replica(0)
     found: dict[str, list[Flow]] = {kind: [] for kind in KINDS}
     for flow in (*_bridges(plan), *_modules(config, plan)):
@@ -206,10 +196,11 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
         backward = config.model.has_backward(name)
         yield from _stages(ranks, rows * architecture.hidden_size * BYTES_PER_NUMBER, backward)
         net = net_of_config(architecture, causal=True)
+        sizes = plan.executions[name].sizes
         for way in WAYS[: 1 + backward]:
-            yield from _layers(net, ranks, rows, way)
+            yield from _layers(layer_collectives(net, None, sizes, way), ranks, rows * net.layers)
         if name in nets and not config.model.is_frozen(name):
-            yield from _gradients(nets[name], ranks)
+            yield from _gradients(nets[name], ranks, sizes)
 
 
 def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[Flow]:
@@ -222,12 +213,10 @@ def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[F
             yield _pairs("pipeline", there, here, activation)
 
 
-def _layers(net: Transformer, ranks: ModuleRanks, rows: float, way: Way) -> Iterator[Flow]:
-    """Yield the flows inside the layers of a module; `rows` are tokens of a rank per step."""
-    tensor, context = ranks.tensor_parallel, ranks.context_parallel
-    sizes = ParallelSizes(tensor, context=context, sequence_parallel=False)
-    moved = rows * BYTES_PER_NUMBER * net.layers / ranks.pipeline_parallel
-    for each in layer_collectives(net, None, sizes, way):
+def _layers(collectives: Iterable[Collective], ranks: ModuleRanks, rows: float) -> Iterator[Flow]:
+    """Yield the flows of a layer's collectives; `rows`: tokens times layers, per step."""
+    moved = rows * BYTES_PER_NUMBER / ranks.pipeline_parallel
+    for each in collectives:
         if each.count:
             groups = ranks.group_array(each.axis)
             share = 1 - 1 / groups.shape[1]
@@ -235,11 +224,10 @@ def _layers(net: Transformer, ranks: ModuleRanks, rows: float, way: Way) -> Iter
             yield _ring(kind, groups, float(each.gathers * each.numbers) * share * moved)
 
 
-def _gradients(module: Module, ranks: ModuleRanks) -> Iterator[Flow]:
+def _gradients(module: Module, ranks: ModuleRanks, sizes: ParallelSizes) -> Iterator[Flow]:
     replicas = ranks.data_parallel * ranks.context_parallel
     if replicas == 1:
         return
-    sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
     groups = ranks.group_array("cp", "dp")
     for stage in range(ranks.pipeline_parallel):
         held = float(rank_parameters(module, sizes, stage).total)

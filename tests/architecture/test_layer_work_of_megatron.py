@@ -11,19 +11,13 @@ import pytest
 
 from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
 from mimokit.architecture.flops import forward_flops
-from mimokit.architecture.layer_work import (
-    Way,
-    end_collectives,
-    layer_collectives,
-    layer_products,
-    score_work,
-)
-from mimokit.architecture.layer_work.collectives import End
+from mimokit.architecture.layer_work.collectives import End, Way, end_collectives, layer_collectives
+from mimokit.architecture.layer_work.products import layer_products, score_work
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.local_cpu.operation_counts import layer_amounts
 from mimokit.prediction.step_time import System, load_software
-from mimokit.prediction.step_time.matmul import product_seconds
+from mimokit.prediction.step_time.layer import product_seconds
 from tests.architecture.model_parallel import model_parallel
 from tests.architecture.test_gpt_of_megatron import build_gpt
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mimokit.architecture import Transformer
-from mimokit.architecture.layer_work import layer_activations
+from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from tests.architecture.model_parallel import model_parallel
 

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
-from mimokit.architecture.layer_work import layer_collectives, layer_products
-from mimokit.architecture.layer_work.products import INNER, NORMED_AGAIN, ROUTED, ROUTED_INNER
+from mimokit.architecture.layer_work.collectives import layer_collectives
+from mimokit.architecture.layer_work.products import (
+    INNER,
+    NORMED_AGAIN,
+    ROUTED,
+    ROUTED_INNER,
+    layer_products,
+)
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.axes import Axis

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
-from mimokit.architecture.layer_work import layer_activations
+from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,

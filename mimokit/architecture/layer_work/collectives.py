@@ -25,6 +25,7 @@ from mimokit.architecture.transformer import MixtureOfExperts, Transformer
 from mimokit.axes import Axis
 
 Way = Literal["forward", "backward"]
+WAYS: tuple[Way, Way] = ("forward", "backward")
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring"]
 End = Literal["embedding", "output", "projector"]
 
@@ -35,7 +36,6 @@ class Collective:
 
     Attributes:
         kind: a ring passes the parts of all ranks once around, neighbour to neighbour.
-        axis: of its groups.
         numbers: of the whole tensor, per token of a rank. An all-to-all: those of the rank, each
             token once, however many experts it visits.
         count: times that it runs in the pass; 0 in a group of one rank.
@@ -60,10 +60,7 @@ def layer_collectives(
     """Return the collectives of a layer in one direction.
 
     Args:
-        net: the layers.
         moe: experts of this layer, or None for a dense one.
-        sizes: of the module.
-        way: of the pass.
     """
     found = tuple(_layer(net, moe, sizes, way))
     if way == "forward":
@@ -85,7 +82,6 @@ def end_collectives(
         end: of the module. The input and output of a projector are whole on every rank.
         width: numbers of a token that the end writes (forward) or has read (backward).
         sizes: of the module, in one layout.
-        way: of the pass.
     """
     cut = bool(sizes.sequence_parallel) and end != "projector"
     kinds: dict[tuple[End, Way], tuple[Kind, ...]] = {

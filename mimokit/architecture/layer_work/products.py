@@ -59,9 +59,7 @@ def layer_products(
     """Return the products of a layer on one rank.
 
     Args:
-        net: the layers.
         moe: experts of this layer, or None for a dense one.
-        sizes: of the module.
     """
     found = [*(_attention(net, sizes) if net.mla is None else _latent(net, net.mla, sizes))]
     found.append(MatrixProduct(CORE, net.heads * net.v_dim / sizes.tensor, net.hidden))
@@ -91,8 +89,6 @@ def score_work(net: Transformer, sizes: ParallelSizes, seen: Numbers) -> Numbers
     """Return the multiplications per token of a layer's scores and values on one rank.
 
     Args:
-        net: the layers.
-        sizes: of the module.
         seen: tokens whose scores a token computes: `visible_tokens`, or without fusion the whole
             sequence, the masked ones too.
     """

@@ -57,9 +57,7 @@ def saved_tensors(
     """Return what a layer keeps without recomputation, except the scores of unfused attention.
 
     Args:
-        net: the layers.
         moe: the experts of this layer, or None for a dense one.
-        sizes: of the module.
         dropout: masks are kept, one byte per number.
     """
     hidden = net.hidden / sizes.sequence_shards
@@ -98,9 +96,7 @@ def layer_activations(
     """Return the bytes that one layer stores in its recompute mode.
 
     Args:
-        net: the layers.
         moe: the experts of this layer, or None for a dense one.
-        sizes: of the module.
         tokens: tokens of one micro-batch on one rank, b s / c.
         seq: tokens that a token can attend to, s.
         flash: flash attention, which stores no scores.

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from mimokit.architecture.layer_work import end_collectives, layer_collectives, tensor_calls
+from mimokit.architecture.layer_work.collectives import (
+    end_collectives,
+    layer_collectives,
+    tensor_calls,
+)
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.engine.digests import digest
 from mimokit.engine.inference.exchange import counted, size_of, summed

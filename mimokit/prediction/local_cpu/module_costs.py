@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mimokit.architecture.layer_work import Collective, Way, end_collectives, layer_collectives
+from mimokit.architecture.layer_work.collectives import (
+    Collective,
+    Way,
+    end_collectives,
+    layer_collectives,
+)
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
@@ -25,7 +30,6 @@ class ModuleCosts:
     """CPU seconds of a module on its ranks.
 
     Attributes:
-        costs: of this machine.
         items: sequences per sample: 1 for the language model, images per sample for an encoder.
         length: tokens of a sequence.
         rows: those that an encoder makes of it for the language model.
@@ -51,7 +55,6 @@ class ModuleCosts:
         """Return the CPU seconds of a pass of one stage, including tensor-parallel collectives.
 
         Args:
-            way: forward or backward.
             samples: of a micro-batch on one replica.
             place: index of the stage within the module.
         """

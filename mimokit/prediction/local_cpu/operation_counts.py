@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mimokit.architecture.flops import forward_flops
-from mimokit.architecture.layer_work import layer_products, score_work
-from mimokit.architecture.layer_work.products import NORMED, NORMED_AGAIN
+from mimokit.architecture.layer_work.products import (
+    NORMED,
+    NORMED_AGAIN,
+    layer_products,
+    score_work,
+)
 from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.transformer import Transformer
@@ -40,7 +44,6 @@ class Amounts:
         ends: 1 for the cost of a pass outside its layers, even in a stage without either end of
             the module: calling Megatron's modules and autograd takes longer than embedding a
             batch.
-        layers: transformer layers.
         elements: numbers written, forward.
         operations: of matrix products, forward.
     """
@@ -76,7 +79,6 @@ def layer_amounts(net: Transformer, tensor: int, sequences: float, length: float
     """Return the amounts of one dense layer on one rank.
 
     Args:
-        net: the layers.
         tensor: number of ranks that the layer is sharded over.
         sequences: of a micro-batch on this rank.
         length: tokens of a sequence; attention is not fused, so masked scores are computed, too.
@@ -108,7 +110,6 @@ def vision_ends(
     """Return the amounts of patch embedding and projector.
 
     Args:
-        branch: the encoder.
         tensor: number of ranks that the projector is sharded over.
         images: of a micro-batch on this rank.
         positions: of an image in the layers.

@@ -22,10 +22,8 @@ class SharedPrediction:
     """One predicted step on shared cores.
 
     Attributes:
-        name: of the config.
         seconds: of the step.
         cores: number of cores that the ranks share.
-        cpu_seconds: of each rank.
         critical_path: seconds if each rank had a separate core.
         parts: CPU seconds of all ranks, by module and kind of step.
         spans: what each rank does, and when.
@@ -74,7 +72,6 @@ def predict_shared(
     """Predict the step of a layout whose ranks are all on one machine.
 
     Args:
-        config: of the layout, finalized.
         costs: from `calibrate`.
         cores: CPU seconds per second of all ranks together: `Calibration.cores`.
         items_per_sample: encoder -> average number of items per sample; by default the maximum.

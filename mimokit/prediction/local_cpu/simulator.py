@@ -105,12 +105,10 @@ def all_reduce(
     The ring is passed twice: to add up, and to distribute the sum.
 
     Args:
-        span: of its operations.
         members: ranks of the group, in the order of the group; more than one.
         seconds: CPU seconds of each member.
         numbers: count of numbers that are added up. If there are many, all ranks pass some on at
             any time. If there is one, only one rank is active at a time.
-        rank: one of the members.
     """
     group = tuple(members)
     if numbers > 1:
@@ -131,7 +129,6 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
     """Simulate the programs of all ranks on shared cores.
 
     Args:
-        programs: one per rank.
         cores: CPU seconds per second of all ranks together. A rank gets at most one.
 
     Raises:

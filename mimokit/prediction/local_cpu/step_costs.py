@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mimokit.architecture.layer_work import Way
+from mimokit.architecture.layer_work.collectives import Way
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.architecture.tokens import geometry_of, tokens_per_item
 from mimokit.config import ExperimentConfig
@@ -37,8 +37,6 @@ class StepCosts:
 
     Attributes:
         config: of the layout, finalized.
-        plan: of the layout.
-        costs: of this machine.
         items: encoder -> average number of items per sample.
         modules: of the model, as the engine builds them.
     """
@@ -127,8 +125,6 @@ def step_costs(
 
     Args:
         config: of the layout, finalized.
-        plan: of the layout.
-        costs: of this machine.
         items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
     Raises:

@@ -23,12 +23,7 @@ TENSORS_OF_A_LAYER = 12
 
 @dataclass(frozen=True)
 class Stored:
-    """The part of a module on one rank.
-
-    Attributes:
-        tensors: parameters, as tensors.
-        numbers: numbers in them.
-    """
+    """The part of a module on one rank."""
 
     tensors: int
     numbers: int
@@ -53,8 +48,7 @@ def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dic
     found = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks:
-            sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
-            stage = ranks.coordinates(rank)["pp"]
+            sizes, stage = plan.executions[name].sizes, ranks.coordinates(rank)["pp"]
             numbers = rank_parameters(modules[name], sizes, stage).total
             found[name] = Stored(_tensors(modules[name], sizes, stage), round(float(numbers)))
     return found

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mimokit.architecture.layer_work import layer_activations, whole_layer
-from mimokit.architecture.layer_work.saved import HALF
+from mimokit.architecture.layer_work.saved import HALF, layer_activations, whole_layer
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import (
@@ -66,7 +65,6 @@ def stage_memory(
 
     Args:
         module: a language model, or an encoder with its projector.
-        sizes: of the module.
         seq: tokens per sample of the module (an encoder: patches).
         micro_batches: per optimizer step, m.
         stage: index of the stage, 0 first.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from mimokit.architecture.layer_work import Collective
+from mimokit.architecture.layer_work.collectives import Collective
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts
 from mimokit.axes import Axis
@@ -81,11 +81,8 @@ def dispatch(
     (DeepEP, HybridEP). Of n places, n (1 - (1 - 1/n)^k) receive at least one of k copies.
 
     Args:
-        hardware: links.
         volume: bytes of all tokens of one rank, each counted once.
-        ranks: size of the group.
         stride: distance between neighbours in the group.
-        copies: number of experts per token.
     """
     inside = members_in_domain(hardware, ranks, stride)
     domains = ranks / inside
@@ -110,11 +107,8 @@ def exchange_seconds(
     """Return axis -> seconds of a layer's collectives along it, one after the other.
 
     Args:
-        collectives: of a pass.
         moe: experts of this layer, or None for a dense one.
-        sizes: of the module.
         tokens: of one micro-batch on one rank.
-        system: hardware, software and precision.
     """
     hardware = system.hardware
     seconds: dict[Axis, Numbers] = dict.fromkeys((Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), 0.0)
@@ -152,9 +146,7 @@ def tensor_seconds(
     Args:
         moved: seconds of all of them in a forward pass, from `exchange_seconds`.
         moe: experts of this layer, or None for a dense one.
-        sizes: of the module.
         matrix: seconds of the layer's products in a forward pass.
-        system: hardware, software and precision.
 
     Returns:
         Seconds of the forward pass, and of the backward pass.

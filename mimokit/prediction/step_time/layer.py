@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mimokit.architecture.layer_work import layer_collectives, score_work
+from mimokit.architecture.layer_work.collectives import layer_collectives
+from mimokit.architecture.layer_work.products import ROUTER, layer_products, score_work
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
@@ -15,7 +16,6 @@ from mimokit.prediction.step_time.collectives import (
     members_in_domain,
     tensor_seconds,
 )
-from mimokit.prediction.step_time.matmul import product_seconds
 from mimokit.prediction.step_time.system import HALF, System
 
 FLASH_BACKWARD = 2.5
@@ -46,12 +46,9 @@ def layer_time(
     """Return the seconds of one layer.
 
     Args:
-        net: the layers.
         moe: experts of this layer, or None for a dense one.
-        sizes: of the module.
         tokens: of one micro-batch on one rank, b s / c.
         visible: tokens that a token attends to on average.
-        system: hardware, software and precision.
     """
     attention, backward_attention = _attention(net, sizes, tokens, visible, system)
     collectives = layer_collectives(net, moe, sizes, "forward")
@@ -83,6 +80,34 @@ def layer_time(
         _launched(backward, launch, system),
         _gradients(net, moe, sizes, system),
     )
+
+
+def product_seconds(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    system: System,
+) -> Numbers:
+    """Return the seconds of a layer's linear layers in one forward pass on one rank.
+
+    A product reads a tile before it multiplies and writes the tile afterwards, and no other tile
+    multiplies meanwhile. The seconds of reading and writing are therefore added. They matter for
+    narrow experts, which have few operations per number, and hardly for wide layers.
+    """
+    products = layer_products(net, moe, sizes)
+    half_width = system.hardware.efficiency.half_width
+    operations: Numbers = 0
+    for product in products:
+        narrow = 1 + half_width / product.width if half_width else 1
+        operations = operations + narrow * (product.weights + product.bias)
+    read = sum({product.of: product.rows * product.inputs for product in products}.values())
+    # The router's scores are counted with the elementwise operations on them.
+    written = sum(product.rows * product.outputs for product in products if product.of != ROUTER)
+    if net.mla is not None:  # every head of the keys gets the one rotary part
+        written = written + net.heads * net.mla.rope_dim / sizes.tensor
+    moved = system.kept_bytes * read + HALF * written
+    return system.matrix_seconds(2 * tokens * operations) + system.memory_seconds(tokens * moved)
 
 
 def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System) -> Numbers:

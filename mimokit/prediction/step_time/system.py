@@ -26,8 +26,6 @@ class System:
     """Hardware, software and precision of one prediction.
 
     Attributes:
-        hardware: GPU and links.
-        software: the training stack.
         precision: of matrix products. Attention and logits are always 16-bit.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.

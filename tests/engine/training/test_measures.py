@@ -206,26 +206,33 @@ def _counted_on_rank(plan, config) -> tuple[dict[str, int], float, float]:
     return tokens, ahead.get_total_flops(), both.get_total_flops()
 
 
-def test_flops_are_those_that_torch_counts_on_the_real_modules(cluster):
+@pytest.mark.parametrize(
+    ("tensor", "fields"),
+    [(1, {}), (2, {"num_query_groups": 2, "gated_linear_unit": True, "add_bias_linear": False})],
+)
+def test_flops_are_those_that_torch_counts_on_the_real_modules(cluster, tensor, fields):
     from mimokit.architecture import model_of_config
     from mimokit.architecture.flops import forward_flops
     from mimokit.engine.training.flops import StepFlops
 
-    config = digits_config((1, 1), (1, 1))
+    config = digits_config((tensor, 1), (tensor, 1))
+    networks = config.model.module_architectures
+    networks["language_module"] = networks["language_module"].model_copy(update=fields)
     plan = mimokit.plan(config)
-    ((tokens, ahead, both),) = cluster.run(_counted_on_rank, plan, config, world_size=1)
+    tokens, ahead, both = cluster.run(_counted_on_rank, plan, config, world_size=tensor)[0]
     model = model_of_config(config.model)
     language = forward_flops(model.language, 42, tokens["language_module"] / 42)
     encoder = forward_flops(model.branches[0], 4, tokens["images"] / 4)
     # Megatron's unfused attention computes the masked half as well.
-    assert encoder.total + language.total + language.core == ahead
+    sharded = encoder.total - encoder.first + language.total + language.core
+    assert encoder.first + sharded / tensor == ahead
     # No gradient of the pixels is needed.
     assert 3 * ahead - encoder.first == both
     flops = StepFlops(config, plan, 0)
     assert flops.of_modules(tokens) == pytest.approx(
         {"images": 3 * encoder.total, "language_module": 3 * language.total}
     )
-    assert flops.of_rank(tokens) == pytest.approx(3 * (encoder.total + language.total))
+    assert flops.of_rank(tokens) == pytest.approx(3 * (encoder.total + language.total) / tensor)
 
 
 @pytest.mark.parametrize(
