@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.architecture.from_config import model_of_config, net_of_config
-from mimokit.architecture.layer_work.collectives import WAYS, Collective, layer_collectives
+from mimokit.architecture.layer_work.collectives import WAYS, LayerCollective, layer_collectives
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
 from mimokit.axes import Axis
@@ -213,7 +213,9 @@ def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[F
             yield _pairs("pipeline", there, here, activation)
 
 
-def _layers(collectives: Iterable[Collective], ranks: ModuleRanks, rows: float) -> Iterator[Flow]:
+def _layers(
+    collectives: Iterable[LayerCollective], ranks: ModuleRanks, rows: float
+) -> Iterator[Flow]:
     """Yield the flows of a layer's collectives; `rows`: tokens times layers, per step."""
     moved = rows * BYTES_PER_NUMBER / ranks.pipeline_parallel
     for each in collectives:

@@ -31,7 +31,7 @@ End = Literal["embedding", "output", "projector"]
 
 
 @dataclass(frozen=True)
-class Collective:
+class LayerCollective:
     """A collective of a pass.
 
     Attributes:
@@ -56,7 +56,7 @@ class Collective:
 
 def layer_collectives(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, way: Way
-) -> tuple[Collective, ...]:
+) -> tuple[LayerCollective, ...]:
     """Return the collectives of a layer in one direction.
 
     Args:
@@ -72,7 +72,7 @@ def layer_collectives(
 
 def end_collectives(
     end: End, width: Numbers, sizes: ParallelSizes, way: Way
-) -> tuple[Collective, ...]:
+) -> tuple[LayerCollective, ...]:
     """Return the tensor-parallel collectives of an end of a module.
 
     The output layer stands for the loss, too, which needs the largest logit of a token, and then
@@ -94,31 +94,31 @@ def end_collectives(
     if (end, way) == ("output", "forward"):
         moved += [("all-reduce", 1), ("all-reduce", 2)]
     several = (sizes.tensor > 1) * 1
-    return tuple(Collective(kind, Axis.TENSOR, numbers, several) for kind, numbers in moved)
+    return tuple(LayerCollective(kind, Axis.TENSOR, numbers, several) for kind, numbers in moved)
 
 
-def tensor_calls(collectives: Iterable[Collective]) -> int:
+def tensor_calls(collectives: Iterable[LayerCollective]) -> int:
     """Return how often ranks of a tensor-parallel group meet in a pass of one layout."""
     return int(sum(each.count for each in collectives if each.axis == Axis.TENSOR))
 
 
 def _layer(
     net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, way: Way
-) -> Iterator[Collective]:
+) -> Iterator[LayerCollective]:
     twice = 2 if way == "backward" else 1
     around = (sizes.tensor > 1) * (1 if moe is not None and not moe.shared_ffn else 2)
     cut = sizes.sequence_parallel * 1
-    yield Collective("all-reduce", Axis.TENSOR, net.hidden, around * (1 - cut))
-    yield Collective("all-gather", Axis.TENSOR, net.hidden, around * cut * twice)
-    yield Collective("reduce-scatter", Axis.TENSOR, net.hidden, around * cut)
+    yield LayerCollective("all-reduce", Axis.TENSOR, net.hidden, around * (1 - cut))
+    yield LayerCollective("all-gather", Axis.TENSOR, net.hidden, around * cut * twice)
+    yield LayerCollective("reduce-scatter", Axis.TENSOR, net.hidden, around * cut)
     keys = net.kv_heads * (net.qk_dim + net.v_dim)
     if net.mla is None:
         kind: Kind = "all-gather" if way == "forward" else "reduce-scatter"
         few = (sizes.tensor > net.kv_heads) * 1
-        yield Collective(kind, Axis.TENSOR, net.heads * net.qk_dim + keys, few, projected=True)
+        yield LayerCollective(kind, Axis.TENSOR, net.heads * net.qk_dim + keys, few, projected=True)
     rings = (sizes.context > 1) * twice
-    yield Collective("ring", Axis.CONTEXT, keys / sizes.tensor * sizes.context, rings)
+    yield LayerCollective("ring", Axis.CONTEXT, keys / sizes.tensor * sizes.context, rings)
     if moe is not None:
-        yield Collective(
+        yield LayerCollective(
             "all-to-all", Axis.EXPERT, net.hidden / sizes.tensor, (sizes.expert > 1) * 2
         )

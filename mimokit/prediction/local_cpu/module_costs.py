@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mimokit.architecture.layer_work.collectives import (
-    Collective,
+    LayerCollective,
     Way,
     end_collectives,
     layer_collectives,
@@ -97,7 +97,7 @@ class ModuleCosts:
         projector = end_collectives("projector", width, sizes, way)
         return seconds + last * self._met(projector, sequences * self.rows)
 
-    def _met(self, collectives: Iterable[Collective], tokens: float) -> float:
+    def _met(self, collectives: Iterable[LayerCollective], tokens: float) -> float:
         """Return the seconds of those of them that the tensor-parallel group has."""
         ranks = self.rank_map.tensor_parallel
         return sum(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from mimokit.architecture.layer_work.collectives import Collective
+from mimokit.architecture.layer_work.collectives import LayerCollective
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.transformer import MixtureOfExperts
 from mimokit.axes import Axis
@@ -98,7 +98,7 @@ def _places(places: Numbers, copies: int) -> Numbers:
 
 
 def exchange_seconds(
-    collectives: Iterable[Collective],
+    collectives: Iterable[LayerCollective],
     moe: MixtureOfExperts | None,
     sizes: ParallelSizes,
     tokens: Numbers,
