@@ -106,14 +106,14 @@ def beyond_ranks(sizes: ParallelSizes) -> dict[Axis | Choice, int | str | bool]:
 
     Recomputation goes by its name.
     """
-    found: dict[Axis | Choice, int | str | bool] = {}
-    for one in _BEYOND_RANKS:
-        value, plain = sizes.size(one), _PLAIN.size(one)
+    changed: dict[Axis | Choice, int | str | bool] = {}
+    for choice in _BEYOND_RANKS:
+        value, plain = sizes.size(choice), _PLAIN.size(choice)
         if value != plain:
-            found[one] = bool(value) if isinstance(plain, bool) else int(value)
-    if Choice.RECOMPUTE in found:
-        found[Choice.RECOMPUTE] = RECOMPUTE_NAMES[int(sizes.recompute)]
-    return found
+            changed[choice] = bool(value) if isinstance(plain, bool) else int(value)
+    if Choice.RECOMPUTE in changed:
+        changed[Choice.RECOMPUTE] = RECOMPUTE_NAMES[int(sizes.recompute)]
+    return changed
 
 
 def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
@@ -123,6 +123,6 @@ def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
         layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
             loss count as layers (`mimokit.architecture.layer_split`).
     """
-    stated = {CONFIG_FIELDS[one]: value for one, value in beyond_ranks(sizes).items()}
+    stated = {CONFIG_FIELDS[choice]: value for choice, value in beyond_ranks(sizes).items()}
     uneven = layers is not None and layers % (int(sizes.pipeline) * int(sizes.virtual)) != 0
     return {**stated, **(dict.fromkeys(_ENDS, True) if uneven else {})}

@@ -169,7 +169,7 @@ class ModuleArchitecture(LayerArchitecture, NetworkSizes):
         """Whether query, key and value, the output of attention, and the feed-forward layer do."""
         inside = self.add_bias_linear is not False
         stated = (self.add_qkv_bias, self.add_attention_output_bias)
-        qkv, output = (inside if one is None else one for one in stated)
+        qkv, output = (inside if bias is None else bias for bias in stated)
         return qkv, output, inside
 
     def has_learned_positions(self, *, by_default: bool) -> bool:

@@ -115,10 +115,10 @@ class FrameBalance(PersistentWidget):
             self._draw()
 
     def _in_html(self) -> str:
-        found = self._session.found
-        assert found is not None, "the first question has an answer"
+        answer = self._session.found
+        assert answer is not None, "the first question has an answer"
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        return f"{said}{frame_loads_html(found)}"
+        return f"{said}{frame_loads_html(answer)}"
 
 
 def _question(frames: Counts | LayoutPlan, encoder: str | None) -> FrameQuestion:

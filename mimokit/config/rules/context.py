@@ -24,11 +24,7 @@ class ValidationContext:
     """A config to validate, or the part of it that could be read.
 
     Attributes:
-        model: the model.
         data: the data section, or None for a check of the model alone.
-        runtime: the runtime section, or None.
-        prediction: the prediction section, or None.
-        strategy: the strategy section, or None.
         world_size: ranks of the world, or None for as many as all replicas of the layout need.
         invalid_paths: paths of values that were rejected before. A default stands in their place,
             so a check that depends on one of them must be silent.

@@ -66,8 +66,8 @@ def _positions(
         learned: its positions are learned; else they are rotary.
     """
     field = "position_embedding_type"
-    found = network.has_learned_positions(by_default=learned)
-    if found != learned and not either:
+    positions = network.has_learned_positions(by_default=learned)
+    if positions != learned and not either:
         yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
         return
     table = network.max_position_embeddings
@@ -84,7 +84,7 @@ def _positions(
             f"{network.seq_length} tokens of its longest sequence (seq_length); shorten that.",
             {"path": network_path(name, "seq_length"), "value": table},
         )
-    if not found and network.head_dim % 2 and not network.multi_latent_attention:
+    if not positions and network.head_dim % 2 and not network.multi_latent_attention:
         yield Problem(
             name,
             "kv_channels",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mimokit.planning.report.rows import TableWithText
+from mimokit.tables import Section
 from mimokit.units import seconds_text, span_text
 
 if TYPE_CHECKING:
@@ -17,17 +17,14 @@ SHARED_HEADINGS = (
 REPLICAS_SHOWN = 64
 
 
-def frame_table(batch: BatchFrames) -> TableWithText:
-    """Return a row for each replica, the first `REPLICAS_SHOWN`, and what sharing saves."""
-    shown = range(min(len(batch.ranks), REPLICAS_SHOWN))
+def frame_section(batch: BatchFrames) -> Section:
+    """Return a row for each replica, the first `REPLICAS_SHOWN` of them, and what is saved."""
+    headings = HEADINGS[:-1] if batch.forecast is None else (*HEADINGS, *SHARED_HEADINGS)
+    rows = [_row(batch, number) for number in range(min(len(batch.ranks), REPLICAS_SHOWN))]
     said = [str(batch.forecast) if batch.forecast is not None else batch.unknown]
     hidden = len(batch.ranks) - REPLICAS_SHOWN
-    return TableWithText(
-        _title(batch),
-        HEADINGS[:-1] if batch.forecast is None else (*HEADINGS, *SHARED_HEADINGS),
-        [_row(batch, number) for number in shown],
-        said if hidden <= 0 else [f"… and {hidden:,} more replicas", *said],
-    )
+    sentences = said if hidden <= 0 else [f"… and {hidden:,} more replicas", *said]
+    return Section(_title(batch), headings, rows, sentences)
 
 
 def _row(batch: BatchFrames, number: int) -> tuple[str, ...]:

@@ -9,27 +9,21 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.report.frames import frame_table
+from mimokit.planning.report.frames import frame_section
 from mimokit.planning.report.rows import (
-    MODULE_HEADINGS,
     MODULE_HUES,
-    PIPELINE_HEADINGS,
     STAGES_SHOWN,
     Cell,
-    TableWithText,
-    bridge_headings,
-    bridge_reasons,
-    bridge_rows,
-    module_rows,
-    pipeline_rows,
-    pipeline_title,
+    bridge_section,
+    module_section,
+    pipeline_section,
     place_text,
     stage_cells,
     stage_names,
     title,
 )
-from mimokit.planning.report.strategy import strategy_table
-from mimokit.tables import html_heading, html_table
+from mimokit.planning.report.strategy import strategy_section
+from mimokit.tables import Section, html_heading
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
@@ -50,16 +44,15 @@ def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the plan as one `<div>`."""
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     dots = [_dot(index) for index in range(len(plan.modules))]
-    parts.append(html_table(MODULE_HEADINGS, module_rows(plan), heading="Modules", marks=dots))
+    parts.append(module_section(plan).to_html(dots))
     if plan.bridges:
-        rows = bridge_rows(plan)
-        parts.append(html_table(bridge_headings(plan), rows, heading="Bridges, per micro-batch"))
-        parts += [_note(reason) for reason in bridge_reasons(plan)]
+        bridges = bridge_section(plan)
+        parts += [bridges.to_html(), *map(_note, bridges.sentences)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
     parts += [frames_to_html(batch) for batch in estimates.frames]
     if plan.replicas is not None:
-        parts.append(_with_text(strategy_table(plan.replicas, estimates)))
+        parts.append(_with_sentences(strategy_section(plan.replicas, estimates)))
     parts.append(html_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
@@ -68,22 +61,20 @@ def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
 
 def frames_to_html(batch: BatchFrames) -> str:
     """Return the frames of a micro-batch as a table, and below it what sharing them saves."""
-    return _with_text(frame_table(batch))
+    return _with_sentences(frame_section(batch))
 
 
-def _with_text(table: TableWithText) -> str:
-    sentences = "".join(f"<div>{escape(sentence)}</div>" for sentence in table.sentences)
-    rows = html_table(table.headings, table.rows, heading=table.title)
-    return f'{rows}<div style="margin-top:.4em">{sentences}</div>'
+def _with_sentences(section: Section) -> str:
+    sentences = "".join(f"<div>{escape(sentence)}</div>" for sentence in section.sentences)
+    return f'{section.to_html()}<div style="margin-top:.4em">{sentences}</div>'
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
     names = list(plan.modules)
     hues = {name: MODULE_HUES[i % len(MODULE_HUES)] for i, name in enumerate(names)}
     dots = [_dot(names.index(stage.module)) for stage in pipeline.graph.stages]
-    rows = pipeline_rows(pipeline)
     return [
-        html_table(PIPELINE_HEADINGS, rows, heading=pipeline_title(pipeline), marks=dots),
+        pipeline_section(pipeline).to_html(dots),
         f'<div style="margin-top:.5em">{timeline_to_html(pipeline, hues)}</div>',
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from mimokit.planning.report.rows import TableWithText
+from mimokit.tables import Section
 from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _HEADINGS = (
 PEERS_SHOWN = 4
 
 
-def strategy_table(plan: ReplicaPlan, estimates: Estimates) -> TableWithText:
+def strategy_section(plan: ReplicaPlan, estimates: Estimates) -> Section:
     """Return a row per run of ranks with as many parameters, and what falls due when."""
     rows: list[tuple[str, ...]] = []
     kept = estimates.strategy_bytes
@@ -38,10 +38,9 @@ def strategy_table(plan: ReplicaPlan, estimates: Estimates) -> TableWithText:
             _sizes_text(plan.sent_bytes(ranks[0])),
         )
         rows.append(row if kept is None else (*row, bytes_text(kept * entries)))
-    ranks_each = "rank" if plan.layout_ranks == 1 else "ranks"
-    return TableWithText(
-        f"Strategy: {plan.config.name} between {_replicas(plan)} of {plan.layout_ranks:,} "
-        f"{ranks_each}",
+    return Section(
+        f"Strategy: {plan.config.name} between {counted(plan.replicas, 'replica')} of "
+        f"{counted(plan.layout_ranks, 'rank')}",
         _HEADINGS if kept is None else (*_HEADINGS, "strategy keeps"),
         rows,
         _sentences(plan, estimates),
@@ -142,10 +141,6 @@ def _hosts_to_json(plan: ReplicaPlan) -> dict[str, Any]:
         },
         "split_replicas": list(placement.split),
     }
-
-
-def _replicas(plan: ReplicaPlan) -> str:
-    return counted(plan.replicas, "replica")
 
 
 def _peers_text(plan: ReplicaPlan, ranks: Sequence[int]) -> str:
