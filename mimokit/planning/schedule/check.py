@@ -87,7 +87,7 @@ def _times(count: int) -> str:
 
 def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
     """Run all stages as far as they can, until none advances; reject if some have not ended."""
-    run = _Run(actions, blocking_sends)
+    run = _StageProgress(actions, blocking_sends)
     awake = list(range(len(actions)))
     while awake:
         stage = awake.pop()
@@ -97,7 +97,7 @@ def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) ->
         raise ScheduleError(_cycle_text(run.cycle(stuck[0])))
 
 
-class _Run:
+class _StageProgress:
     """The progress of every stage.
 
     Attributes:

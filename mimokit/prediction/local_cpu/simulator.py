@@ -136,7 +136,7 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
     """
     if cores <= 0:
         raise ValueError(f"cores is {cores}; it must be more than 0.")
-    run = _Run(programs)
+    run = _SharedCores(programs)
     while run.working:
         run.advance(min(1.0, cores / len(run.working)))
     stuck = [rank for rank, program in enumerate(programs) if run.place[rank] < len(program)]
@@ -147,7 +147,7 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
     return SharedRun(run.now, cpu, tuple(run.spans))
 
 
-class _Run:
+class _SharedCores:
     """State of all ranks at one point in time."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
