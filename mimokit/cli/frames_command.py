@@ -44,8 +44,8 @@ def frames(
     """Show the frames of every rank as read and balanced, what travels, and if it is worth it."""
     from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
     from mimokit.planning.frames.batch_frames import BatchFrames
-    from mimokit.planning.frames.counts import read_counts
     from mimokit.planning.report.frames import frame_section, frames_to_json
+    from mimokit.prediction.frame_counts import read_counts
     from mimokit.prediction.network.links import Link
     from mimokit.units import seconds_of
 

@@ -8,7 +8,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import PRECISION_OF_PREDICTIONS
 from mimokit.config.world_size import ResolvedWorld, resolve
-from mimokit.planning.frames.pattern import frame_pattern
+from mimokit.prediction.frame_pattern import frame_pattern
 from mimokit.prediction.layout import Layout, in_first_stage
 from mimokit.prediction.memory.states import (
     MASTER_WEIGHT,

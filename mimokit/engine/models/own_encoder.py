@@ -13,7 +13,6 @@ import torch
 from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
 from mimokit.config import ModuleArchitecture
 from mimokit.config.user_code import is_spec
-from mimokit.engine.data.batch import ITEM_TOKENS
 from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
@@ -21,7 +20,7 @@ from mimokit.engine.megatron import (
 )
 from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.encoder import Encoder, EncoderKind
-from mimokit.engine.models.patches import GRID, tokens_of_grid
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.transformer import WHOLE
 

@@ -11,6 +11,8 @@ import torch
 from mimokit.architecture.tokens import ImageGeometry
 
 GRID = "grid_thw"
+ITEM_TOKENS = "tokens_per_item"
+"""What says in a batch how many embeddings each item becomes."""
 
 
 def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
