@@ -24,7 +24,7 @@ from mimokit.planning.bridges.disjoint import (
     without_gradient,
 )
 from mimokit.planning.frames.batch_frames import frame_problems
-from mimokit.planning.pipeline import plan_pipeline
+from mimokit.planning.pipeline import plan_program
 from mimokit.planning.ranks import RankMap
 from mimokit.planning.strategies.replicas import plan_replicas
 from mimokit.planning.types import Bridge, LayoutPlan
@@ -100,7 +100,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
             for source, targets in topology.items()
             for target in targets
         ),
-        pipeline=plan_pipeline(
+        program=plan_program(
             model.deployment_mode,
             model.llm_module_name,
             topology,

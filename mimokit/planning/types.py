@@ -159,7 +159,7 @@ class LayoutPlan:
         bridges: how outputs cross between modules, one per edge of the topology: colocated if
             modules share their ranks, disjoint if they have separate ranks or the language model
             is a pipeline on shared ranks.
-        pipeline: the order in which stages work; None if no module is cut into stages.
+        program: the stages of every rank, and what it does in a step.
         frames: what sharing the frames of a micro-batch saves, for each vision encoder of which
             the config says something about frames. Filled by `mimokit.plan`; no run reads it.
         replicas: the replicas of the layout and what they exchange; None if the config has no
@@ -173,9 +173,15 @@ class LayoutPlan:
     modules: Mapping[str, RankMap]
     batch: BatchPlan
     bridges: tuple[Bridge, ...]
-    pipeline: PipelinePlan | None = None
+    program: PipelinePlan
     frames: tuple[BatchFrames, ...] = field(default=(), compare=False)
     replicas: ReplicaPlan | None = None
+
+    @property
+    def pipeline(self) -> PipelinePlan | None:
+        """The order in which stages work; None if no module is cut into stages."""
+        cut = self.modules[self.llm_module_name].pipeline_parallel > 1
+        return self.program if cut or self.deployment_mode == "heterogeneous" else None
 
     @property
     def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:

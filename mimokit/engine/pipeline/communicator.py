@@ -59,7 +59,7 @@ class MultiModulePipelineCommunicator:
         assert plan.pipeline is not None
         check_tag_room(plan.pipeline)
         self._plan, self._rank = plan, dist.get_rank()
-        stage = plan.pipeline.stage_of(self._rank)
+        (stage,) = plan.pipeline.stages_of(self._rank)
         self.stage_index = stage.index
         if module_to_model_map is not None and list(module_to_model_map) != [stage.module]:
             raise ValueError(
