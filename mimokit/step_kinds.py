@@ -22,7 +22,7 @@ class Phase(StrEnum):
         return f"{self}_time"
 
 
-class Traffic(StrEnum):
+class CommunicationPart(StrEnum):
     """What the communication of a step consists of, by who takes part, and the wait in it.
 
     COLLECTIVE and POINT_TO_POINT add up to the phase; WAITING is part of it, of either kind.
@@ -56,7 +56,6 @@ class StepKind(StrEnum):
     debugger show it.
 
     Attributes:
-        phase: category of its time.
         color: colour class in timelines: a phase, or `REMAINDER`.
         busy: forward or backward, if the clock of a pipeline counts the step as computation in
             that direction; None if the rank is idle or waits. The clock has no separate time for

@@ -75,8 +75,6 @@ def module_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[Mo
 
     Args:
         module: a language model, or an encoder with its projector.
-        sizes: of the module.
-        stage: index of the stage.
     """
     first, last = stage == 0, stage == int(sizes.pipeline) - 1
     cut = _Cutter(int(sizes.tensor))
@@ -86,21 +84,17 @@ def module_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[Mo
         layers = _layers(module.net, sizes, stage, cut, "")
         return (*layers, *_language_ends(module, cut, first, last))
     prefix = ENCODER_NAMES[type(module.encoder)]
-    found = list(_layers(module.encoder.net, sizes, stage, cut, prefix))
+    tensors = list(_layers(module.encoder.net, sizes, stage, cut, prefix))
     if first:
-        found += _in_front(module.encoder, prefix)
+        tensors += _in_front(module.encoder, prefix)
     if last:
-        found += _behind(module, cut, prefix)
-    return tuple(found)
+        tensors += _behind(module, cut, prefix)
+    return tuple(tensors)
 
 
 @dataclass(frozen=True)
 class _Cutter:
-    """Makes tensors that tensor parallelism cuts.
-
-    Attributes:
-        ranks: among which.
-    """
+    """Makes tensors that tensor parallelism cuts."""
 
     ranks: int
 
@@ -140,8 +134,10 @@ def _layers(
     """Yield the tensors of the layers of a stage."""
     if net.moe is not None or net.mla is not None:
         return
-    held = [int(stage_layers(net.layers, net.layers, sizes, one).total) for one in range(stage + 1)]
-    for number in range(sum(held[:-1]), sum(held)):
+    layers_of = [
+        int(stage_layers(net.layers, net.layers, sizes, index).total) for index in range(stage + 1)
+    ]
+    for number in range(sum(layers_of[:-1]), sum(layers_of)):
         yield from _layer(net, cut, f"{prefix}decoder.layers.{number}.")
 
 
@@ -151,8 +147,8 @@ def _layer(net: Transformer, cut: _Cutter, name: str) -> Iterator[ModuleTensor]:
     yield from _norm(f"{name}input_layernorm", net.norm, net.hidden)
     yield from cut.columns(f"{name}{attention}linear_qkv", query + 2 * key, net.hidden, bias)
     if net.qk_norm:
-        for one in ("q", "k"):
-            yield _uncut(f"{name}{attention}{one}_layernorm.weight", net.head_dim)
+        for kind in ("q", "k"):
+            yield _uncut(f"{name}{attention}{kind}_layernorm.weight", net.head_dim)
     yield from cut.rows(f"{name}{attention}linear_proj", net.hidden, query, net.output_bias)
     yield from _norm(f"{name}pre_mlp_layernorm", net.norm, net.hidden)
     inner = net.ffn * (2 if net.gated else 1)
@@ -216,8 +212,8 @@ def _behind(branch: EncoderBranch, cut: _Cutter, prefix: str) -> Iterator[Module
 def _projector(projector: Projector, cut: _Cutter) -> Iterator[ModuleTensor]:
     if len(projector.widths) != 3 or projector.norm is not None or projector.copies:
         return
-    given, inner, made = projector.widths
+    width, inner, made = projector.widths
     name = f"{PROJECTOR_NAME}encoder."
     bias = inner if projector.bias else None
-    yield from cut.columns(f"{name}linear_fc1", inner, given, bias)
+    yield from cut.columns(f"{name}linear_fc1", inner, width, bias)
     yield from cut.rows(f"{name}linear_fc2", made, inner, projector.bias)

@@ -63,18 +63,13 @@ class Transformer:
     """Equal layers, except that the first layers of a mixture of experts may be dense.
 
     Attributes:
-        layers: transformer layers.
         hidden: width of an activation.
         heads: query heads.
-        kv_heads: key and value heads.
-        head_dim: dimensions of one head.
         ffn: width inside a dense feed-forward layer.
         gated: SwiGLU with three matrices, otherwise two matrices around an activation.
         norm: RMSNorm (one vector) or LayerNorm (two).
         qkv_bias: biases of query and value; see `key_bias` for the key.
         key_bias: the key has a bias, too, if query and value have one.
-        output_bias: bias of the attention's output.
-        ffn_bias: biases of the feed-forward layer.
         qk_norm: an RMSNorm over each head of query and key.
         causal: a token attends to itself and earlier tokens only.
         window: tokens that most layers attend to at once; 0 for all.
@@ -82,8 +77,6 @@ class Transformer:
         activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
         epsilon: added to the variance in a norm.
         init_std: standard deviation of matrices before training.
-        moe: experts, or None.
-        mla: latent attention, or None.
     """
 
     layers: int

@@ -32,7 +32,7 @@ def config(
     A file with a sweep is printed with it; --resolved then needs
     --experiment.
     """
-    from mimokit.config.files.resolved import resolved_values, to_commented_yaml, written_values
+    from mimokit.config_files.resolved import resolved_values, to_commented_yaml, written_values
 
     with refusals():
         values = (
@@ -41,7 +41,7 @@ def config(
             else written_values(file)
         )
     if as_json:
-        rows = [asdict(one) | {"path": ".".join(one.path)} for one in values]
+        rows = [asdict(value) | {"path": ".".join(value.path)} for value in values]
         typer.echo(json.dumps(rows, default=str))
     else:
         typer.echo(to_commented_yaml(values), nl=False)

@@ -24,7 +24,7 @@ from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.part import PoolPart, checked_slots
-from mimokit.cluster.pool import Engine, EnginePool, Progress, WeakListener, close_quietly
+from mimokit.cluster.pool import Engine, EnginePool, StartProgress, WeakListener, close_quietly
 from mimokit.cluster.remote import ConnectedPool
 from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.sample_log import Sample
@@ -47,7 +47,6 @@ class EngineCluster:
             starts ordinary ones; None forks where that is safe.
         preload: modules the forked engines have imported already.
         timeout: seconds a collective may wait for its peers.
-        progress: whether to show the start.
 
     Raises:
         ClusterError: if the cluster cannot be started or found.
@@ -68,7 +67,7 @@ class EngineCluster:
         self._prepare(timeout)
         listener = WeakListener(self)
         remote = profile is not None or cluster_file is not None
-        bar = Progress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
+        bar = StartProgress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
         try:
             pool: EnginePool = (
                 ConnectedPool(n, profile, cluster_file, listener, bar)
@@ -152,13 +151,11 @@ class EngineCluster:
 
         Args:
             function: sent by cloudpickle, so functions of a notebook or script work.
-            args: its positional arguments.
             ranks: the ranks to run on; all by default. The others stay idle.
             world_size: the size of the world to run in; by default that of the world that is
                 formed, or all engines.
             on_sample: called with every sample, from another thread; has seen all of them when
                 this returns.
-            kwargs: its keyword arguments.
 
         Raises:
             RankError: if a rank raised; holds that rank's traceback.
@@ -229,12 +226,14 @@ class EngineCluster:
         with self._lock:
             self._check_free(chosen)
             numbers = self._formation.places()
-            pool = PoolPart(self._pool, chosen, lambda: self._formation.take_back(own, chosen))
-            own = Formation(pool, self._timeout, tuple(numbers[slot] for slot in chosen))
+            pool = PoolPart(
+                self._pool, chosen, lambda: self._formation.take_back(formation, chosen)
+            )
+            formation = Formation(pool, self._timeout, tuple(numbers[slot] for slot in chosen))
             part = EngineCluster.__new__(EngineCluster)
             part._prepare(self._timeout)
-            part._pool, part._formation = pool, own
-            self._formation.lend(own, chosen)
+            part._pool, part._formation = pool, formation
+            self._formation.lend(formation, chosen)
             self._parts = [reference for reference in self._parts if reference() is not None]
             self._parts.append(weakref.ref(part))
             return part

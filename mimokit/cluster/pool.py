@@ -18,7 +18,6 @@ class Engine:
     """One engine; its slot in the cluster stays when it is replaced, its id does not.
 
     Attributes:
-        slot: its place in the cluster.
         engine_id: the controller's name for it.
         pid: its process id, None where not known.
         remedy: what becomes of its slot when it has died, as the end of a sentence.
@@ -90,7 +89,7 @@ class WeakListener:
             listener.hear_of_failure(reason)
 
 
-class Progress:
+class StartProgress:
     """Shows how many of `total` engines are there; silent where `total` is 0."""
 
     def __init__(self, total: int) -> None:
@@ -104,7 +103,7 @@ class Progress:
                 self._bar = tqdm(total=total, desc="Starting engines", unit="engine", leave=False)
 
     @classmethod
-    def none(cls) -> Progress:
+    def none(cls) -> StartProgress:
         """A progress that shows nothing."""
         return cls(0)
 

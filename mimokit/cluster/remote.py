@@ -12,7 +12,7 @@ import ipyparallel
 
 from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError
 from mimokit.cluster.link import EngineLink
-from mimokit.cluster.pool import Engine, PoolListener, Progress
+from mimokit.cluster.pool import Engine, PoolListener, StartProgress
 
 CONNECT_SECONDS = 30.0
 
@@ -28,7 +28,7 @@ class ConnectedPool:
         profile: str | None,
         cluster_file: str | Path | None,
         listener: PoolListener,
-        progress: Progress,
+        progress: StartProgress,
     ) -> None:
         self.link = EngineLink(_connect(profile, cluster_file))
         self._listener = listener
@@ -77,7 +77,7 @@ class ConnectedPool:
 
     def _take_spare(self, slots: list[int]) -> None:
         used = self._killed.union(self._slots)
-        spare = [one for one in self.link.live_ids() if one not in used]
+        spare = [engine_id for engine_id in self.link.live_ids() if engine_id not in used]
         if len(spare) < len(slots):
             raise ClusterError(
                 f"{len(slots)} of {len(self._slots)} engines have died and this cluster was not "
@@ -90,7 +90,7 @@ class ConnectedPool:
         """Disconnect; the engines go on."""
         self.link.close()
 
-    def _wait_for_engines(self, n: int | None, progress: Progress) -> list[int]:
+    def _wait_for_engines(self, n: int | None, progress: StartProgress) -> list[int]:
         deadline = time.monotonic() + CONNECT_SECONDS
         while True:
             there = self.link.live_ids()

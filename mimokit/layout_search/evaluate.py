@@ -29,11 +29,10 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Batch:
+class LayoutBatch:
     """Layouts that are evaluated together: one choice of encoders next to many language candidates.
 
     Attributes:
-        mode: of all of them.
         languages: range of language candidates.
         encoders: candidate of each encoder; empty where encoders follow the language model.
     """
@@ -50,8 +49,6 @@ class Kept:
     Attributes:
         seconds: of a step, by the closed forms.
         memory: bytes of the fullest rank.
-        gpus: that it takes.
-        score: the objective.
         mode: position in `MODES`.
         language: candidate of the language model.
         encoders: candidates of the encoders, one column each; -1 where they follow.
@@ -71,10 +68,7 @@ class Scan:
     """What a search has seen so far.
 
     Attributes:
-        task: what is searched.
-        tables: costs of all candidates.
         keep: how many layouts of every batch are remembered next to its front.
-        evaluated: layouts whose time and memory were computed.
         dropped: reason -> layouts that were dropped for it.
         fitting: of them, those that fit and are quick enough.
         best: least score of those, or None.
@@ -89,11 +83,11 @@ class Scan:
     dropped: Counter[str] = field(default_factory=Counter)
     fitting: int = 0
     best: float | None = None
-    leanest: tuple[float, Batch | None, int] = (np.inf, None, 0)
+    leanest: tuple[float, LayoutBatch | None, int] = (np.inf, None, 0)
     quickest: float = np.inf
     _kept: list[Kept] = field(default_factory=list)
 
-    def see(self, batch: Batch) -> None:
+    def see(self, batch: LayoutBatch) -> None:
         """Evaluate a batch."""
         valid = self._valid(batch)
         chosen = np.flatnonzero(valid)
@@ -114,10 +108,10 @@ class Scan:
     @property
     def kept(self) -> Kept:
         """Everything remembered."""
-        columns = [[getattr(one, name) for one in self._kept] for name in vars(self._kept[0])]
+        columns = [[getattr(rows, name) for rows in self._kept] for name in vars(self._kept[0])]
         return Kept(*(np.concatenate(column) for column in columns))
 
-    def _valid(self, batch: Batch) -> Mask:
+    def _valid(self, batch: LayoutBatch) -> Mask:
         """Return which languages go with the encoders, and count the others."""
         tables, which = self.tables, batch.languages
         valid = np.full(which.stop - which.start, True)
@@ -131,12 +125,12 @@ class Scan:
         language = _some_sizes(tables.language.sizes, which)
         replicas = []
         for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
-            own = _some_sizes(encoder.sizes, candidate)
-            rules = (REPLICAS, SAMPLES) if own.virtual == 1 else (REPLICAS, SAMPLES, ROUNDS)
+            sizes = _some_sizes(encoder.sizes, candidate)
+            rules = (REPLICAS, SAMPLES) if sizes.virtual == 1 else (REPLICAS, SAMPLES, ROUNDS)
             for rule in rules:
-                holds = np.asarray(rule.holds(own, language, facts))
+                holds = np.asarray(rule.holds(sizes, language, facts))
                 self._keep(valid, holds, rule.reason)
-            replicas.append(own)
+            replicas.append(sizes)
         if batch.mode == "colocated":
             for pair in itertools.combinations(replicas, 2):
                 if not REPLICAS.holds(*pair, facts):
@@ -148,7 +142,7 @@ class Scan:
         self.dropped[reason] += int(np.count_nonzero(valid & ~holds))
         valid &= holds
 
-    def _outcome(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _outcome(self, batch: LayoutBatch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tables, which = self.tables, batch.languages
         if batch.mode == "homogeneous":
             encoders = list(tables.inside)
@@ -169,7 +163,7 @@ class Scan:
         return (np.broadcast_to(outcome.seconds, shape), np.broadcast_to(outcome.memory, shape))
 
     def _remember_leanest(
-        self, batch: Batch, memory: NDArray[np.float64], chosen: NDArray[np.intp]
+        self, batch: LayoutBatch, memory: NDArray[np.float64], chosen: NDArray[np.intp]
     ) -> None:
         least = int(np.argmin(memory))
         if memory[least] < self.leanest[0]:
@@ -178,7 +172,7 @@ class Scan:
 
     def _remember(
         self,
-        batch: Batch,
+        batch: LayoutBatch,
         chosen: NDArray[np.intp],
         seconds: NDArray[np.float64],
         memory: NDArray[np.float64],
@@ -207,7 +201,7 @@ class Scan:
             )
         )
 
-    def _gpus(self, batch: Batch) -> NDArray[np.int64]:
+    def _gpus(self, batch: LayoutBatch) -> NDArray[np.int64]:
         ranks: NDArray[np.int64] = np.asarray(self.tables.language.sizes.ranks)[batch.languages]
         if batch.mode == "heterogeneous":
             return ranks + encoder_ranks(self.tables, batch.encoders)
@@ -222,7 +216,7 @@ def encoder_ranks(tables: Tables, chosen: tuple[int, ...]) -> int:
     )
 
 
-def batches(task: SearchTask, tables: Tables) -> Iterator[Batch]:
+def batches(task: SearchTask, tables: Tables) -> Iterator[LayoutBatch]:
     """Yield all combinations of module sizes that the modes allow.
 
     Language candidates lie in the order of their ranks, so those with equal or fewer ranks are
@@ -232,14 +226,14 @@ def batches(task: SearchTask, tables: Tables) -> Iterator[Batch]:
     modes = task.constraints.modes if tables.encoders else ("homogeneous",)
     everyone = slice(int(np.searchsorted(ranks, task.constraints.least_gpus)), len(ranks))
     if "homogeneous" in modes and everyone.stop > everyone.start:
-        yield Batch("homogeneous", everyone)
+        yield LayoutBatch("homogeneous", everyone)
     if "colocated" in modes:
         yield from _colocated(tables, ranks, everyone)
     if "heterogeneous" in modes:
         yield from _heterogeneous(task, tables, ranks)
 
 
-def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[Batch]:
+def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[LayoutBatch]:
     for world in np.unique(ranks[everyone]):
         where = slice(*(int(np.searchsorted(ranks, world, side)) for side in ("left", "right")))
         alike = [
@@ -247,16 +241,18 @@ def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Ite
             for encoder in tables.encoders
         ]
         for chosen in itertools.product(*alike):
-            yield Batch("colocated", where, tuple(int(one) for one in chosen))
+            yield LayoutBatch("colocated", where, tuple(int(index) for index in chosen))
 
 
-def _heterogeneous(task: SearchTask, tables: Tables, ranks: NDArray[np.int64]) -> Iterator[Batch]:
+def _heterogeneous(
+    task: SearchTask, tables: Tables, ranks: NDArray[np.int64]
+) -> Iterator[LayoutBatch]:
     for chosen in itertools.product(*(range(encoder.count) for encoder in tables.encoders)):
-        taken = encoder_ranks(tables, chosen)
-        first = int(np.searchsorted(ranks, task.constraints.least_gpus - taken))
-        last = int(np.searchsorted(ranks, task.gpus - taken, side="right"))
+        for_encoders = encoder_ranks(tables, chosen)
+        first = int(np.searchsorted(ranks, task.constraints.least_gpus - for_encoders))
+        last = int(np.searchsorted(ranks, task.gpus - for_encoders, side="right"))
         if last > first:
-            yield Batch("heterogeneous", slice(first, last), chosen)
+            yield LayoutBatch("heterogeneous", slice(first, last), chosen)
 
 
 def _some_sizes(sizes: ParallelSizes, which: int | slice) -> ModuleSizes:

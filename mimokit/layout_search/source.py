@@ -15,9 +15,10 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import MultimodalModel
-from mimokit.config import ExperimentConfig, config_from_mapping, load_experiment_config
+from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, unknown_name
-from mimokit.config.files.inheritance import PRESET_PREFIX
+from mimokit.config_files import config_from_mapping, load_experiment_config
+from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.prediction import Workload
 from mimokit.prediction.from_config import workload_of_config
 
@@ -60,10 +61,10 @@ def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Mode
     Raises:
         ConfigError: the model is unknown, or no workload is given.
     """
-    found = load_source(source)
-    if isinstance(found, ExperimentConfig):
-        return model_of_config(found.model, found.name), workload or workload_of_config(found)
-    return found, _given(found, workload)
+    loaded = load_source(source)
+    if isinstance(loaded, ExperimentConfig):
+        return model_of_config(loaded.model, loaded.name), workload or workload_of_config(loaded)
+    return loaded, _given(loaded, workload)
 
 
 def _given(model: Model, workload: Workload | None) -> Workload:

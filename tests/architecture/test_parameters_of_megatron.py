@@ -14,33 +14,18 @@ from mimokit.architecture.parameters_on_rank import rank_parameters
 from mimokit.architecture.tensors import ModuleTensor, module_tensors
 from mimokit.architecture.transformer import Transformer
 from mimokit.config import ModuleArchitecture
-from mimokit.planning import plan
+from mimokit.planning import plan_layout
 from tests.layouts import digits_config
 from tests.layouts_multimodal import LANGUAGE, multimodal_config
 
 
 def _shapes(config, layout):
     """Build the modules of a config as training does; return module -> tensor -> its shape."""
-    from mimokit.engine.models.language import language_model_spec
     from mimokit.engine.models.parameter_names import named_parameters
-    from mimokit.engine.models.provider import MimoModelProvider
-    from mimokit.engine.models.specs import encoder_submodule_spec
+    from mimokit.engine.models.specs import multimodal_provider
 
-    model = config.model
-    name = model.llm_module_name
-    language = model.get_architecture(name)
-    encoders = {
-        encoder: encoder_submodule_spec(
-            model.get_architecture(encoder), language, layout.modules[encoder]
-        )
-        for encoder in model.encoder_module_names
-    }
-    provider = MimoModelProvider(
-        language_model_spec(language, layout.modules[name]),
-        encoders,
-        model.special_token_ids,
-        model,
-    )
+    name = config.model.llm_module_name
+    provider = multimodal_provider(config.model, layout, seed=7)
     built = provider.provide(layout, wrap=False).model
     modules = {name: built.language_model, **built.modality_submodules}
     return {
@@ -87,7 +72,7 @@ def test_exactly_the_modules_of_megatron(cluster, image, merge, ffn) -> None:
     config.data.image_seq_length = tokens
     config.data.seq_length = 16 + tokens
     architectures["language_module"].seq_length = 16 + tokens
-    (shapes,) = cluster.run(_shapes, config, plan(config), world_size=1)
+    (shapes,) = cluster.run(_shapes, config, plan_layout(config), world_size=1)
     assert shapes == _planned(config)
     described = model_of_config(config.model)
     counts = {name: sum(map(math.prod, own.values())) for name, own in shapes.items()}
@@ -122,7 +107,7 @@ def test_exactly_the_tensors_of_all_kinds_of_modules(cluster) -> None:
         name: ModuleArchitecture(**{**one.model_dump(exclude_unset=True), **changes.get(name, {})})
         for name, one in networks.items()
     }
-    (shapes,) = cluster.run(_shapes, config, plan(config), world_size=1)
+    (shapes,) = cluster.run(_shapes, config, plan_layout(config), world_size=1)
     assert shapes == _planned(config)
 
 

@@ -10,9 +10,14 @@ import pytest
 
 import mimokit
 import mimokit.planning.ranks
-from mimokit.config import ConfigError, ExperimentConfig, load_preset, preset_names
-from mimokit.planning import LayoutPlan
-from mimokit.planning import plan as plan_function
+from mimokit.config import (
+    ConfigError,
+    ExperimentConfig,
+    ModuleOptimizerConfig,
+    preset_names,
+)
+from mimokit.config_files import load_preset
+from mimokit.planning import LayoutPlan, plan_layout
 from mimokit.units import bytes_text, samples_text, span_text
 from tests.planning.layouts import layout, sizes
 
@@ -25,7 +30,7 @@ def colocated() -> ExperimentConfig:
 
 def test_the_face_of_the_package_names_what_it_offers() -> None:
     config = colocated()
-    assert mimokit.plan(config) == plan_function(config)
+    assert mimokit.plan(config) == plan_layout(config)
     assert set(mimokit.__all__) <= set(dir(mimokit))
     for name in mimokit.__all__:
         assert callable(getattr(mimokit, name))
@@ -123,6 +128,18 @@ def test_the_text() -> None:
     assert "colocated on 4 ranks" in text
     assert "fan-in, 4 → 1 replicas" in text
     assert "… and 224 more ranks" in str(big())
+
+
+def test_what_a_module_is_stepped_by_is_planned_and_shown_where_it_is_given() -> None:
+    config = colocated()
+    config.model.get_architecture("images").optimizer = ModuleOptimizerConfig(lr=3e-4)
+    plan = mimokit.plan(config)
+    assert plan.executions["images"].learning_rate == 3e-4
+    assert plan.to_json()["optimizers"] == {"images": {"lr": 3e-4}}
+    for shown in (str(plan), plan._repr_html_()):
+        assert "images, stepped by itself: learning rate 0.0003" in shown
+    config.model.get_architecture("images").optimizer = ModuleOptimizerConfig()
+    assert mimokit.plan(config) == mimokit.plan(colocated())
 
 
 def test_words() -> None:

@@ -90,12 +90,12 @@ class CheckpointTensors:
         ending.
         """
         return any(
-            name.startswith(one)
-            if one.endswith(".")
-            else name.endswith(one)
-            if one.startswith(".")
-            else name == one
-            for one in self.passed_over
+            name.startswith(pattern)
+            if pattern.endswith(".")
+            else name.endswith(pattern)
+            if pattern.startswith(".")
+            else name == pattern
+            for pattern in self.passed_over
         )
 
     def whole(
@@ -107,7 +107,6 @@ class CheckpointTensors:
         Args:
             name: Megatron's.
             tensor: in the file.
-            shape: of the parameter.
             place: as in `WholeParameter`.
             stored: shape in the file, where it differs: it has as many entries in the same order.
         """
@@ -144,7 +143,6 @@ class CheckpointTensors:
             name: Megatron's.
             rows: tensor -> its rows (its columns if transposed).
             sources: the ranges, in the order of the parameter's rows.
-            shape: of the parameter.
             cut: as in `WholeParameter`, like the rest.
             place: likewise.
             parts: likewise.

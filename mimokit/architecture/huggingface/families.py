@@ -48,7 +48,6 @@ class Family:
 
     Attributes:
         model_type: of its config.
-        model: its network.
         found: its tensors and parameters.
     """
 
@@ -59,8 +58,8 @@ class Family:
     @property
     def stacked(self) -> Transformer:
         """The layers that a pipeline cuts: of the language model, else of the tower."""
-        one = self.model.language if isinstance(self.model, MultimodalModel) else self.model
-        return one.net
+        part = self.model.language if isinstance(self.model, MultimodalModel) else self.model
+        return part.net
 
     @property
     def nets(self) -> Mapping[str, Transformer]:
@@ -73,8 +72,8 @@ class Family:
     @property
     def vocab(self) -> int | None:
         """Rows of the token embedding without padding; None for a tower."""
-        one = self.model.language if isinstance(self.model, MultimodalModel) else self.model
-        return one.vocab if isinstance(one, LanguageModel) else None
+        part = self.model.language if isinstance(self.model, MultimodalModel) else self.model
+        return part.vocab if isinstance(part, LanguageModel) else None
 
 
 def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
@@ -93,24 +92,24 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
     if isinstance(kind, str) and kind not in FAMILIES:
         raise unknown_name("Model_type", kind, FAMILIES)
     model = from_hf(config, "model")  # rejects a missing one
-    found = CheckpointTensors()
+    weights = CheckpointTensors()
     if isinstance(model, MultimodalModel):
-        _add_llava(found, model, config, names)
+        _add_llava(weights, model, config, names)
     elif isinstance(model, VisionEncoder):
-        found.passed_over += OF_WHOLE_MODELS
-        add_tower(found, model, prefix_of(names, "embeddings.patch_embedding.weight"))
+        weights.passed_over += OF_WHOLE_MODELS
+        add_tower(weights, model, prefix_of(names, "embeddings.patch_embedding.weight"))
     else:
         assert isinstance(model, LanguageModel)
         head = head_name(names)
         if kind == "gpt2":
-            add_gpt2(found, model, prefix_of(names, "wte.weight"), head)
+            add_gpt2(weights, model, prefix_of(names, "wte.weight"), head)
         else:
-            add_grouped(found, model, prefix_of(names, "embed_tokens.weight"), head)
-    return Family(str(kind), model, found)
+            add_grouped(weights, model, prefix_of(names, "embed_tokens.weight"), head)
+    return Family(str(kind), model, weights)
 
 
 def _add_llava(
-    found: CheckpointTensors,
+    weights: CheckpointTensors,
     model: MultimodalModel,
     config: Mapping[str, Any],
     names: Collection[str],
@@ -123,11 +122,11 @@ def _add_llava(
     tower = prefix_of(names, "embeddings.patch_embedding.weight")
     add_tower(in_front, branch.encoder, tower, ENCODER)
     add_projector(in_front, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
-    found.tensors.update(in_front.tensors)
-    found.parameters += [replace(one, place=End.FIRST) for one in in_front.parameters]
-    found.passed_over += in_front.passed_over
+    weights.tensors.update(in_front.tensors)
+    weights.parameters += [replace(parameter, place=End.FIRST) for parameter in in_front.parameters]
+    weights.passed_over += in_front.passed_over
     prefix = prefix_of(names, "embed_tokens.weight")
-    add_grouped(found, model.language, prefix, head_name(names), LANGUAGE)
+    add_grouped(weights, model.language, prefix, head_name(names), LANGUAGE)
 
 
 def check_language_type(config: Mapping[str, Any]) -> None:

@@ -18,71 +18,66 @@ GROUPED_TYPES = ("llama", "mistral", "qwen2")
 
 
 def add_grouped(
-    found: CheckpointTensors, model: LanguageModel, prefix: str, head: str, name: str = ""
+    weights: CheckpointTensors, model: LanguageModel, prefix: str, head: str, name: str = ""
 ) -> None:
     """Add the parameters of a model with Llama's names.
 
     Args:
-        found: gets them.
-        model: its sizes.
         prefix: in front of `embed_tokens.weight` in the file.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
         name: in front of Megatron's names.
     """
     net = model.net
-    found.passed_over.append(".rotary_emb.inv_freq")
-    _add_ends(found, model, f"{prefix}embed_tokens.weight", head, name)
+    weights.passed_over.append(".rotary_emb.inv_freq")
+    _add_ends(weights, model, f"{prefix}embed_tokens.weight", head, name)
     for number in range(net.layers):
-        _add_grouped_layer(found, net, f"{prefix}layers.{number}.", name, number)
+        _add_grouped_layer(weights, net, f"{prefix}layers.{number}.", name, number)
     last = f"{name}decoder.final_layernorm.weight"
-    found.whole(last, f"{prefix}norm.weight", (net.hidden,), End.LAST)
+    weights.whole(last, f"{prefix}norm.weight", (net.hidden,), End.LAST)
 
 
 def _add_grouped_layer(
-    found: CheckpointTensors, net: Transformer, file: str, name: str, number: int
+    weights: CheckpointTensors, net: Transformer, file: str, name: str, number: int
 ) -> None:
     ours = f"{name}decoder.layers.{number}."
     hidden, ffn, width = net.hidden, net.ffn, net.heads * net.head_dim
     norms = {"input_layernorm": "input_layernorm", "pre_mlp_layernorm": "post_attention_layernorm"}
     for norm, theirs in norms.items():
-        found.whole(f"{ours}{norm}.weight", f"{file}{theirs}.weight", (hidden,), number)
+        weights.whole(f"{ours}{norm}.weight", f"{file}{theirs}.weight", (hidden,), number)
     attention, theirs = f"{ours}self_attention.", f"{file}self_attn."
     for kind in ("weight", "bias") if net.qkv_bias else ("weight",):
-        tensors = [f"{theirs}{one}_proj.{kind}" for one in "qkv"]
-        add_qkv(found, net, f"{attention}linear_qkv.{kind}", tensors, number)
-    found.matrix(f"{attention}linear_proj.weight", f"{theirs}o_proj.weight", (hidden, width),
+        tensors = [f"{theirs}{letter}_proj.{kind}" for letter in "qkv"]
+        add_qkv(weights, net, f"{attention}linear_qkv.{kind}", tensors, number)
+    weights.matrix(f"{attention}linear_proj.weight", f"{theirs}o_proj.weight", (hidden, width),
                  Cut.COLUMNS, number)  # fmt: skip
     if net.output_bias:
-        found.whole(f"{attention}linear_proj.bias", f"{theirs}o_proj.bias", (hidden,), number)
+        weights.whole(f"{attention}linear_proj.bias", f"{theirs}o_proj.bias", (hidden,), number)
     mlp, theirs = f"{ours}mlp.", f"{file}mlp."
     pair = ("gate_proj", "up_proj")
-    found.stack(f"{mlp}linear_fc1.weight", {f"{theirs}{one}.weight": ffn for one in pair},
+    weights.stack(f"{mlp}linear_fc1.weight", {f"{theirs}{product}.weight": ffn for product in pair},
                 (2 * ffn, hidden), Cut.ROWS, number)  # fmt: skip
-    found.matrix(f"{mlp}linear_fc2.weight", f"{theirs}down_proj.weight", (hidden, ffn),
+    weights.matrix(f"{mlp}linear_fc2.weight", f"{theirs}down_proj.weight", (hidden, ffn),
                  Cut.COLUMNS, number)  # fmt: skip
     if net.ffn_bias:
-        found.stack(f"{mlp}linear_fc1.bias", {f"{theirs}{one}.bias": ffn for one in pair},
+        weights.stack(f"{mlp}linear_fc1.bias", {f"{theirs}{product}.bias": ffn for product in pair},
                     (2 * ffn,), Cut.ROWS, number)  # fmt: skip
-        found.whole(f"{mlp}linear_fc2.bias", f"{theirs}down_proj.bias", (hidden,), number)
+        weights.whole(f"{mlp}linear_fc2.bias", f"{theirs}down_proj.bias", (hidden,), number)
 
 
 def add_qkv(
-    found: CheckpointTensors, net: Transformer, name: str, tensors: list[str], number: int
+    weights: CheckpointTensors, net: Transformer, name: str, tensors: list[str], number: int
 ) -> None:
     """Add a fused query, key and value: per group its queries, its key and its value.
 
     Args:
-        found: gets it.
-        net: its sizes.
         name: Megatron's; that of a bias ends in it.
         tensors: of query, key and value.
-        number: of the layer.
     """
     keys = net.kv_heads * net.head_dim
     rows = dict(zip(tensors, (net.heads * net.head_dim, keys, keys), strict=True))
     sources = _grouped_rows(net, tensors, (0, 0, 0))
     shape = (sum(rows.values()),) if name.endswith("bias") else (sum(rows.values()), net.hidden)
-    found.fused(name, rows, sources, shape, Cut.ROWS, number)
+    weights.fused(name, rows, sources, shape, Cut.ROWS, number)
 
 
 def _grouped_rows(
@@ -98,60 +93,60 @@ def _grouped_rows(
 
 
 def _add_ends(
-    found: CheckpointTensors, model: LanguageModel, embedding: str, head: str, name: str
+    weights: CheckpointTensors, model: LanguageModel, embedding: str, head: str, name: str
 ) -> None:
     """Add the token embedding and the output layer.
 
     A tied output layer is the embedding; the last of several stages has a copy of it.
     """
     shape = (model.vocab, model.net.hidden)
-    found.matrix(f"{name}embedding.word_embeddings.weight", embedding, shape, Cut.ROWS, End.FIRST,
+    weights.matrix(f"{name}embedding.word_embeddings.weight", embedding, shape, Cut.ROWS, End.FIRST,
                  padded=True)  # fmt: skip
     if model.tied:
-        found.passed_over.append(head)
+        weights.passed_over.append(head)
     place = End.LAST_COPY if model.tied else End.LAST
     tensor = embedding if model.tied else head
-    found.matrix(f"{name}output_layer.weight", tensor, shape, Cut.ROWS, place, padded=True)
+    weights.matrix(f"{name}output_layer.weight", tensor, shape, Cut.ROWS, place, padded=True)
 
 
-def add_gpt2(found: CheckpointTensors, model: LanguageModel, prefix: str, head: str) -> None:
+def add_gpt2(weights: CheckpointTensors, model: LanguageModel, prefix: str, head: str) -> None:
     """Add the parameters of GPT-2, whose matrices are stored transposed (`Conv1D`).
 
     Args:
-        found: gets them.
-        model: its sizes.
         prefix: in front of `wte.weight` in the file.
         head: name of the output layer.
     """
     net = model.net
-    found.passed_over += [".attn.bias", ".attn.masked_bias"]
-    _add_ends(found, model, f"{prefix}wte.weight", head, "")
+    weights.passed_over += [".attn.bias", ".attn.masked_bias"]
+    _add_ends(weights, model, f"{prefix}wte.weight", head, "")
     positions = (model.positions, net.hidden)
-    found.whole("embedding.position_embeddings.weight", f"{prefix}wpe.weight", positions, End.FIRST)
+    weights.whole(
+        "embedding.position_embeddings.weight", f"{prefix}wpe.weight", positions, End.FIRST
+    )
     for number in range(net.layers):
-        _add_gpt2_layer(found, net, f"{prefix}h.{number}.", number)
+        _add_gpt2_layer(weights, net, f"{prefix}h.{number}.", number)
     for kind in ("weight", "bias"):
         last = f"decoder.final_layernorm.{kind}"
-        found.whole(last, f"{prefix}ln_f.{kind}", (net.hidden,), End.LAST)
+        weights.whole(last, f"{prefix}ln_f.{kind}", (net.hidden,), End.LAST)
 
 
-def _add_gpt2_layer(found: CheckpointTensors, net: Transformer, file: str, number: int) -> None:
+def _add_gpt2_layer(weights: CheckpointTensors, net: Transformer, file: str, number: int) -> None:
     ours, hidden, ffn = f"decoder.layers.{number}.", net.hidden, net.ffn
     for kind in ("weight", "bias"):
         across = (hidden,) if kind == "weight" else ()
         for norm, theirs in (("input_layernorm", "ln_1"), ("pre_mlp_layernorm", "ln_2")):
-            found.whole(f"{ours}{norm}.{kind}", f"{file}{theirs}.{kind}", (hidden,), number)
+            weights.whole(f"{ours}{norm}.{kind}", f"{file}{theirs}.{kind}", (hidden,), number)
         fused = f"{file}attn.c_attn.{kind}"
         thirds = _grouped_rows(net, [fused] * 3, (0, hidden, 2 * hidden))
-        found.fused(f"{ours}self_attention.linear_qkv.{kind}", {fused: 3 * hidden}, thirds,
+        weights.fused(f"{ours}self_attention.linear_qkv.{kind}", {fused: 3 * hidden}, thirds,
                     (3 * hidden, *across), Cut.ROWS, number, transposed=True)  # fmt: skip
-        found.stack(f"{ours}mlp.linear_fc1.{kind}", {f"{file}mlp.c_fc.{kind}": ffn},
+        weights.stack(f"{ours}mlp.linear_fc1.{kind}", {f"{file}mlp.c_fc.{kind}": ffn},
                     (ffn, *across), Cut.ROWS, number, transposed=True)  # fmt: skip
     outputs = (
         ("self_attention.linear_proj", "attn.c_proj", hidden),
         ("mlp.linear_fc2", "mlp.c_proj", ffn),
     )
     for name, theirs, width in outputs:
-        found.matrix(f"{ours}{name}.weight", f"{file}{theirs}.weight", (hidden, width),
+        weights.matrix(f"{ours}{name}.weight", f"{file}{theirs}.weight", (hidden, width),
                      Cut.COLUMNS, number, transposed=True)  # fmt: skip
-        found.whole(f"{ours}{name}.bias", f"{file}{theirs}.bias", (hidden,), number)
+        weights.whole(f"{ours}{name}.bias", f"{file}{theirs}.bias", (hidden,), number)

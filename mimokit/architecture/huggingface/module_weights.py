@@ -76,39 +76,38 @@ def network_fields(
     model = from_hf(directory)
     part = _part(model, language)
     if isinstance(part, LanguageModel):
-        found = language_network(part, seq_length or 1)
+        fields = language_network(part, seq_length or 1)
         if seq_length is None:
-            del found["seq_length"]
+            del fields["seq_length"]
     elif isinstance(part, EncoderBranch):
         assert isinstance(model, MultimodalModel)
-        found = encoder_network(part, model.language)
+        fields = encoder_network(part, model.language)
     else:
-        found = lone_encoder_network(part)
-    found.pop("pooling_head", None)  # a module's output is that of the tower's layers
-    return found
+        fields = lone_encoder_network(part)
+    fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
+    return fields
 
 
 def contradictions(
-    network: ModuleArchitecture, found: Mapping[str, Any], *, language: bool
+    network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
 ) -> list[tuple[str, Any, Any]]:
     """Return (field, value of the config, value of the checkpoint) where the two differ.
 
     Args:
-        network: of the module.
-        found: what `network_fields` returned for its checkpoint.
+        fields_of_weights: what `network_fields` returned for its checkpoint.
         language: the module is the language model.
     """
-    theirs = ModuleArchitecture(**{"seq_length": 1, **found})
+    theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
     for row in (*LAYERS, *(LANGUAGE if language else VISION)):
         if row.config not in _NOT_COMPARED:
-            pair = [read_row(row, one) for one in (network, theirs)]
+            pair = [read_row(row, source) for source in (network, theirs)]
             if pair[0] != pair[1]:
                 differing.append((row.config, *pair))
     for field in _COMPARED:
-        mine, other = getattr(network, field), getattr(theirs, field)
-        if mine != other:
-            differing.append((field, mine, other))
+        stated, other = getattr(network, field), getattr(theirs, field)
+        if stated != other:
+            differing.append((field, stated, other))
     return differing
 
 
@@ -157,22 +156,22 @@ def module_family(
     if isinstance(kind, str) and kind not in FAMILIES:
         raise unknown_name("Model_type", kind, FAMILIES)
     part = _part(from_hf(config, "model"), language)
-    found = CheckpointTensors()
+    weights = CheckpointTensors()
     if isinstance(part, LanguageModel):
         check_language_type(config)
         if kind == "gpt2":
-            add_gpt2(found, part, prefix_of(names, "wte.weight"), head_name(names))
+            add_gpt2(weights, part, prefix_of(names, "wte.weight"), head_name(names))
         else:
             prefix = prefix_of(names, "embed_tokens.weight")
-            add_grouped(found, part, prefix, head_name(names))
-        return Family(str(kind), part, found)
+            add_grouped(weights, part, prefix, head_name(names))
+        return Family(str(kind), part, weights)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(found, replace(tower, head="none"), prefix, ENCODER_NAMES[VisionEncoder])
-    found.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
+    add_tower(weights, replace(tower, head="none"), prefix, ENCODER_NAMES[VisionEncoder])
+    weights.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
     if isinstance(part, EncoderBranch):
         near = any(f".{name}".endswith(f".{PROJECTOR_WEIGHT}") for name in names)
         prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
-        add_projector(found, part.projector, prefix, PROJECTOR_NAME)
-    return Family(str(kind), tower, found)
+        add_projector(weights, part.projector, prefix, PROJECTOR_NAME)
+    return Family(str(kind), tower, weights)

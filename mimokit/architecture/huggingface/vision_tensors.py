@@ -14,116 +14,116 @@ OF_WHOLE_MODELS = (
 """Tensors of a whole CLIP or SigLIP that are not of its vision tower."""
 
 
-def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name: str = "") -> None:
+def add_tower(
+    weights: CheckpointTensors, tower: VisionEncoder, prefix: str, name: str = ""
+) -> None:
     """Add the parameters of a vision tower, all its layers and norms included.
 
     Args:
-        found: gets them.
-        tower: its sizes.
         prefix: in front of `embeddings.` and `encoder.` in the file.
         name: in front of the names in the encoder.
     """
     net = tower.net
-    found.passed_over.append(".embeddings.position_ids")
-    _add_embeddings(found, tower, f"{prefix}embeddings.", name)
+    weights.passed_over.append(".embeddings.position_ids")
+    _add_embeddings(weights, tower, f"{prefix}embeddings.", name)
     if tower.norms > 1:
-        _add_pairs(found, f"{name}pre_layernorm", f"{prefix}pre_layrnorm", net.hidden, End.FIRST)
+        _add_pairs(weights, f"{name}pre_layernorm", f"{prefix}pre_layrnorm", net.hidden, End.FIRST)
     for number in range(net.layers):
-        _add_layer(found, net, f"{prefix}encoder.layers.{number}.", name, number)
+        _add_layer(weights, net, f"{prefix}encoder.layers.{number}.", name, number)
     if tower.norm_after:
         last = f"{name}decoder.final_layernorm"
-        _add_pairs(found, last, f"{prefix}post_layernorm", net.hidden, End.LAST)
+        _add_pairs(weights, last, f"{prefix}post_layernorm", net.hidden, End.LAST)
     if tower.head == "attention":
-        _add_pooling_head(found, net, f"{prefix}head.", f"{name}head.")
+        _add_pooling_head(weights, net, f"{prefix}head.", f"{name}head.")
 
 
-def _add_embeddings(found: CheckpointTensors, tower: VisionEncoder, file: str, name: str) -> None:
+def _add_embeddings(weights: CheckpointTensors, tower: VisionEncoder, file: str, name: str) -> None:
     width, patch = tower.net.hidden, tower.patch_size
     stored = (width, tower.channels, patch, patch)
     flat = (width, tower.channels * patch**2)
     weight = "patch_embedding.weight"
-    found.whole(f"{name}{weight}", f"{file}{weight}", flat, End.FIRST, stored)
+    weights.whole(f"{name}{weight}", f"{file}{weight}", flat, End.FIRST, stored)
     if tower.patch_bias:
         bias = "patch_embedding.bias"
-        found.whole(f"{name}{bias}", f"{file}{bias}", (width,), End.FIRST)
+        weights.whole(f"{name}{bias}", f"{file}{bias}", (width,), End.FIRST)
     if tower.class_token:
-        found.whole(f"{name}class_token", f"{file}class_embedding", (1, width), End.FIRST, (width,))
+        weights.whole(
+            f"{name}class_token", f"{file}class_embedding", (1, width), End.FIRST, (width,)
+        )
     positions = (tower.positions, width)
     theirs = f"{file}position_embedding.weight"
-    found.whole(f"{name}position_embedding", theirs, positions, End.FIRST)
+    weights.whole(f"{name}position_embedding", theirs, positions, End.FIRST)
 
 
 def _add_pairs(
-    found: CheckpointTensors, name: str, tensor: str, width: int, place: int | End
+    weights: CheckpointTensors, name: str, tensor: str, width: int, place: int | End
 ) -> None:
     """Add weight and bias of a norm."""
     for kind in ("weight", "bias"):
-        found.whole(f"{name}.{kind}", f"{tensor}.{kind}", (width,), place)
+        weights.whole(f"{name}.{kind}", f"{tensor}.{kind}", (width,), place)
 
 
 def _add_layer(
-    found: CheckpointTensors, net: Transformer, file: str, name: str, number: int
+    weights: CheckpointTensors, net: Transformer, file: str, name: str, number: int
 ) -> None:
     ours, hidden, ffn = f"{name}decoder.layers.{number}.", net.hidden, net.ffn
-    _add_pairs(found, f"{ours}input_layernorm", f"{file}layer_norm1", hidden, number)
-    _add_pairs(found, f"{ours}pre_mlp_layernorm", f"{file}layer_norm2", hidden, number)
+    _add_pairs(weights, f"{ours}input_layernorm", f"{file}layer_norm1", hidden, number)
+    _add_pairs(weights, f"{ours}pre_mlp_layernorm", f"{file}layer_norm2", hidden, number)
     attention = f"{file}self_attn."
     for kind in ("weight", "bias"):
-        tensors = [f"{attention}{one}_proj.{kind}" for one in "qkv"]
-        add_qkv(found, net, f"{ours}self_attention.linear_qkv.{kind}", tensors, number)
+        tensors = [f"{attention}{letter}_proj.{kind}" for letter in "qkv"]
+        add_qkv(weights, net, f"{ours}self_attention.linear_qkv.{kind}", tensors, number)
     proj = "self_attention.linear_proj"
-    _add_row_parallel(found, f"{ours}{proj}", f"{attention}out_proj", (hidden, hidden), number)
-    add_mlp(found, f"{ours}mlp.", (f"{file}mlp.fc1", f"{file}mlp.fc2"), (hidden, ffn, hidden),
+    _add_row_parallel(weights, f"{ours}{proj}", f"{attention}out_proj", (hidden, hidden), number)
+    add_mlp(weights, f"{ours}mlp.", (f"{file}mlp.fc1", f"{file}mlp.fc2"), (hidden, ffn, hidden),
             number)  # fmt: skip
 
 
 def _add_row_parallel(
-    found: CheckpointTensors, name: str, tensor: str, shape: tuple[int, int], place: int | End,
+    weights: CheckpointTensors, name: str, tensor: str, shape: tuple[int, int], place: int | End,
     bias: bool = True,
 ) -> None:  # fmt: skip
-    found.matrix(f"{name}.weight", f"{tensor}.weight", shape, Cut.COLUMNS, place)
+    weights.matrix(f"{name}.weight", f"{tensor}.weight", shape, Cut.COLUMNS, place)
     if bias:
-        found.whole(f"{name}.bias", f"{tensor}.bias", shape[:1], place)
+        weights.whole(f"{name}.bias", f"{tensor}.bias", shape[:1], place)
 
 
 def add_mlp(
-    found: CheckpointTensors, name: str, tensors: tuple[str, str],
+    weights: CheckpointTensors, name: str, tensors: tuple[str, str],
     widths: tuple[int, int, int], place: int | End, bias: bool = True,
 ) -> None:  # fmt: skip
     """Add two matrices with an activation between them.
 
     Args:
-        found: gets them.
         name: in front of linear_fc1 and linear_fc2.
         tensors: the names of both in the file, without weight and bias.
         widths: input, inner and output width.
         place: as in `WholeParameter`.
         bias: both have one.
     """
-    given, inner, made = widths
+    taken_in, inner, made = widths
     first, second = tensors
     fc1 = f"{name}linear_fc1"
-    found.matrix(f"{fc1}.weight", f"{first}.weight", (inner, given), Cut.ROWS, place)
+    weights.matrix(f"{fc1}.weight", f"{first}.weight", (inner, taken_in), Cut.ROWS, place)
     if bias:
-        found.stack(f"{fc1}.bias", {f"{first}.bias": inner}, (inner,), Cut.ROWS, place)
-    _add_row_parallel(found, f"{name}linear_fc2", second, (made, inner), place, bias)
+        weights.stack(f"{fc1}.bias", {f"{first}.bias": inner}, (inner,), Cut.ROWS, place)
+    _add_row_parallel(weights, f"{name}linear_fc2", second, (made, inner), place, bias)
 
 
-def add_projector(found: CheckpointTensors, projector: Projector, prefix: str, name: str) -> None:
+def add_projector(weights: CheckpointTensors, projector: Projector, prefix: str, name: str) -> None:
     """Add LLaVA's projector, which lies behind the tower.
 
     Args:
-        found: gets it.
         projector: its sizes; three widths.
         prefix: in front of `linear_1.` in the file.
         name: in front of Megatron's names.
     """
-    given, inner, made = projector.widths
+    taken_in, inner, made = projector.widths
     tensors = (f"{prefix}linear_1", f"{prefix}linear_2")
-    add_mlp(found, f"{name}encoder.", tensors, (given, inner, made), End.LAST, projector.bias)
+    add_mlp(weights, f"{name}encoder.", tensors, (taken_in, inner, made), End.LAST, projector.bias)
 
 
-def _add_pooling_head(found: CheckpointTensors, net: Transformer, file: str, name: str) -> None:
+def _add_pooling_head(weights: CheckpointTensors, net: Transformer, file: str, name: str) -> None:
     """Add SigLIP's pooling by attention; every rank of the last stage holds it whole."""
     width, ffn = net.hidden, net.ffn
     shapes: dict[str, tuple[int, ...]] = {
@@ -140,4 +140,4 @@ def _add_pooling_head(found: CheckpointTensors, net: Transformer, file: str, nam
         "mlp.fc2.bias": (width,),
     }
     for part, shape in shapes.items():
-        found.whole(f"{name}{part}", f"{file}{part}", shape, End.LAST)
+        weights.whole(f"{name}{part}", f"{file}{part}", shape, End.LAST)

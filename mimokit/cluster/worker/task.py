@@ -6,11 +6,10 @@ import linecache
 import pickle
 import traceback
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.memory import release
-from mimokit.cluster.worker.modes import TorchModes
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
     EngineSession,
@@ -19,6 +18,9 @@ from mimokit.cluster.worker.session import (
     engine_session,
 )
 from mimokit.cluster.world import EngineFacts, WorldSpec
+
+if TYPE_CHECKING:
+    import torch
 
 COMMUNICATION_SIGNS = (
     "gloo",
@@ -47,7 +49,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RankOutcome:
     """What came of a task on one rank."""
 
     value: bytes | None
@@ -68,7 +70,7 @@ class RankTask:
     sources: dict[str, list[str]] = field(default_factory=dict)
     """The text of notebook cells, so that tracebacks can show their lines."""
 
-    def __call__(self) -> Outcome:
+    def __call__(self) -> RankOutcome:
         """Run on the engine's main thread."""
         session = engine_session()
         sender = SampleSender(session.kernel, session.kernel.get_parent()["header"])
@@ -84,7 +86,7 @@ class RankTask:
         if failure is not None or session.membership.groups_made != made:
             release()
         sender.close()
-        return Outcome(value, failure, sender.emitted, session.membership.intact(self.spec))
+        return RankOutcome(value, failure, sender.emitted, session.membership.intact(self.spec))
 
     def _attempt(self, session: EngineSession) -> tuple[bytes | None, Failure | None]:
         # No name holds the exception or the result when this returns: they keep models alive.
@@ -181,3 +183,33 @@ def _traceback_text(error: BaseException) -> str:
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     return "".join(lines)
+
+
+@dataclass(frozen=True)
+class TorchModes:
+    """Modes of the calling thread.
+
+    An interrupt can come while `torch.no_grad` and its kin change back what they have changed. The
+    next run on the engine would then train without gradients.
+
+    Attributes:
+        gradients: whether operations are recorded for the backward pass.
+        dtype: of new floating-point tensors.
+    """
+
+    gradients: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def now(cls) -> TorchModes:
+        """Return the modes as they are."""
+        import torch
+
+        return cls(torch.is_grad_enabled(), torch.get_default_dtype())
+
+    def restore(self) -> None:
+        """Change the modes back."""
+        import torch
+
+        torch.set_grad_enabled(self.gradients)
+        torch.set_default_dtype(self.dtype)

@@ -45,6 +45,9 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
         yield from _positions(context, name, network)
+        if network.is_frozen and network.optimizer is not None:
+            what = "but the module is frozen, so that nothing steps it; leave one of them out."
+            yield _problem(name, "optimizer", network.optimizer, what, True)
         if context.is_valid("model.llm_module_name"):
             yield from _out_of_place(context, name, network)
 
@@ -110,8 +113,8 @@ def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Proble
         "any_image_size is true": network.any_image_size,
         f"merge_size is {network.merge_size}": network.merge_size > 1,
     }
-    for why, found in wrong.items():
-        if network.keep_class_token and found:
+    for why, wrong_now in wrong.items():
+        if network.keep_class_token and wrong_now:
             yield _problem(name, "keep_class_token", True, f"but {why}; leave it out.", True)
             return
 

@@ -8,9 +8,9 @@ import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.parameter_names import parameters_of_whole
-from mimokit.engine.tensor_parallel.layout_tensors import opened
-from mimokit.engine.tensor_parallel.saving import finish, write_rank
 from mimokit.engine.training.modes import RankModel
+from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.saving import finish, write_rank
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.modules import module_planner, saved_modules
 
@@ -21,36 +21,37 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
     Every rank writes its part. The directory has to be on a file system that all ranks share.
 
     Args:
-        model: the model on this rank.
         config: of the model; the language model started from a checkpoint.
-        directory: the new directory.
 
     Raises:
         ConfigError: it cannot be written, or replicated parameters differ between ranks.
     """
     weights, target = config.get_architecture(config.llm_module_name).weights, Path(directory)
     assert weights is not None
-    planners = {name: _planner(config, name, weights) for name in saved_modules(config)}
+    planners = {name: _planner(config, model, name, weights) for name in saved_modules(config)}
     for name, planner in planners.items():
         module = model.modules().get(name)
-        if module is None or model.pg_collections[name].dp.rank():
+        if module is None:
             continue
-        groups = model.pg_collections[name]
-        number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
-        write_rank(target, name, planner, number, parameters_of_whole(module.module))
+        parameters, groups = parameters_of_whole(module.module), model.pg_collections[name]
+        if all(map(module.ownership.writes, parameters.values())):
+            number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
+            write_rank(target, name, planner, number, parameters)
     dist.barrier()
     if dist.get_rank() == 0:
         finish(target, weights, planners)
     dist.barrier()
 
 
-def _planner(config: MimoParallelismConfig, name: str, weights: str) -> WeightPlanner:
-    sizes = config.get_parallelism(name)
+def _planner(
+    config: MimoParallelismConfig, model: RankModel, name: str, weights: str
+) -> WeightPlanner:
+    execution = model.plan.executions[name]
     with opened(weights) as (checkpoint, _):
         return module_planner(
             checkpoint,
             config.get_architecture(name),
             language=name == config.llm_module_name,
-            tensor_parallel=sizes.tensor_parallel,
-            pipeline_parallel=sizes.pipeline_parallel,
+            tensor_parallel=execution.tensor_parallel,
+            pipeline_parallel=execution.pipeline_parallel,
         )

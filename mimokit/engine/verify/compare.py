@@ -18,9 +18,9 @@ from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
-from mimokit.engine.verify.halfway import Rounded, halfway_taken
 from mimokit.engine.verify.local_shards import local_shard, shard_shape
 from mimokit.engine.verify.oracle import OracleStep, Tensors
+from mimokit.engine.verify.strategies.halfway import Rounded, halfway_taken
 from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from mimokit.architecture.modules import padded_vocabulary
 from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
+    ModuleOptimizerConfig,
 )
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
@@ -26,16 +28,16 @@ from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
 from mimokit.engine.replicas.shards import real_rows
-from mimokit.engine.verify.pieces import LayoutCut
-from mimokit.engine.verify.replicas import ReplicaArithmetic
+from mimokit.engine.verify.strategies.pieces import LayoutCut
+from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
-from mimokit.planning.ranks import RankMap
 from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.strategies.fragments import in_order
 from mimokit.planning.types import LayoutPlan
@@ -54,7 +56,7 @@ class OracleStep:
             has none.
         weights: module -> parameter -> weight after the step.
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
-            rounding; see `mimokit.engine.verify.choices`.
+            rounding; see `mimokit.engine.verify.strategies.choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
         whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
             change of this replica, and the mean.
@@ -91,10 +93,6 @@ def run_oracle(
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         config: config of the same: encoders, language model and strategy.
-        source: returns the data.
-        steps: number of optimizer steps.
-        decoders: the modules behind the language model.
-        code: of the user.
         tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
     """
     models = [
@@ -167,35 +165,26 @@ def _build(
     provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
     assert provided.model is not None
     groups = provided.pg_collections[language]  # all of this one rank
-    width = config.model.get_architecture(language)
+    execution, width = plan.executions[language], config.model.get_architecture(language)
     behind = {
-        name: _decoder(network, width, plan.modules[language], module_seed(seed, name), groups)
+        name: _decoder(
+            ModuleBuild(name, execution, network, width, module_seed(seed, name)), groups
+        )
         for name, network in decoders.items()
     }
     return WholeModel(provided.model, behind, language, code.completed(config.runtime))
 
 
-def _decoder(
-    network: ModuleArchitecture,
-    language: ModuleArchitecture,
-    sizes: RankMap,
-    seed: int,
-    groups: ProcessGroupCollection,
-) -> TextDecoder:
-    spec = text_decoder_spec(network, language, sizes, seed)
-    torch.manual_seed(seed)
-    decoder = TextDecoder(**inject_process_groups(spec, groups).params)
+def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
+    torch.manual_seed(build.seed)
+    decoder = TextDecoder(**inject_process_groups(text_decoder_spec(build), groups).params)
     decoder.to(rank_device())
-    decoder.requires_grad_(not network.is_frozen)
+    decoder.requires_grad_(not build.architecture.is_frozen)
     return decoder
 
 
 class _Replica:
-    """One replica: a model, its optimizer and its place in the data.
-
-    Attributes:
-        model: the whole of it.
-    """
+    """One replica: a model, its optimizer and its place in the data."""
 
     def __init__(
         self,
@@ -211,7 +200,8 @@ class _Replica:
         self._iterator = iterate_shared_batches(
             plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
         )
-        self._optimizer = optimizer_spec(config).build(self.model.trained())
+        networks = {**config.model.module_architectures, **decoders}
+        self._optimizer = optimizer_spec(config).build(_groups(self.model, networks))
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
         self._norm: float | None = None
 
@@ -252,6 +242,16 @@ class _Replica:
             weights={name: _weights(module) for name, module in modules.items()},
             norm=self._norm,
         )
+
+
+def _groups(model: WholeModel, networks: Mapping[str, ModuleArchitecture]) -> list[dict[str, Any]]:
+    """Return the parameters of each module that are trained, with what its section says."""
+    groups = []
+    for name, module in model.parts():
+        section = networks[name].optimizer or ModuleOptimizerConfig()
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        groups.append({"params": trained, **section.model_dump(exclude_none=True)})
+    return groups
 
 
 def _gradients(module: torch.nn.Module) -> Tensors:

@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from mimokit.planning.ranks import DIMENSIONS, RankMap, SampleRange
+from mimokit.planning.ranks import DIMENSIONS, ModuleRanks, SampleRange
 from mimokit.planning.report.frames import frames_to_json
 from mimokit.planning.report.strategy import strategy_to_json
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import Bridge, DisjointBridge, LayoutPlan, ModuleBatch, Route
+    from mimokit.planning.types import (
+        Bridge,
+        DisjointBridge,
+        Estimates,
+        LayoutPlan,
+        ModuleBatch,
+        Route,
+    )
 
 
-def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
+def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:
     """Return what `mimokit plan --json` prints; ranks as keys are text."""
     found = {
         "world_size": plan.world_size,
@@ -30,16 +37,18 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
         },
         "bridges": [_bridge(bridge) for bridge in plan.bridges],
     }
+    if plan.optimizer_options:
+        found["optimizers"] = plan.optimizer_options
     if plan.pipeline is not None:
         found["pipeline"] = _pipeline(plan.pipeline)
-    if plan.frames:
-        found["frames"] = {batch.encoder: frames_to_json(batch) for batch in plan.frames}
+    if estimates.frames:
+        found["frames"] = {batch.encoder: frames_to_json(batch) for batch in estimates.frames}
     if plan.replicas is not None:
-        found["strategy"] = strategy_to_json(plan.replicas)
+        found["strategy"] = strategy_to_json(plan.replicas, estimates)
     return found
 
 
-def _module(ranks: RankMap) -> dict[str, Any]:
+def _module(ranks: ModuleRanks) -> dict[str, Any]:
     return {
         "coords": {str(rank): dict(ranks.coordinates(rank)) for rank in ranks.ranks},
         "groups": {

@@ -17,7 +17,7 @@ from mimokit.architecture.parameters_on_rank import (
 )
 from mimokit.architecture.tensors import PROJECTOR_NAME, ModuleTensor, module_tensors
 from mimokit.config import ExperimentConfig, StrategyConfig
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.fragments import Shape, in_order
 
 
@@ -59,7 +59,7 @@ class TrainedShards:
 
 
 def trained_shards(
-    config: ExperimentConfig, modules: Mapping[str, RankMap], layout_ranks: int
+    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> TrainedShards:
     """Return what the ranks of a layout train.
 
@@ -110,7 +110,7 @@ def _described(config: ExperimentConfig) -> Iterator[Module]:
 
 
 def _on_stage(
-    config: ExperimentConfig, module: Module, ranks: RankMap, stage: int
+    config: ExperimentConfig, module: Module, ranks: ModuleRanks, stage: int
 ) -> list[ModuleTensor]:
     """Return the tensors of a module that train on a stage, by their names in the whole model."""
     assert config.strategy is not None

@@ -147,7 +147,7 @@ class WeightPlan:
         pipeline_parallel: stages.
         vocab_size: rows of the token embedding in the files; None for a tower.
         padded_vocab_size: rows over all tensor parallel ranks.
-        ranks: by number: tensor parallel neighbours are adjacent, as in `RankMap`.
+        ranks: by number: tensor parallel neighbours are adjacent, as in `ModuleRanks`.
     """
 
     model_type: str

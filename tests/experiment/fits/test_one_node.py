@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from mimokit.config import ConfigError
+from mimokit.engine.fits.job import FitError
+from mimokit.engine.fits.minibatch import largest_that_fits
 from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,
     OptimSpec,
     SimpleReduceStrategy,
 )
-from mimokit.engine.strategies.fit.job import FitError
-from mimokit.engine.strategies.fit.minibatch import largest_that_fits
 from mimokit.experiment import Trainer
 from mimokit.prediction.network import Network
 from mimokit_widgets import LiveMonitor
@@ -317,7 +317,7 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     if "wandb_project" in arguments:
         monkeypatch.setattr(
-            "mimokit.experiment.logger_backends._installed", lambda name: name != "wandb"
+            "mimokit.experiment.results.logger_backends._installed", lambda name: name != "wandb"
         )
     (tmp_path / "logs" / "there").mkdir(parents=True)
     with pytest.raises(ConfigError, match=sentence):

@@ -32,12 +32,11 @@ _ELSEWHERE = ModuleSample()
 
 
 @dataclass(frozen=True)
-class Header:
+class RowHeader:
     """What the rows of a run hold, in order, after their kind.
 
     Attributes:
         step: the columns of a row of kind STEP: of the rank, then those of every module.
-        modules: of the run, in order.
         evaluation: the columns of a row of kind EVALUATION.
     """
 
@@ -46,7 +45,7 @@ class Header:
     evaluation: tuple[str, ...] = EVALUATION_COLUMNS
 
     @classmethod
-    def of(cls, modules: Sequence[str]) -> Header:
+    def of(cls, modules: Sequence[str]) -> RowHeader:
         """Return the header of a run that has some modules."""
         per_module = [module_column(m, name) for m in modules for name in LIVE_MODULE_COLUMNS]
         return cls((*LIVE_STEP_COLUMNS, *per_module), tuple(modules))
@@ -91,7 +90,7 @@ def _short(name: str, value: Any) -> Any:
 class RowQueue:
     """Every row of a run in order of arrival, and how far they have been sent."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: RowHeader) -> None:
         self.header = header
         self._rows: list[Row] = []
         self._sent = 0
@@ -132,9 +131,7 @@ def thinned(rows: Sequence[Row], header: Mapping[str, Any], most: int) -> tuple[
     Evaluations and the last iteration are always kept.
 
     Args:
-        rows: of a run.
-        header: from `Header.to_json`.
-        most: rows.
+        header: from `RowHeader.to_json`.
     """
     every = max(1, -(-len(rows) // most))
     place = 1 + header["step"].index("iteration")

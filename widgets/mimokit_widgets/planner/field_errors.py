@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig, config_from_mapping
+from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.config_files import config_from_mapping
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import with_value
 from mimokit_widgets.planner.limits import limit_problems
@@ -37,18 +38,18 @@ MOST = 2**20
 
 def nearest_number(draft: Draft, path: Path) -> int | None:
     """Return the nearest number for the field at a path with which every check passes, or None."""
-    given = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
-    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= MOST:
+    typed = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
+    if not isinstance(typed, int) or isinstance(typed, bool) or not 0 <= typed <= MOST:
         return None
-    return next((each for each in _around(given) if _accepted(draft, path, each)), None)
+    return next((each for each in _around(typed) if _accepted(draft, path, each)), None)
 
 
-def _around(given: int) -> Iterator[int]:
-    near = {given + step for step in range(-FARTHEST, FARTHEST + 1)}
+def _around(typed: int) -> Iterator[int]:
+    near = {typed + step for step in range(-FARTHEST, FARTHEST + 1)}
     numbers = near | {2**power for power in range(MOST.bit_length())}
     yield from sorted(
-        (each for each in numbers if each > 0 and each != given),
-        key=lambda each: (abs(each - given), -each),
+        (each for each in numbers if each > 0 and each != typed),
+        key=lambda each: (abs(each - typed), -each),
     )
 
 
@@ -77,12 +78,11 @@ _KNOWN: Mapping[Path, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class FieldError:
+class FieldMessage:
     """One problem on the screen.
 
     Attributes:
         path: the field to mark; empty where it has none on the screen.
-        sentence: the text next to it.
         fix: what a click does, or None.
         label: what the button says: "DP 3 → 4".
     """
@@ -100,54 +100,52 @@ class FieldError:
 
 def field_errors_of(
     problems: Iterable[Problem], draft: Draft, valid: Draft | None = None, edited: Path = ()
-) -> tuple[FieldError, ...]:
+) -> tuple[FieldMessage, ...]:
     """Return one error per problem, and one about the edit that brought them all.
 
     Args:
-        problems: what is wrong with the draft.
-        draft: the rejected draft.
         valid: the last one that was accepted; a field goes back to its value where the problem
             itself knows no fix.
         edited: the field whose edit made the draft, empty for any other cause.
     """
-    found = tuple(_field_error(problem, draft, valid) for problem in problems)
-    if not found or not edited or any(each.path == edited for each in found):
-        return found
+    errors = tuple(_field_error(problem, draft, valid) for problem in problems)
+    if not errors or not edited or any(each.path == edited for each in errors):
+        return errors
     cause = _cause(draft, edited)
     if cause is None:
-        return found
-    return (cause, *(_explaining(each) for each in found))
+        return errors
+    return (cause, *(_explaining(each) for each in errors))
 
 
-def _cause(draft: Draft, edited: Path) -> FieldError | None:
+def _cause(draft: Draft, edited: Path) -> FieldMessage | None:
     """Return an error about the edited number itself, where another one would do."""
     better = nearest_number(draft, edited)
     if better is None:
         return None
-    given = _standing(edited, draft)
+    typed = _standing(edited, draft)
     whose = f"Module '{edited[2]}'" if edited[:2] in (SIZES, NETWORKS) else "Layout"
-    sentence = f"{whose}: {edited[-1]} {given} does not go with the rest; {better} does."
+    sentence = f"{whose}: {edited[-1]} {typed} does not go with the rest; {better} does."
     fix: Fix = {"path": ".".join(edited), "value": better}
-    return FieldError(edited, sentence, fix, f"{short_name(edited[-1])} {given:,} → {better:,}")
+    return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {typed:,} → {better:,}")
 
 
-def _explaining(error: FieldError) -> FieldError:
+def _explaining(error: FieldMessage) -> FieldMessage:
     """Return an error that only explains another: no network is bent to suit a size."""
     if error.fix is None or not error.fix["path"].startswith(".".join(NETWORKS)):
         return error
     return replace(error, fix=None, label="")
 
 
-def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldError:
+def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMessage:
     path = _path(problem, draft.content)
     fix = problem.fix
     if fix is not None:
-        return FieldError(path, problem.sentence, fix, _label(fix, problem, draft))
+        return FieldMessage(path, problem.sentence, fix, _label(fix, problem, draft))
     if path and _unknown(path) and value_at(draft.content, path[:-1]) is not None:
         removal: Fix = {"path": ".".join(path), "value": None}
-        return FieldError(path, problem.sentence, removal, f"Remove {problem.field}")
+        return FieldMessage(path, problem.sentence, removal, f"Remove {problem.field}")
     back = _back(path, draft, valid)
-    return FieldError(path, problem.sentence, back, _label(back, problem, draft) if back else "")
+    return FieldMessage(path, problem.sentence, back, _label(back, problem, draft) if back else "")
 
 
 def _back(path: Path, draft: Draft, valid: Draft | None) -> Fix | None:

@@ -11,7 +11,7 @@ import numpy as np
 from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.rows import place_text
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit.units import samples_text, span_text
@@ -26,9 +26,6 @@ def rank_details(
     """Return what a rank holds, computes, reads, and whom it talks to.
 
     Args:
-        plan: the plan.
-        rank: one of its ranks.
-        ranks_per_node: ranks of a machine.
         config: the plan's config, for the layers that the rank holds.
     """
     colors = module_colors(plan.modules)
@@ -62,7 +59,7 @@ def _group_words(module: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _module(
-    plan: LayoutPlan, ranks: RankMap, rank: int, config: ExperimentConfig | None
+    plan: LayoutPlan, ranks: ModuleRanks, rank: int, config: ExperimentConfig | None
 ) -> dict[str, Any]:
     batch = plan.batch.modules[ranks.module]
     work = f"computes {named_samples(batch.samples[rank])}"
@@ -81,7 +78,7 @@ def _module(
     }
 
 
-def _groups(ranks: RankMap, rank: int) -> Iterator[dict[str, Any]]:
+def _groups(ranks: ModuleRanks, rank: int) -> Iterator[dict[str, Any]]:
     """Yield the rank's group in every dimension that the module is cut in."""
     for axis in GRID_AXES:
         if ranks.size_of(axis) > 1:
@@ -118,7 +115,7 @@ def _members_text(members: tuple[int, ...]) -> str:
     return f"{len(members):,} ranks {first} … {members[-1]:,}{every}"
 
 
-def _shard(ranks: RankMap, rank: int, network: ModuleArchitecture) -> str:
+def _shard(ranks: ModuleRanks, rank: int, network: ModuleArchitecture) -> str:
     place = ranks.coordinates(rank)
     per_stage = network.num_layers // ranks.pipeline_parallel
     first = place["pp"] * per_stage
@@ -161,8 +158,8 @@ def _gathers(bridge: ColocatedBridge, rank: int) -> Iterator[str]:
 def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
     for way, route in (("forward", bridge.forward), ("backward", bridge.backward)):
         name = f"{bridge.source} → {bridge.destination}, {way}"
-        found = [t for t in route.transfers if rank in (t.source_rank, t.destination_rank)]
-        for transfer in found[:MOST_PEERS]:
+        transfers = [t for t in route.transfers if rank in (t.source_rank, t.destination_rank)]
+        for transfer in transfers[:MOST_PEERS]:
             if not transfer.moves:
                 yield f"{name}: keeps {named_samples((transfer.start, transfer.stop))}."
                 continue
@@ -172,8 +169,8 @@ def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
             yield f"{name}: {'sends' if sends else 'receives'} {what} " + (
                 f"to rank {other:,}." if sends else f"from rank {other:,}."
             )
-        if len(found) > MOST_PEERS:
-            yield f"{name}: and {len(found) - MOST_PEERS:,} messages more."
+        if len(transfers) > MOST_PEERS:
+            yield f"{name}: and {len(transfers) - MOST_PEERS:,} messages more."
         for group in islice((group for group in route.groups if rank in group), 1):
             does = "receives from" if route.form == "leader" else "gathers with"
             yield f"{name}: {does} {_members_text(tuple(group))}."

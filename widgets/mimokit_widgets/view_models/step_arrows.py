@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from mimokit.experiment import StepSnapshot
-from mimokit.planning.stepper import Crossing, Piece
+from mimokit.planning.stepper import Crossing, SeenCrossing
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import samples_text
 from mimokit_widgets.view_models.step_places import BOX_WIDTH, Box, Places
@@ -23,11 +23,9 @@ class Arrow:
     Attributes:
         piece: as one end saw it, the receiving end where there are both.
         wrong: something about it differs from the plan.
-        begin: where it comes from.
-        end: where it goes to.
     """
 
-    piece: Piece
+    piece: SeenCrossing
     wrong: bool
     begin: Box
     end: Box
@@ -41,12 +39,12 @@ class Arrow:
 def arrows_of(plan: LayoutPlan, snapshot: StepSnapshot, places: Places) -> list[Arrow]:
     """Return the arrows of a step; those that differ from the plan come last, on top."""
     wrong = {difference.crossing for difference in snapshot.differences}
-    seen: dict[Crossing, Piece] = {}
+    seen: dict[Crossing, SeenCrossing] = {}
     for piece in snapshot.pieces:
         if not (piece.crossing in seen and piece.sent):
             seen[piece.crossing] = piece
     for difference in snapshot.differences:
-        missing = Piece(difference.crossing, True, (), 0, ())
+        missing = SeenCrossing(difference.crossing, True, (), 0, ())
         seen.setdefault(difference.crossing, missing)
     arrows = []
     for crossing, piece in seen.items():
@@ -108,17 +106,17 @@ def _labels(arrows: list[Arrow]) -> list[str]:
     by_begin: dict[tuple[str, int], list[Arrow]] = defaultdict(list)
     for arrow in arrows:
         by_begin[arrow.begin.module, arrow.begin.rank].append(arrow)
-    found = []
+    labels = []
     for group in by_begin.values():
         spans = {(arrow.crossing.start, arrow.crossing.stop) for arrow in group}
         if len(spans) == 1:
             x, _, way = _edges(group[0])
-            found.append(_label(group[0], x + 8 * way, group[0].begin.middle, way))
+            labels.append(_label(group[0], x + 8 * way, group[0].begin.middle, way))
             continue
         for arrow in group:
             _, to, way = _edges(arrow)
-            found.append(_label(arrow, to - 10 * way, arrow.end.middle, -way))
-    return found
+            labels.append(_label(arrow, to - 10 * way, arrow.end.middle, -way))
+    return labels
 
 
 def _label(arrow: Arrow, x: float, y: float, way: float) -> str:
