@@ -138,63 +138,57 @@ _COMPUTES = (StepKind.FORWARD, StepKind.BACKWARD)
 
 
 def _actions(schedule: Schedule, worker: int) -> Iterator[Action]:
-    stages = schedule.graph.workers[worker]
-    messages = {stage: _StageMessages.of(schedule, stage) for stage in stages}
+    graph, stages = schedule.graph, schedule.graph.workers[worker]
+    messages = {stage: _stage_messages(schedule, stage) for stage in stages}
     for kind, stage, microbatch in schedule.ordered(worker):
         if stage is None:
             yield Action(kind, stage, microbatch)
-            continue
-        if kind in BRIDGES:
-            for edge in schedule.graph.outgoing[stage]:  # all of them lead to the same ranks
+        elif kind in BRIDGES:
+            for edge in graph.outgoing[stage]:  # all of them lead to the same ranks
                 peer = edge.destination
                 yield Action(kind, stage, microbatch, edge.index, peer, edge.modality)
-            continue
-        if kind == StepKind.FORWARD and stage in schedule.loading:
-            yield Action(StepKind.LOAD, stage, microbatch)
-        yield from messages[stage].before(kind, microbatch)
-        yield Action(kind, stage, microbatch)
-        yield from messages[stage].after(kind, microbatch)
+        elif kind not in _COMPUTES:
+            yield Action(kind, stage, microbatch)
+        else:
+            if kind == StepKind.FORWARD and stage in schedule.loading:
+                yield Action(StepKind.LOAD, stage, microbatch)
+            receives, sends = messages[stage][kind]
+            yield from receives[microbatch]
+            yield Action(kind, stage, microbatch)
+            yield from sends[microbatch]
     whole = stages[0] if len(stages) == 1 else None
-    if any(schedule.graph.stages[stage].module not in schedule.frozen for stage in stages):
+    if any(graph.stages[stage].module not in schedule.frozen for stage in stages):
         yield Action(StepKind.GRAD_SYNC, whole)
     yield Action(StepKind.OPTIMIZER, whole)
 
 
-@dataclass(frozen=True)
-class _StageMessages:
-    """The messages of a stage to other ranks, by micro-batch."""
+_ByMicrobatch = list[list[Action]]
 
-    receives: dict[StepKind, list[list[Action]]]
-    sends: dict[StepKind, list[list[Action]]]
 
-    @classmethod
-    def of(cls, schedule: Schedule, stage: int) -> _StageMessages:
-        graph, work = schedule.graph, schedule.work
-        forward, backward = work.carry_forward, work.carry_backward
-        home = graph.worker_of
-        incoming = tuple(e for e in graph.incoming[stage] if home[e.source] != home[stage])
-        outgoing = tuple(e for e in graph.outgoing[stage] if home[e.destination] != home[stage])
-        return cls(
-            {
-                StepKind.FORWARD: _messages(StepKind.RECEIVE_FORWARD, stage, incoming, forward),
-                StepKind.BACKWARD: _messages(StepKind.RECEIVE_BACKWARD, stage, outgoing, backward),
-            },
-            {
-                StepKind.FORWARD: _messages(StepKind.SEND_FORWARD, stage, outgoing, forward),
-                StepKind.BACKWARD: _messages(StepKind.SEND_BACKWARD, stage, incoming, backward),
-            },
-        )
-
-    def before(self, kind: StepKind, microbatch: int) -> list[Action]:
-        return self.receives[kind][microbatch] if kind in self.receives else []
-
-    def after(self, kind: StepKind, microbatch: int) -> list[Action]:
-        return self.sends[kind][microbatch] if kind in self.sends else []
+def _stage_messages(
+    schedule: Schedule, stage: int
+) -> dict[StepKind, tuple[_ByMicrobatch, _ByMicrobatch]]:
+    """Return what a stage receives from other ranks before its forward or backward, and sends."""
+    graph, work = schedule.graph, schedule.work
+    forward, backward = work.carry_forward, work.carry_backward
+    home = graph.worker_of
+    incoming = tuple(e for e in graph.incoming[stage] if home[e.source] != home[stage])
+    outgoing = tuple(e for e in graph.outgoing[stage] if home[e.destination] != home[stage])
+    return {
+        StepKind.FORWARD: (
+            _messages(StepKind.RECEIVE_FORWARD, stage, incoming, forward),
+            _messages(StepKind.SEND_FORWARD, stage, outgoing, forward),
+        ),
+        StepKind.BACKWARD: (
+            _messages(StepKind.RECEIVE_BACKWARD, stage, outgoing, backward),
+            _messages(StepKind.SEND_BACKWARD, stage, incoming, backward),
+        ),
+    }
 
 
 def _messages(
     kind: StepKind, stage: int, edges: tuple[StageEdge, ...], carried: Flags
-) -> list[list[Action]]:
+) -> _ByMicrobatch:
     """Return, by micro-batch, the messages that a stage sends or receives over the edges."""
     ends = [
         (edge, edge.destination if edge.source == stage else edge.source, carried[edge.index])

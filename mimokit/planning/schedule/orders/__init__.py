@@ -6,9 +6,9 @@ the worker's stages is in it once. `Schedule` leaves out what there is nothing t
 the messages between ranks.
 """
 
-from mimokit.planning.schedule.orders.interleaved import interleaved
-from mimokit.planning.schedule.orders.pipelined import (
+from mimokit.planning.schedule.orders.pipelines import (
     gpipe,
+    interleaved,
     num_warmup_microbatches,
     one_forward_one_backward,
 )

@@ -1,9 +1,4 @@
-"""The interleaved order, in which a rank has several stages of one module.
-
-The order is Megatron's (arXiv 2104.04473, section 2.2): micro-batches come in rounds, one
-micro-batch per rank of the pipeline, each round through all stages of a rank; after
-`2 (p - 1 - rank) + (v - 1) p` forwards a rank alternates, for p ranks of v stages each.
-"""
+"""Orders of pipelines: GPipe, 1F1B and interleaved."""
 
 from __future__ import annotations
 
@@ -14,11 +9,53 @@ from mimokit.planning.schedule.graph import StageGraph
 from mimokit.step_kinds import StepKind
 
 
-def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
-    """Return the order of a rank with several stages, or of an encoder's stage before such ranks.
+def num_warmup_microbatches(position: int, total_stages: int, num_microbatches: int) -> int:
+    """Return the forwards of a stage before it alternates: one per stage that follows.
 
-    An encoder computes in the order in which the first of the several stages does, ahead of it by
-    a forward for every stage in between.
+    `total_stages - position - 1`, at most all micro-batches (Narayanan et al. 2021,
+    arXiv 2104.04473, section 2.2; over a graph the position is counted on the longest path, as
+    megatron-core does).
+    """
+    return min(total_stages - position - 1, num_microbatches)
+
+
+def gpipe(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
+    """Return all forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965)."""
+    return [
+        (kind, stage, microbatch)
+        for kind in (StepKind.FORWARD, StepKind.BACKWARD)
+        for stage in graph.workers[worker][:: 1 if kind == StepKind.FORWARD else -1]
+        for microbatch in range(num_microbatches)
+    ]
+
+
+def one_forward_one_backward(
+    graph: StageGraph, worker: int, num_microbatches: int
+) -> Sequence[Step]:
+    """Return 1F1B: warm-up forwards, then forward and backward in turn, then the backwards left.
+
+    At most warm-up + 1 micro-batches are in flight at a time.
+    """
+    (stage,) = graph.workers[worker]
+    position = graph.stages[stage].position
+    warmup = num_warmup_microbatches(position, graph.total_stages, num_microbatches)
+    steps: list[Step] = [(StepKind.FORWARD, stage, m) for m in range(warmup)]
+    for m in range(num_microbatches - warmup):
+        steps.append((StepKind.FORWARD, stage, warmup + m))
+        steps.append((StepKind.BACKWARD, stage, m))
+    first_left = num_microbatches - warmup
+    steps += [(StepKind.BACKWARD, stage, m) for m in range(first_left, num_microbatches)]
+    return steps
+
+
+def interleaved(graph: StageGraph, worker: int, num_microbatches: int) -> Sequence[Step]:
+    """Return the order of ranks with several stages of one module, or of an encoder before them.
+
+    The order is Megatron's (arXiv 2104.04473, section 2.2): micro-batches come in rounds, one
+    micro-batch per set of ranks, each round through all stages of a rank; after
+    `2 (p - 1 - place) + (v - 1) p` forwards a rank alternates, for p sets of v stages each. An
+    encoder computes in the order in which the first of the several stages does, ahead of it by a
+    forward for every stage in between.
 
     Args:
         graph: the stages; those of the interleaved module are a multiple of its ranks.
