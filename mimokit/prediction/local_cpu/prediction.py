@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mimokit.config import ExperimentConfig
 from mimokit.planning.layout import plan_layout
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
-from mimokit.prediction.local_cpu.programs import separate_rank_programs, shared_rank_programs
+from mimokit.prediction.local_cpu.programs import rank_programs
 from mimokit.prediction.local_cpu.simulator import Program, RankSpan, Span, run_shared
 from mimokit.prediction.local_cpu.step_costs import step_costs
 from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, StepKind
@@ -83,8 +83,7 @@ def predict_shared(
     plan = plan_layout(config).of_replica(0)
     at_work = costs.at(plan.world_size)
     step = step_costs(config, plan, at_work, items_per_sample)
-    separate = plan.deployment_mode == "heterogeneous"
-    programs = separate_rank_programs(step) if separate else shared_rank_programs(step)
+    programs = rank_programs(step)
     run = run_shared(programs, cores * at_work.busy)
     return SharedPrediction(
         name=config.name,

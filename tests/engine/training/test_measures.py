@@ -77,23 +77,23 @@ def test_parts_of_a_step_add_up_on_every_rank(run):
 
 
 def _slow_encoder(original):
-    """Rank 0 takes long before its encoder, in the second iteration."""
+    """Rank 0 takes long for its encoder, in the second iteration."""
     calls = []
 
-    def slow(*arguments):
+    def slow(stage, given):
         import torch.distributed as dist
 
         calls.append(None)
         if dist.get_rank() == 0 and len(calls) == 2:
             time.sleep(SLEEP)
-        return (yield from original(*arguments))
+        return original(stage, given)
 
     return slow
 
 
 def test_ranks_wait_for_a_slow_one_at_the_bridge_and_at_the_reduction(cluster, tmp_path):
     config = digits_config(*COLOCATED, num_iterations=2)
-    with planted(cluster, "mimokit.engine.colocated.schedule.encoder_rows", _slow_encoder, 4):
+    with planted(cluster, "mimokit.engine.pipeline.stages.EncoderStage._forward", _slow_encoder, 4):
         steps = train(cluster, config, evaluations=NO_TESTS, directory=tmp_path).result().steps
     rows = steps[steps["iteration"] == 1].set_index("rank")
     waited, transferred = rows["waiting_time"], rows["collective_time"] - rows["waiting_time"]
@@ -111,7 +111,7 @@ def _slow_stage(original):
 
     def slow(executor, action):
         calls.append(None)
-        if executor.model.stage.name == "images" and len(calls) == 3:
+        if executor.model.stages[action.stage].name == "images" and len(calls) == 3:
             time.sleep(SLEEP)
         original(executor, action)
 
@@ -190,20 +190,18 @@ def _counted_on_rank(plan, config) -> tuple[dict[str, int], float, float]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from mimokit.engine.colocated.schedule import forward_backward_steps, forward_microbatch
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.pipeline.steps import forward_backward_steps, forward_steps
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared
 
     with prepared(plan, config, default_data) as state:
         batch = next(state.iterator)
         with FlopCounterMode(display=False) as ahead, torch.no_grad():
-            text, boundaries, _ = exhaust(forward_microbatch(iter([batch]), state.model, 0))
-        tokens = {name: len(one.encoder_output) for name, one in boundaries.items()}
-        tokens["language_module"] = text["input_ids"].numel()
+            (loss,) = exhaust(forward_steps(iter([batch]), state.model))
         with FlopCounterMode(display=False) as both:
-            exhaust(forward_backward_steps(iter([batch]), state.model, 1))
-    return tokens, ahead.get_total_flops(), both.get_total_flops()
+            exhaust(forward_backward_steps(iter([batch]), state.model))
+    return loss.module_tokens, ahead.get_total_flops(), both.get_total_flops()
 
 
 @pytest.mark.parametrize(
