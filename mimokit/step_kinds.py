@@ -56,7 +56,6 @@ class StepKind(StrEnum):
     debugger show it.
 
     Attributes:
-        phase: category of its time.
         color: colour class in timelines: a phase, or `REMAINDER`.
         busy: forward or backward, if the clock of a pipeline counts the step as computation in
             that direction; None if the rank is idle or waits. The clock has no separate time for
@@ -136,11 +135,14 @@ SENDS = (StepKind.SEND_FORWARD, StepKind.SEND_BACKWARD)
 RECEIVES = (StepKind.RECEIVE_FORWARD, StepKind.RECEIVE_BACKWARD)
 FORWARD_HALF = (
     StepKind.LOAD,
+    StepKind.SLICE,
     StepKind.RECEIVE_FORWARD,
     StepKind.FORWARD,
+    StepKind.GATHER,
+    StepKind.LOSS,
     StepKind.SEND_FORWARD,
 )
-"""Actions of a pipeline stage without the backward half."""
+"""Actions of a rank without the backward half."""
 POINT_TO_POINT = (*SENDS, *RECEIVES, StepKind.WAIT)
 """The steps of communication between two ranks; the others are collectives over a group."""
 BRIDGES = (StepKind.GATHER, StepKind.SCATTER)

@@ -11,12 +11,7 @@ from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 
 @dataclass(frozen=True)
 class StageLayers:
-    """Layers on one stage.
-
-    Attributes:
-        dense: layers with an ordinary feed-forward layer.
-        expert: layers with experts.
-    """
+    """Layers on one stage."""
 
     dense: Numbers
     expert: Numbers

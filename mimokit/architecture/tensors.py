@@ -94,11 +94,7 @@ def module_tensors(module: Module, sizes: ParallelSizes, stage: int) -> tuple[Mo
 
 @dataclass(frozen=True)
 class _Cutter:
-    """Makes tensors that tensor parallelism cuts.
-
-    Attributes:
-        ranks: among which.
-    """
+    """Makes tensors that tensor parallelism cuts."""
 
     ranks: int
 

@@ -48,7 +48,6 @@ class Family:
 
     Attributes:
         model_type: of its config.
-        model: its network.
         found: its tensors and parameters.
     """
 

@@ -23,7 +23,6 @@ def add_grouped(
     """Add the parameters of a model with Llama's names.
 
     Args:
-        weights: gets them.
         prefix: in front of `embed_tokens.weight` in the file.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
         name: in front of Megatron's names.
@@ -71,7 +70,6 @@ def add_qkv(
     """Add a fused query, key and value: per group its queries, its key and its value.
 
     Args:
-        weights: gets it.
         name: Megatron's; that of a bias ends in it.
         tensors: of query, key and value.
     """
@@ -115,7 +113,6 @@ def add_gpt2(weights: CheckpointTensors, model: LanguageModel, prefix: str, head
     """Add the parameters of GPT-2, whose matrices are stored transposed (`Conv1D`).
 
     Args:
-        weights: gets them.
         prefix: in front of `wte.weight` in the file.
         head: name of the output layer.
     """

@@ -20,7 +20,6 @@ def add_tower(
     """Add the parameters of a vision tower, all its layers and norms included.
 
     Args:
-        weights: gets them.
         prefix: in front of `embeddings.` and `encoder.` in the file.
         name: in front of the names in the encoder.
     """
@@ -96,7 +95,6 @@ def add_mlp(
     """Add two matrices with an activation between them.
 
     Args:
-        weights: gets them.
         name: in front of linear_fc1 and linear_fc2.
         tensors: the names of both in the file, without weight and bias.
         widths: input, inner and output width.
@@ -116,7 +114,6 @@ def add_projector(weights: CheckpointTensors, projector: Projector, prefix: str,
     """Add LLaVA's projector, which lies behind the tower.
 
     Args:
-        weights: gets it.
         projector: its sizes; three widths.
         prefix: in front of `linear_1.` in the file.
         name: in front of Megatron's names.

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from mimokit.engine.digests import digest
 from mimokit.engine.models.rng import default_state, states_inside
 from mimokit.engine.models.weights import named_parameters
-from mimokit.engine.training.modes import RankModel
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.samples import HealthSample
 
 

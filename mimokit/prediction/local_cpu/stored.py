@@ -23,12 +23,7 @@ TENSORS_OF_A_LAYER = 12
 
 @dataclass(frozen=True)
 class Stored:
-    """The part of a module on one rank.
-
-    Attributes:
-        tensors: parameters, as tensors.
-        numbers: numbers in them.
-    """
+    """The part of a module on one rank."""
 
     tensors: int
     numbers: int
@@ -49,18 +44,17 @@ class Stored:
 
 def stored_on_rank(config: ExperimentConfig, plan: LayoutPlan, rank: int) -> dict[str, Stored]:
     """Return module -> what a rank stores of it; modules without the rank are left out."""
-    modules = _modules(config)
+    modules = built_modules(config)
     found = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks:
-            sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
-            stage = ranks.coordinates(rank)["pp"]
+            sizes, stage = plan.executions[name].sizes, ranks.coordinates(rank)["pp"]
             numbers = rank_parameters(modules[name], sizes, stage).total
             found[name] = Stored(_tensors(modules[name], sizes, stage), round(float(numbers)))
     return found
 
 
-def _modules(config: ExperimentConfig) -> Mapping[str, Module]:
+def built_modules(config: ExperimentConfig) -> Mapping[str, Module]:
     """Return the modules of a config as the engine builds them: no vocabulary is padded."""
     model = model_of_config(config.model)
     language = replace(model.language, vocab_multiple=1)
