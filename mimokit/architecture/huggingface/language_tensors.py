@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mimokit.architecture.huggingface.checkpoint_tensors import (
-    CheckpointTensors,
-    Cut,
-    End,
-    Source,
-)
+from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors, Source
 from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER
 from mimokit.architecture.transformer import Transformer
 
 GROUPED_TYPES = ("llama", "mistral", "qwen2")
@@ -33,56 +29,40 @@ def add_grouped(
     found.passed_over.append(".rotary_emb.inv_freq")
     _add_ends(found, model, f"{prefix}embed_tokens.weight", head, name)
     for number in range(net.layers):
-        _add_grouped_layer(found, net, f"{prefix}layers.{number}.", name, number)
-    last = f"{name}decoder.final_layernorm.weight"
-    found.whole(last, f"{prefix}norm.weight", (net.hidden,), End.LAST)
+        ours = f"{name}decoder.layers.{number}."
+        _add_grouped_layer(found, net, f"{prefix}layers.{number}.", ours)
+    found.copy(f"{name}decoder.final_layernorm.weight", f"{prefix}norm.weight")
 
 
-def _add_grouped_layer(
-    found: CheckpointTensors, net: Transformer, file: str, name: str, number: int
-) -> None:
-    ours = f"{name}decoder.layers.{number}."
-    hidden, ffn, width = net.hidden, net.ffn, net.heads * net.head_dim
+def _add_grouped_layer(found: CheckpointTensors, net: Transformer, file: str, ours: str) -> None:
     norms = {"input_layernorm": "input_layernorm", "pre_mlp_layernorm": "post_attention_layernorm"}
     for norm, theirs in norms.items():
-        found.whole(f"{ours}{norm}.weight", f"{file}{theirs}.weight", (hidden,), number)
+        found.copy(f"{ours}{norm}.weight", f"{file}{theirs}.weight")
     attention, theirs = f"{ours}self_attention.", f"{file}self_attn."
     for kind in ("weight", "bias") if net.qkv_bias else ("weight",):
         tensors = [f"{theirs}{one}_proj.{kind}" for one in "qkv"]
-        add_qkv(found, net, f"{attention}linear_qkv.{kind}", tensors, number)
-    found.matrix(f"{attention}linear_proj.weight", f"{theirs}o_proj.weight", (hidden, width),
-                 Cut.COLUMNS, number)  # fmt: skip
-    if net.output_bias:
-        found.whole(f"{attention}linear_proj.bias", f"{theirs}o_proj.bias", (hidden,), number)
+        add_qkv(found, net, f"{attention}linear_qkv.{kind}", tensors)
+    for kind in ("weight", "bias") if net.output_bias else ("weight",):
+        found.copy(f"{attention}linear_proj.{kind}", f"{theirs}o_proj.{kind}")
     mlp, theirs = f"{ours}mlp.", f"{file}mlp."
-    pair = ("gate_proj", "up_proj")
-    found.stack(f"{mlp}linear_fc1.weight", {f"{theirs}{one}.weight": ffn for one in pair},
-                (2 * ffn, hidden), Cut.ROWS, number)  # fmt: skip
-    found.matrix(f"{mlp}linear_fc2.weight", f"{theirs}down_proj.weight", (hidden, ffn),
-                 Cut.COLUMNS, number)  # fmt: skip
-    if net.ffn_bias:
-        found.stack(f"{mlp}linear_fc1.bias", {f"{theirs}{one}.bias": ffn for one in pair},
-                    (2 * ffn,), Cut.ROWS, number)  # fmt: skip
-        found.whole(f"{mlp}linear_fc2.bias", f"{theirs}down_proj.bias", (hidden,), number)
+    for kind in ("weight", "bias") if net.ffn_bias else ("weight",):
+        pair = [f"{theirs}{one}_proj.{kind}" for one in ("gate", "up")]
+        found.stack(f"{mlp}linear_fc1.{kind}", pair)
+        found.copy(f"{mlp}linear_fc2.{kind}", f"{theirs}down_proj.{kind}")
 
 
-def add_qkv(
-    found: CheckpointTensors, net: Transformer, name: str, tensors: list[str], number: int
-) -> None:
+def add_qkv(found: CheckpointTensors, net: Transformer, name: str, tensors: list[str]) -> None:
     """Add a fused query, key and value: per group its queries, its key and its value.
 
     Args:
         found: gets it.
         net: its sizes.
-        name: Megatron's; that of a bias ends in it.
+        name: Megatron's.
         tensors: of query, key and value.
-        number: of the layer.
     """
     keys = net.kv_heads * net.head_dim
     rows = dict(zip(tensors, (net.heads * net.head_dim, keys, keys), strict=True))
-    sources = _grouped_rows(net, tensors, (0, 0, 0))
-    shape = (sum(rows.values()),) if name.endswith("bias") else (sum(rows.values()), net.hidden)
-    found.fused(name, rows, sources, shape, Cut.ROWS, number)
+    found.fuse(name, rows, _grouped_rows(net, tensors, (0, 0, 0)))
 
 
 def _grouped_rows(
@@ -100,18 +80,11 @@ def _grouped_rows(
 def _add_ends(
     found: CheckpointTensors, model: LanguageModel, embedding: str, head: str, name: str
 ) -> None:
-    """Add the token embedding and the output layer.
-
-    A tied output layer is the embedding; the last of several stages has a copy of it.
-    """
-    shape = (model.vocab, model.net.hidden)
-    found.matrix(f"{name}embedding.word_embeddings.weight", embedding, shape, Cut.ROWS, End.FIRST,
-                 padded=True)  # fmt: skip
+    """Add the token embedding and the output layer, which may be tied."""
+    found.copy(f"{name}{EMBEDDING}", embedding)
     if model.tied:
         found.passed_over.append(head)
-    place = End.LAST_COPY if model.tied else End.LAST
-    tensor = embedding if model.tied else head
-    found.matrix(f"{name}output_layer.weight", tensor, shape, Cut.ROWS, place, padded=True)
+    found.copy(f"{name}{OUTPUT_LAYER}", embedding if model.tied else head)
 
 
 def add_gpt2(found: CheckpointTensors, model: LanguageModel, prefix: str, head: str) -> None:
@@ -126,32 +99,26 @@ def add_gpt2(found: CheckpointTensors, model: LanguageModel, prefix: str, head: 
     net = model.net
     found.passed_over += [".attn.bias", ".attn.masked_bias"]
     _add_ends(found, model, f"{prefix}wte.weight", head, "")
-    positions = (model.positions, net.hidden)
-    found.whole("embedding.position_embeddings.weight", f"{prefix}wpe.weight", positions, End.FIRST)
+    found.copy("embedding.position_embeddings.weight", f"{prefix}wpe.weight")
     for number in range(net.layers):
-        _add_gpt2_layer(found, net, f"{prefix}h.{number}.", number)
+        _add_gpt2_layer(found, net, f"{prefix}h.{number}.", f"decoder.layers.{number}.")
     for kind in ("weight", "bias"):
-        last = f"decoder.final_layernorm.{kind}"
-        found.whole(last, f"{prefix}ln_f.{kind}", (net.hidden,), End.LAST)
+        found.copy(f"decoder.final_layernorm.{kind}", f"{prefix}ln_f.{kind}")
 
 
-def _add_gpt2_layer(found: CheckpointTensors, net: Transformer, file: str, number: int) -> None:
-    ours, hidden, ffn = f"decoder.layers.{number}.", net.hidden, net.ffn
+def _add_gpt2_layer(found: CheckpointTensors, net: Transformer, file: str, ours: str) -> None:
+    hidden = net.hidden
+    matrices = {
+        "self_attention.linear_proj": "attn.c_proj",
+        "mlp.linear_fc1": "mlp.c_fc",
+        "mlp.linear_fc2": "mlp.c_proj",
+    }
     for kind in ("weight", "bias"):
-        across = (hidden,) if kind == "weight" else ()
         for norm, theirs in (("input_layernorm", "ln_1"), ("pre_mlp_layernorm", "ln_2")):
-            found.whole(f"{ours}{norm}.{kind}", f"{file}{theirs}.{kind}", (hidden,), number)
+            found.copy(f"{ours}{norm}.{kind}", f"{file}{theirs}.{kind}")
         fused = f"{file}attn.c_attn.{kind}"
         thirds = _grouped_rows(net, [fused] * 3, (0, hidden, 2 * hidden))
-        found.fused(f"{ours}self_attention.linear_qkv.{kind}", {fused: 3 * hidden}, thirds,
-                    (3 * hidden, *across), Cut.ROWS, number, transposed=True)  # fmt: skip
-        found.stack(f"{ours}mlp.linear_fc1.{kind}", {f"{file}mlp.c_fc.{kind}": ffn},
-                    (ffn, *across), Cut.ROWS, number, transposed=True)  # fmt: skip
-    outputs = (
-        ("self_attention.linear_proj", "attn.c_proj", hidden),
-        ("mlp.linear_fc2", "mlp.c_proj", ffn),
-    )
-    for name, theirs, width in outputs:
-        found.matrix(f"{ours}{name}.weight", f"{file}{theirs}.weight", (hidden, width),
-                     Cut.COLUMNS, number, transposed=True)  # fmt: skip
-        found.whole(f"{ours}{name}.bias", f"{file}{theirs}.bias", (hidden,), number)
+        name = f"{ours}self_attention.linear_qkv.{kind}"
+        found.fuse(name, {fused: 3 * hidden}, thirds, transposed=True)
+        for name, theirs in matrices.items():
+            found.stack(f"{ours}{name}.{kind}", [f"{file}{theirs}.{kind}"], transposed=True)

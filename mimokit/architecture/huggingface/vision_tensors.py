@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors, Cut, End
+from collections.abc import Mapping
+
+from mimokit.architecture.huggingface.checkpoint_tensors import CheckpointTensors
 from mimokit.architecture.huggingface.language_tensors import add_qkv
 from mimokit.architecture.modules import Projector, VisionEncoder
 from mimokit.architecture.transformer import Transformer
@@ -12,6 +14,13 @@ OF_WHOLE_MODELS = (
     "logit_bias",
 )  # fmt: skip
 """Tensors of a whole CLIP or SigLIP that are not of its vision tower."""
+
+_POOLING_HEAD = (
+    "probe", "attention.in_proj_weight", "attention.in_proj_bias", "attention.out_proj.weight",
+    "attention.out_proj.bias", "layernorm.weight", "layernorm.bias", "mlp.fc1.weight",
+    "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias",
+)  # fmt: skip
+"""SigLIP's pooling by attention; every rank of the last stage holds it whole."""
 
 
 def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name: str = "") -> None:
@@ -27,86 +36,48 @@ def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name:
     found.passed_over.append(".embeddings.position_ids")
     _add_embeddings(found, tower, f"{prefix}embeddings.", name)
     if tower.norms > 1:
-        _add_pairs(found, f"{name}pre_layernorm", f"{prefix}pre_layrnorm", net.hidden, End.FIRST)
+        _add_pairs(found, {f"{name}pre_layernorm": f"{prefix}pre_layrnorm"})
     for number in range(net.layers):
-        _add_layer(found, net, f"{prefix}encoder.layers.{number}.", name, number)
+        ours = f"{name}decoder.layers.{number}."
+        _add_layer(found, net, f"{prefix}encoder.layers.{number}.", ours)
     if tower.norm_after:
-        last = f"{name}decoder.final_layernorm"
-        _add_pairs(found, last, f"{prefix}post_layernorm", net.hidden, End.LAST)
+        _add_pairs(found, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
     if tower.head == "attention":
-        _add_pooling_head(found, net, f"{prefix}head.", f"{name}head.")
+        for part in _POOLING_HEAD:
+            found.copy(f"{name}head.{part}", f"{prefix}head.{part}")
 
 
 def _add_embeddings(found: CheckpointTensors, tower: VisionEncoder, file: str, name: str) -> None:
     width, patch = tower.net.hidden, tower.patch_size
-    stored = (width, tower.channels, patch, patch)
-    flat = (width, tower.channels * patch**2)
     weight = "patch_embedding.weight"
-    found.whole(f"{name}{weight}", f"{file}{weight}", flat, End.FIRST, stored)
+    found.copy(f"{name}{weight}", f"{file}{weight}", (width, tower.channels, patch, patch))
     if tower.patch_bias:
-        bias = "patch_embedding.bias"
-        found.whole(f"{name}{bias}", f"{file}{bias}", (width,), End.FIRST)
+        found.copy(f"{name}patch_embedding.bias", f"{file}patch_embedding.bias")
     if tower.class_token:
-        found.whole(f"{name}class_token", f"{file}class_embedding", (1, width), End.FIRST, (width,))
-    positions = (tower.positions, width)
-    theirs = f"{file}position_embedding.weight"
-    found.whole(f"{name}position_embedding", theirs, positions, End.FIRST)
+        found.copy(f"{name}class_token", f"{file}class_embedding", (width,))
+    found.copy(f"{name}position_embedding", f"{file}position_embedding.weight")
 
 
-def _add_pairs(
-    found: CheckpointTensors, name: str, tensor: str, width: int, place: int | End
-) -> None:
-    """Add weight and bias of a norm."""
-    for kind in ("weight", "bias"):
-        found.whole(f"{name}.{kind}", f"{tensor}.{kind}", (width,), place)
+def _add_pairs(found: CheckpointTensors, names: Mapping[str, str], bias: bool = True) -> None:
+    """Add weight and bias of norms and matrices: Megatron's name -> that in the file."""
+    for name, tensor in names.items():
+        for kind in ("weight", "bias") if bias else ("weight",):
+            found.copy(f"{name}.{kind}", f"{tensor}.{kind}")
 
 
-def _add_layer(
-    found: CheckpointTensors, net: Transformer, file: str, name: str, number: int
-) -> None:
-    ours, hidden, ffn = f"{name}decoder.layers.{number}.", net.hidden, net.ffn
-    _add_pairs(found, f"{ours}input_layernorm", f"{file}layer_norm1", hidden, number)
-    _add_pairs(found, f"{ours}pre_mlp_layernorm", f"{file}layer_norm2", hidden, number)
+def _add_layer(found: CheckpointTensors, net: Transformer, file: str, ours: str) -> None:
     attention = f"{file}self_attn."
     for kind in ("weight", "bias"):
         tensors = [f"{attention}{one}_proj.{kind}" for one in "qkv"]
-        add_qkv(found, net, f"{ours}self_attention.linear_qkv.{kind}", tensors, number)
-    proj = "self_attention.linear_proj"
-    _add_row_parallel(found, f"{ours}{proj}", f"{attention}out_proj", (hidden, hidden), number)
-    add_mlp(found, f"{ours}mlp.", (f"{file}mlp.fc1", f"{file}mlp.fc2"), (hidden, ffn, hidden),
-            number)  # fmt: skip
-
-
-def _add_row_parallel(
-    found: CheckpointTensors, name: str, tensor: str, shape: tuple[int, int], place: int | End,
-    bias: bool = True,
-) -> None:  # fmt: skip
-    found.matrix(f"{name}.weight", f"{tensor}.weight", shape, Cut.COLUMNS, place)
-    if bias:
-        found.whole(f"{name}.bias", f"{tensor}.bias", shape[:1], place)
-
-
-def add_mlp(
-    found: CheckpointTensors, name: str, tensors: tuple[str, str],
-    widths: tuple[int, int, int], place: int | End, bias: bool = True,
-) -> None:  # fmt: skip
-    """Add two matrices with an activation between them.
-
-    Args:
-        found: gets them.
-        name: in front of linear_fc1 and linear_fc2.
-        tensors: the names of both in the file, without weight and bias.
-        widths: input, inner and output width.
-        place: as in `WholeParameter`.
-        bias: both have one.
-    """
-    given, inner, made = widths
-    first, second = tensors
-    fc1 = f"{name}linear_fc1"
-    found.matrix(f"{fc1}.weight", f"{first}.weight", (inner, given), Cut.ROWS, place)
-    if bias:
-        found.stack(f"{fc1}.bias", {f"{first}.bias": inner}, (inner,), Cut.ROWS, place)
-    _add_row_parallel(found, f"{name}linear_fc2", second, (made, inner), place, bias)
+        add_qkv(found, net, f"{ours}self_attention.linear_qkv.{kind}", tensors)
+    same = {
+        f"{ours}input_layernorm": f"{file}layer_norm1",
+        f"{ours}self_attention.linear_proj": f"{attention}out_proj",
+        f"{ours}pre_mlp_layernorm": f"{file}layer_norm2",
+        f"{ours}mlp.linear_fc1": f"{file}mlp.fc1",
+        f"{ours}mlp.linear_fc2": f"{file}mlp.fc2",
+    }
+    _add_pairs(found, same)
 
 
 def add_projector(found: CheckpointTensors, projector: Projector, prefix: str, name: str) -> None:
@@ -118,26 +89,5 @@ def add_projector(found: CheckpointTensors, projector: Projector, prefix: str, n
         prefix: in front of `linear_1.` in the file.
         name: in front of Megatron's names.
     """
-    given, inner, made = projector.widths
-    tensors = (f"{prefix}linear_1", f"{prefix}linear_2")
-    add_mlp(found, f"{name}encoder.", tensors, (given, inner, made), End.LAST, projector.bias)
-
-
-def _add_pooling_head(found: CheckpointTensors, net: Transformer, file: str, name: str) -> None:
-    """Add SigLIP's pooling by attention; every rank of the last stage holds it whole."""
-    width, ffn = net.hidden, net.ffn
-    shapes: dict[str, tuple[int, ...]] = {
-        "probe": (1, 1, width),
-        "attention.in_proj_weight": (3 * width, width),
-        "attention.in_proj_bias": (3 * width,),
-        "attention.out_proj.weight": (width, width),
-        "attention.out_proj.bias": (width,),
-        "layernorm.weight": (width,),
-        "layernorm.bias": (width,),
-        "mlp.fc1.weight": (ffn, width),
-        "mlp.fc1.bias": (ffn,),
-        "mlp.fc2.weight": (width, ffn),
-        "mlp.fc2.bias": (width,),
-    }
-    for part, shape in shapes.items():
-        found.whole(f"{name}{part}", f"{file}{part}", shape, End.LAST)
+    matrices = {f"{name}encoder.linear_fc{n}": f"{prefix}linear_{n}" for n in (1, 2)}
+    _add_pairs(found, matrices, projector.bias)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from mimokit.architecture.tensors import EMBEDDING
 from mimokit.engine.megatron import TransformerBlock
-
-EMBEDDING = "embedding.word_embeddings.weight"
+from mimokit.engine.parallel.marks import is_tied_copy
 
 
 def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -15,7 +15,7 @@ def named_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     The copy of a tied embedding on the last stage has the name of the embedding.
     """
     return {
-        EMBEDDING if getattr(value, "shared", False) else name: value
+        EMBEDDING if is_tied_copy(value) else name: value
         for name, value in parameters_of_whole(module).items()
     }
 

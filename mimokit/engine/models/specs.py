@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mimokit.architecture.from_config import cuts_of_config
 from mimokit.config import MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.megatron import ModuleSpec
@@ -70,6 +71,12 @@ def multimodal_provider(
             )
             for name in config.decoder_module_names
         },
+        cuts=cuts_of_config(config),
+        own_modules=[
+            name
+            for name, one in config.module_architectures.items()
+            if code.builder_of(name, one) is not None
+        ],
     )
 
 

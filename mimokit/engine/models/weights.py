@@ -48,7 +48,7 @@ def load_weights(
         )
         planned = planner.rank(planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank()))
         parameters: Mapping[str, torch.nn.Parameter] = parameters_of_whole(module)
-        if not any(one.name.startswith(_PROJECTOR) for one in planner.family.found.parameters):
+        if not any(one.row.name.startswith(_PROJECTOR) for one in planner.family.found.parameters):
             parameters = {
                 one: value for one, value in parameters.items() if not one.startswith(_PROJECTOR)
             }

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.marks import is_cut, is_tied_copy
 from mimokit.engine.part_times import Part
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
@@ -127,9 +128,8 @@ def squared_norm_share(module: ModuleDataParallel, grid: HyperCommGrid) -> torch
     if grid.get_pg("dp").rank() > 0:
         return total
     for parameter in module.parameters():
-        cut = getattr(parameter, "tensor_model_parallel", False)
-        again = getattr(parameter, "shared", False)
-        mine = (cut or grid.get_pg("tp").rank() == 0) and not again
+        first = is_cut(parameter) or grid.get_pg("tp").rank() == 0
+        mine = first and not is_tied_copy(parameter)
         if parameter.requires_grad and mine:
             total += parameter.main_grad.float().pow(2).sum()
     return total

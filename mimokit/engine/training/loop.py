@@ -34,7 +34,7 @@ from mimokit.engine.parallel.optimizer import (
     optimizer_of_run,
 )
 from mimokit.engine.replicas.exchange import ReplicaExchange
-from mimokit.engine.replicas.shards import shard_of
+from mimokit.engine.replicas.shards import trained_on_rank
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
@@ -122,7 +122,7 @@ def prepare(
     optimizer = optimizer_of_run(config, modules)
     exchange = None
     if peers is not None:
-        exchange = ReplicaExchange(peers, shard_of(config.model, model), optimizer)
+        exchange = ReplicaExchange(peers, trained_on_rank(model), optimizer)
     scheduler = learning_rate_scheduler(exchange.optimizer if exchange else optimizer, runtime)
     data = data_of(source, config)
     iterator = mode_of(plan).read(

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from mimokit.engine.models.parameter_names import named_parameters
+from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.strategies.codecs import LowBitMean, Rounding, nearest
 from mimokit.engine.training.loop import TrainingState
 from mimokit.engine.verify.choices import ROUNDING, SUMS
-from mimokit.engine.verify.local_shards import local_shard
 from mimokit.engine.verify.oracle import OracleStep
 from mimokit.planning.strategies.sizes import CODEC_BLOCK
 
@@ -65,12 +65,11 @@ def _on_this_rank(
     """Return what the oracle rounded the shards of this rank to, flat; nothing if it did not."""
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for module, wrapped in state.model.modules().items():
-        group = state.model.pg_collections[module].tp
         for path, parameter in named_parameters(wrapped.module).items():
             name, shape = f"{module}.{path}", expected.weights[module][path].shape
             if name in expected.whole_numbers:
                 own, sums = (
-                    torch.from_numpy(local_shard(one.reshape(shape), parameter, group).flatten())
+                    torch.from_numpy(shard_of(parameter).of(one.reshape(shape)).flatten())
                     for one in expected.whole_numbers[name]
                 )
                 found[name] = (own, sums)

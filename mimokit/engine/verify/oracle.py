@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from mimokit.architecture.modules import padded_vocabulary
+from mimokit.architecture.from_config import decoder_head
+from mimokit.architecture.tensor_cut import ShardPlace
+from mimokit.architecture.tensors import cuts_of
 from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
@@ -30,9 +32,8 @@ from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
+from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
-from mimokit.engine.replicas.shards import real_rows
-from mimokit.engine.verify.pieces import LayoutCut
 from mimokit.engine.verify.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
 from mimokit.planning.ranks import RankMap
@@ -139,22 +140,16 @@ def _arithmetic(
     if config.strategy is None:
         return None
     named = [one.model.named() for one in models]
-    shapes = in_order(models[0].model.shapes(config))
+    cuts = models[0].model.cuts()
+    shapes = in_order({name: cut.whole for name, cut in cuts.items()})
     plan = plan_strategy(config.strategy, shapes, config.replicas, config.runtime.seed)
-    cuts = {
-        f"{name}.{path}": _cut(config, name, path, tensor_parallel.get(name, 1))
+    ranks = {
+        f"{name}.{path}": tensor_parallel.get(name, 1)
         for name, module in models[0].model.parts()
         for path, _ in module.named_parameters()
     }
-    return ReplicaArithmetic(plan, named, cuts)
-
-
-def _cut(config: ExperimentConfig, module: str, path: str, holders: int) -> LayoutCut:
-    words = real_rows(config.model, module, path)
-    if words is None:
-        return LayoutCut(holders)
-    multiple = config.model.get_architecture(module).vocabulary_multiple or 1
-    return LayoutCut(holders, int(padded_vocabulary(words, multiple, holders)))
+    shards = {name: cut.shards(ranks[name]) for name, cut in cuts.items()}
+    return ReplicaArithmetic(plan, named, shards)
 
 
 def _build(
@@ -169,13 +164,16 @@ def _build(
     groups = provided.pg_collections[language]  # all of this one rank
     width = config.model.get_architecture(language)
     behind = {
-        name: _decoder(network, width, plan.modules[language], module_seed(seed, name), groups)
+        name: _decoder(
+            name, network, width, plan.modules[language], module_seed(seed, name), groups
+        )
         for name, network in decoders.items()
     }
     return WholeModel(provided.model, behind, language, code.completed(config.runtime))
 
 
 def _decoder(
+    name: str,
     network: ModuleArchitecture,
     language: ModuleArchitecture,
     sizes: RankMap,
@@ -186,6 +184,8 @@ def _decoder(
     torch.manual_seed(seed)
     decoder = TextDecoder(**inject_process_groups(spec, groups).params)
     decoder.to(rank_device())
+    cuts = cuts_of(decoder_head(name, network, language))
+    set_shards(name, dict(decoder.named_parameters()), cuts, ShardPlace())
     decoder.requires_grad_(not network.is_frozen)
     return decoder
 

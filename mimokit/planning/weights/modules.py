@@ -172,7 +172,11 @@ def module_planner(
             )
             raise ConfigError([Problem("weights", "weights_prefix", prefix, sentence)])
     family = module_family(
-        checkpoint.config, names, language=language, others=list(checkpoint.tensors)
+        checkpoint.config,
+        names,
+        language=language,
+        others=list(checkpoint.tensors),
+        vocab_multiple=network.vocabulary_multiple or 1,
     )
     whole = prefix is None and not checkpoint.is_llava
     if not whole:
@@ -182,5 +186,4 @@ def module_planner(
         tensor_parallel,
         pipeline_parallel,
         family=family,
-        vocab_multiple=network.vocabulary_multiple or 1,
     )

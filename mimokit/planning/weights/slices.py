@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mimokit.architecture.huggingface.checkpoint_tensors import Cut
-from mimokit.planning.weights.types import Piece, PlannedParameter, Span, WeightPlan
+from mimokit.architecture.tensor_cut import Span
+from mimokit.planning.weights.types import Piece, PlannedParameter, WeightPlan
 
 _LAYER = re.compile(r"(?<=\blayers\.)\d+(?=\.)|(?<=\bh\.)\d+(?=\.)")
 
@@ -158,7 +158,7 @@ def _columns(parameter: PlannedParameter, piece: Piece) -> int:
         return 0
     if piece.transposed:
         return parameter.shape[0]
-    if parameter.cut == Cut.NONE.value:  # its shape in the file may be another
+    if parameter.cut.dimension is None:  # its shape in the file may be another
         return math.prod(parameter.shape) // (piece.rows[1] - piece.rows[0])
     return math.prod(parameter.shape[1:])
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mimokit.architecture.tensor_cut import Span as Span
+from mimokit.architecture.tensor_cut import TensorCut
+from mimokit.architecture.tensors import EMBEDDING, OUTPUT_LAYER
 from mimokit.axes import LAYOUT_FIELDS, Axis
-
-Span = tuple[int, int]
-"""[start, stop)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class PlannedParameter:
         shape: on the rank, with the padding of a vocabulary.
         dtype: torch's name of the dtype of loading.
         pieces: where its entries come from; what they leave open is zero.
-        cut: what tensor parallelism cuts, in words.
+        cut: of the whole parameter.
     """
 
     shape: tuple[int, ...]
     dtype: str
     pieces: tuple[Piece, ...]
-    cut: str
+    cut: TensorCut
 
     @property
     def bytes(self) -> int:
@@ -77,10 +77,6 @@ class PlannedParameter:
 
 DTYPE_BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 """Dtypes of loading and the bytes of one entry."""
-
-
-VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
-"""Endings of the parameters with a row for every token."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ class RankWeights:
     @property
     def holds_vocabulary(self) -> bool:
         """Whether the rank holds rows of the token embedding or of the output layer."""
-        return any(name.endswith(VOCABULARY) for name in self.parameters)
+        return any(name.endswith((EMBEDDING, OUTPUT_LAYER)) for name in self.parameters)
 
     def to_json(self) -> dict[str, Any]:
         """Return the rank as JSON."""
