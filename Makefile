@@ -1,41 +1,56 @@
 # Two commands for a newcomer: `make demo` and `make test`; each sets up what it needs.
-PYTHON ?= python3.11
-VENV := .venv
+# `PYTHON=python3.12 make …` chooses a Python; make/pythons.sh says which is taken otherwise.
+export PYTHON
+ifneq ($(MAKECMDGOALS),clean)
+VERSION := $(shell sh make/pythons.sh choose)
+ifneq ($(filter error:,$(VERSION)),)
+$(error $(wordlist 2,$(words $(VERSION)),$(VERSION)))
+endif
+endif
+# One environment per Python; .venv is a link to the one that was used last.
+VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lab bench clean docs
+.PHONY: setup demo test test-versions lab bench clean docs
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
+	@sh make/link.sh $(VENV)
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lab,test]'
+.venv-%/.ready: pyproject.toml constraints/shared.txt constraints/py311.txt constraints/py312.txt constraints/py313.txt
+	"$$(sh make/pythons.sh path $*)" -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --constraint constraints/py$(subst .,,$*).txt --editable '.[lab,test]'
 	touch $@
 
-demo: $(READY)
+demo: setup
 	@$(BIN)/python -m mimokit_widgets.notebooks.execute notebooks/01_first_light.ipynb --output build/demo
 
 # The tests start hundreds of processes: each would compile all that it imports.
-test: export PYTHONDONTWRITEBYTECODE =
+test test-versions: export PYTHONDONTWRITEBYTECODE =
 # Two workers on two cores: threads of torch would wait for each other.
-test: export OMP_NUM_THREADS = 1
+test test-versions: export OMP_NUM_THREADS = 1
 
-test: $(READY)
+test: setup
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --num-workers 2
 	$(BIN)/python -m pytest --numprocesses 2
 
-lab: $(READY)
+# What depends on the versions of Python and Megatron-Core, on the Pythons that `make test` leaves.
+OTHERS = $(filter-out $(VERSION),$(shell sh make/pythons.sh there))
+test-versions:
+	@$(if $(OTHERS),$(MAKE) --no-print-directory $(OTHERS:%=.venv-%/.ready))
+	@sh make/test_versions.sh $(VERSION)
+
+lab: setup
 	$(BIN)/jupyter lab --notebook-dir notebooks
 
-docs: $(READY)
-	$(BIN)/python -m mimokit.config.reference > docs/config.md
+docs: setup
+	$(BIN)/python -m mimokit.config_files.reference > docs/config.md
 
-bench: $(READY)
+bench: setup
 	$(BIN)/python -m tests.benchmarks
 
 clean:

@@ -5,7 +5,14 @@ Names are loaded when they are first used, so that `import mimokit` is quick eve
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
+
+if not (3, 11) <= sys.version_info < (3, 14):
+    raise ImportError(
+        "mimokit needs Python 3.11 to 3.13, but this is Python "
+        f"{'.'.join(map(str, sys.version_info[:3]))}."
+    )
 
 from mimokit.lazy import lazy_names
 
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from mimokit import cli as cli
     from mimokit import cluster as cluster
     from mimokit import config as config
+    from mimokit import config_files as config_files
     from mimokit import engine as engine
     from mimokit import experiment as experiment
     from mimokit import interop as interop
@@ -33,10 +41,10 @@ if TYPE_CHECKING:
     from mimokit.config import ModuleParallelismConfig as ModuleParallelismConfig
     from mimokit.config import RuntimeConfig as RuntimeConfig
     from mimokit.config import check_runnable as check_runnable
-    from mimokit.config import load_experiment_config as load_experiment_config
-    from mimokit.config import load_experiments as load_experiments
-    from mimokit.config import load_preset as load_preset
     from mimokit.config import preset_names as preset_names
+    from mimokit.config_files import load_experiment_config as load_experiment_config
+    from mimokit.config_files import load_experiments as load_experiments
+    from mimokit.config_files import load_preset as load_preset
     from mimokit.experiment.calibration import calibrate as calibrate
     from mimokit.experiment.planned import plan as plan
     from mimokit.layout_search import Constraints as Constraints

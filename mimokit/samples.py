@@ -220,7 +220,7 @@ class CalibrationSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class RankHardware:
     """The machine of a rank; `accelerator` is the name of its GPU, None on a CPU."""
 
     cpu: str
@@ -242,7 +242,7 @@ class RankFacts:
 
     rank: int
     host: str
-    hardware: Hardware
+    hardware: RankHardware
     peak_flops_per_sec: float | None = None
 
 

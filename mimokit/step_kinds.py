@@ -22,7 +22,7 @@ class Phase(StrEnum):
         return f"{self}_time"
 
 
-class Traffic(StrEnum):
+class CommunicationPart(StrEnum):
     """What the communication of a step consists of, by who takes part, and the wait in it.
 
     COLLECTIVE and POINT_TO_POINT add up to the phase; WAITING is part of it, of either kind.

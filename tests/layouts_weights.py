@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimokit.config import ExperimentConfig, config_from_mapping
-from tests.checkpoints import checkpoint
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import config_from_mapping
+from tests.hugging_face_weights import checkpoint
 
 STD = 0.3
 """Of the parameters: logits of a size of 2."""
@@ -17,7 +18,7 @@ def weights_mapping(
     """Return the sections of a config that states of both networks only where they are.
 
     Args:
-        language: a checkpoint of `tests.checkpoints`.
+        language: a checkpoint of `tests.hugging_face_weights`.
         tower: likewise.
         mode: deployment mode.
         images: parallel sizes of the tower.

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config import ExperimentConfig, config_from_mapping
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import config_from_mapping
 from mimokit.experiment import Oracle
 from mimokit.interop import config_of_checkpoint
-from tests.checkpoints import GROUPED, SIZES, kept_folder
+from tests.hugging_face_weights import GROUPED, SIZES, kept_folder
 
 IMAGE_TOKEN = 20
 VOCABULARY = 23
@@ -147,8 +148,8 @@ def _by_megatron(oracle: Oracle, directory: Path, model: Any, values: Any) -> An
     """
     import torch
 
-    from mimokit.engine.tensor_parallel.layout_tensors import opened
-    from mimokit.engine.tensor_parallel.reading import read_parameter
+    from mimokit.engine.weights.layout_tensors import opened
+    from mimokit.engine.weights.reading import read_parameter
     from mimokit.planning.weights.modules import module_planner
 
     shown = copy.deepcopy(model)

@@ -9,7 +9,7 @@ from importlib import import_module
 for name in (
     "mimokit.engine.preload",
     "mimokit.experiment.on_rank",
-    "mimokit.experiment.weights_on_rank",
+    "mimokit.experiment.inference.weights_on_rank",
     "pytest",
     "ipywidgets",
     "numba",

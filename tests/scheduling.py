@@ -31,7 +31,7 @@ LONGEST_FIRST = (
     "tests/cluster/test_notebook.py",
     "tests/test_wheel.py",
     "tests/interop/test_lossless.py",
-    "tests/experiment/test_run_folder.py",
+    "tests/experiment/results/test_run_folder.py",
     "tests/cli/test_run.py",
     "tests/notebooks/test_predict_and_search.py",
     "tests/layout_search/test_readers_agree.py",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import mimokit
 from mimokit.analysis import phase_times, read_run, read_trace, simulate_as_measured
-from mimokit.experiment import VerificationReport
+from mimokit.engine.strategies import DeMoStrategy
+from mimokit.experiment import FitResult, VerificationReport
 from mimokit.prediction.calibration import load_calibration
+from tests.experiment.fits.in_process import OneNode
+from tests.experiment.fits.nets import Linear, places, trainer
 
 FOLDER = Path(__file__).parent / "fixtures" / "first_release"
 CALIBRATION = FOLDER / "calibration" / "this-machine.json"
@@ -49,6 +54,24 @@ def test_a_calibration_is_read_and_predicts() -> None:
     assert found.hardware.domain_ranks == RANKS
     prediction = mimokit.predict(FOLDER / "digits_heterogeneous.yaml", gpu=CALIBRATION)
     assert 0 < prediction.low <= prediction.seconds <= prediction.high
+
+
+def test_a_fit_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """Its classes are found by name, also those whose modules have moved."""
+    arguments: dict[str, Any] = {"max_steps": 8, "batch_size": 8, "val_size": 20}
+
+    def fitted(folder: Path, **more: Any) -> FitResult:
+        fit = trainer(OneNode(), Linear)
+        more |= {"strategy": DeMoStrategy(), "run_name": "demo", **arguments}
+        return fit.start(**more, **places(folder)).result()
+
+    whole = fitted(tmp_path / "whole")
+    shutil.copytree(FOLDER / "fit", tmp_path / "checkpoints" / "mimokit" / "demo")
+    resumed = fitted(tmp_path, resume=True)
+    assert list(whole.validation["step"]) == [0, 8]
+    assert list(resumed.validation["step"]) == [0, 4, 8], "4 steps are those of the checkpoint"
+    for name, weights in whole.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], weights, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)

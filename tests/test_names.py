@@ -89,3 +89,15 @@ def test_a_name_that_is_nowhere_is_found() -> None:
     assert rows(page) == {"get_batch": ["mimokit.engine.no_such_batch"]}
     with pytest.raises(AttributeError, match="no_such_batch"):
         resolve("mimokit.engine.no_such_batch")
+
+
+def test_names_keep_the_places_that_the_page_gave_them_before() -> None:
+    """Users import them from there, whatever file they live in now."""
+    for name in (
+        "mimokit.engine.tensor_parallel.convert_to_hf",
+        "mimokit.engine.tensor_parallel.convert_to_layout",
+        "mimokit.engine.tensor_parallel.read_shard",
+        "mimokit.engine.tensor_parallel.sample",
+        "mimokit.prediction.checkpoint_memory.checkpoint_memory",
+    ):
+        assert resolve(name).__name__ == name.rsplit(".", 1)[1]

@@ -16,7 +16,7 @@ def test_all_users_of_the_shared_cluster_are_two_groups(request: pytest.FixtureR
     assert {group_of(file) for file in users} <= {"cluster", "experiment"}
     assert group_of("tests/cluster/test_failures.py") == "cluster"
     assert group_of("tests/experiment/test_calibrate.py") == "experiment"
-    file = "tests/config/test_files.py"
+    file = "tests/config_files/test_files.py"
     assert group_of(file) == file
 
 

@@ -16,7 +16,7 @@ from mimokit.analysis.step_figures import (
     WORK,
     StepFigures,
 )
-from mimokit.step_kinds import REMAINDER, Phase, Traffic
+from mimokit.step_kinds import REMAINDER, CommunicationPart, Phase
 from mimokit.units import gib_text, seconds_text
 
 SMALL = 0.05
@@ -165,24 +165,27 @@ def communication(run: StepFigures) -> Iterator[Finding]:
     seconds = run.transfer
     if run.share(seconds) < 2 * SMALL:
         return
-    kinds = {kind: run.mean(kind.column) for kind in (Traffic.COLLECTIVE, Traffic.POINT_TO_POINT)}
+    kinds = {
+        kind: run.mean(kind.column)
+        for kind in (CommunicationPart.COLLECTIVE, CommunicationPart.POINT_TO_POINT)
+    }
     larger = max(kinds, key=lambda kind: kinds[kind])
+    collective, messages = (seconds_text(kinds[kind]) for kind in kinds)
     yield Finding(
         "communication",
         run.share(seconds),
         f"Communication takes {seconds_text(seconds)} of a step, {run.share(seconds):.0%}, waiting "
-        f"left out (with it: collectives {seconds_text(kinds[Traffic.COLLECTIVE])}, messages "
-        f"between stages {seconds_text(kinds[Traffic.POINT_TO_POINT])}).",
+        f"left out (with it: collectives {collective}, messages between stages {messages}).",
         _COMMUNICATION_ADVICE[larger],
         {"seconds": seconds, **{str(kind): value for kind, value in kinds.items()}},
     )
 
 
 _COMMUNICATION_ADVICE = {
-    Traffic.COLLECTIVE: "Use more samples per reduction of gradients, fewer replicas, or the same "
-    "sizes in neighbouring modules, so that less crosses between ranks.",
-    Traffic.POINT_TO_POINT: "Put stages that talk to each other on one host, use fewer stages, or "
-    "larger micro-batches.",
+    CommunicationPart.COLLECTIVE: "Use more samples per reduction of gradients, fewer replicas, or "
+    "the same sizes in neighbouring modules, so that less crosses between ranks.",
+    CommunicationPart.POINT_TO_POINT: "Put stages that talk to each other on one host, use fewer "
+    "stages, or larger micro-batches.",
 }
 
 

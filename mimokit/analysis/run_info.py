@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
-from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config_files import load_experiment_config
 from mimokit.planning import plan
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import hardware_names, load_hardware

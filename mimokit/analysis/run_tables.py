@@ -31,7 +31,7 @@ THREADS = min(8, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
-class Part:
+class RunTable:
     """One table of one run.
 
     Attributes:
@@ -43,22 +43,22 @@ class Part:
     problems: tuple[RunProblem, ...] = ()
 
 
-def read_iterations(run: str, folder: Path) -> Part:
+def read_iterations(run: str, folder: Path) -> RunTable:
     """Read `metrics.csv` without the columns of modules."""
     read = _read(run, folder / RunFile.METRICS, ("iteration",), TOGETHER_COLUMNS)
     of_modules = [
         name for names in columns_by_module(read.table.columns).values() for name in names
     ]
-    return Part(read.table.drop(columns=["rank", *of_modules], errors="ignore"), read.problems)
+    return RunTable(read.table.drop(columns=["rank", *of_modules], errors="ignore"), read.problems)
 
 
-def read_evaluations(run: str, folder: Path) -> Part:
+def read_evaluations(run: str, folder: Path) -> RunTable:
     """Read `evaluations.csv`; a run without a test has none, which is correct."""
     file = folder / RunFile.EVALUATIONS
     if not file.is_file():
-        return Part()
+        return RunTable()
     found = read_table(file, NEEDED_EVALUATION_COLUMNS)
-    return Part(found.table, _problems(run, file, found.problems))
+    return RunTable(found.table, _problems(run, file, found.problems))
 
 
 def check_by_rank(run: str, folder: Path) -> tuple[RunProblem, ...]:
@@ -93,10 +93,10 @@ def read_by_rank(
     return steps, modules, tuple(one for part in parts for one in part[0].problems)
 
 
-def _by_rank(run: str, folder: Path) -> tuple[Part, dict[str, pd.DataFrame]]:
+def _by_rank(run: str, folder: Path) -> tuple[RunTable, dict[str, pd.DataFrame]]:
     file = folder / RunFile.METRICS_BY_RANK
     if not file.is_file():
-        return Part(problems=check_by_rank(run, folder)), {}
+        return RunTable(problems=check_by_rank(run, folder)), {}
     read = _read(run, file, ("rank", "iteration"), ("rank", *TOGETHER_COLUMNS))
     table = read.table
     if table.empty:
@@ -107,7 +107,7 @@ def _by_rank(run: str, folder: Path) -> tuple[Part, dict[str, pd.DataFrame]]:
         piece = table[["rank", "iteration", *names]].rename(columns=names)
         modules[module] = _on_its_ranks(piece)
     of_modules = [name for names in own.values() for name in names]
-    return Part(table.drop(columns=of_modules), read.problems), modules
+    return RunTable(table.drop(columns=of_modules), read.problems), modules
 
 
 def columns_by_module(columns: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -184,11 +184,11 @@ def _read(
     file: Path,
     keys: tuple[str, ...],
     expected: Sequence[str],
-) -> Part:
+) -> RunTable:
     """Read a table of steps; columns that an earlier version did not write are a problem."""
     if not file.is_file():
         sentence = f"The folder {file.parent} has no {file.name}; no iteration was measured."
-        return Part(problems=(RunProblem(file, run, sentence),))
+        return RunTable(problems=(RunProblem(file, run, sentence),))
     found: TableFile = read_table(file, (), keys)
     problems = list(found.problems)
     absent = [name for name in expected if name not in found.columns]
@@ -199,7 +199,7 @@ def _read(
     elif found.columns and absent:
         sentence = f"The file {file} has no columns {listed(absent)}; an earlier version wrote it."
         problems.append(TableProblem(sentence))
-    return Part(found.table, _problems(run, file, problems))
+    return RunTable(found.table, _problems(run, file, problems))
 
 
 def _problems(run: str, file: Path, found: Iterable[TableProblem]) -> tuple[RunProblem, ...]:

@@ -25,7 +25,7 @@ from mimokit.analysis.run_info import (
 )
 from mimokit.analysis.run_tables import (
     THREADS,
-    Part,
+    RunTable,
     check_by_rank,
     read_by_rank,
     read_evaluations,
@@ -248,13 +248,13 @@ def load_runs(paths: Paths) -> Runs:
     )
 
 
-def _read(name: str, folder: Path) -> tuple[Part, Part, tuple[RunProblem, ...]]:
+def _read(name: str, folder: Path) -> tuple[RunTable, RunTable, tuple[RunProblem, ...]]:
     steps, evaluations = read_iterations(name, folder), read_evaluations(name, folder)
     problems = (*steps.problems, *evaluations.problems, *check_by_rank(name, folder))
     return steps, evaluations, problems
 
 
-def _stacked(folders: Mapping[str, Path], parts: Sequence[Part]) -> pd.DataFrame:
+def _stacked(folders: Mapping[str, Path], parts: Sequence[RunTable]) -> pd.DataFrame:
     return stacked({name: part.table for name, part in zip(folders, parts, strict=True)})
 
 

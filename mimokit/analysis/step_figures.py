@@ -14,11 +14,11 @@ from mimokit.analysis.runs import Runs
 from mimokit.analysis.table_file import records
 from mimokit.config import ConfigError
 from mimokit.planning.types import LayoutPlan
-from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, Traffic
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, CommunicationPart, Phase
 
 WORK = tuple(phase.column for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.DATA))
 """What a rank does alone; the rest of a step it communicates, waits or reports."""
-WAITING = Traffic.WAITING.column
+WAITING = CommunicationPart.WAITING.column
 PART_WORDS = {
     Phase.OPTIMIZER.column: "optimizer",
     Phase.DATA.column: "data loading",

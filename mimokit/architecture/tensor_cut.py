@@ -33,13 +33,10 @@ class ShardPlace:
 
     Attributes:
         tensor_parallel: ranks that share every layer.
-        tensor_rank: number of the rank among them.
         replica: number among the ranks that hold the same of what is no expert's: those of data
             and context parallelism.
         expert_parallel: ranks over which the experts of a layer are spread.
-        expert_rank: number among them.
         expert_tensor_parallel: ranks that share an expert.
-        expert_tensor_rank: number among them.
         expert_replica: number among the ranks that hold the same of the same experts.
     """
 
@@ -60,7 +57,6 @@ class Rectangle:
     Attributes:
         whole: where it begins in the whole tensor.
         local: where it begins in the tensor of the rank.
-        shape: its lengths.
     """
 
     whole: Shape

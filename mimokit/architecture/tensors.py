@@ -67,12 +67,7 @@ class ModuleTensor:
     copy_of: str | None = None
 
     def is_on(self, stage: int, layers: tuple[Span, ...]) -> bool:
-        """Whether a stage holds it.
-
-        Args:
-            stage: index of the stage.
-            layers: of all stages.
-        """
+        """Whether a stage holds it."""
         if isinstance(self.place, int):
             start, stop = layers[stage]
             return start <= self.place < stop

@@ -8,12 +8,12 @@ import pandas as pd
 from mimokit.charts import _axes, _palette
 from mimokit.charts._axes import inline, need, records
 from mimokit.charts._phases import phase_colors
-from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, Traffic
+from mimokit.step_kinds import MODULE_PHASES, REMAINDER, CommunicationPart, Phase
 
 _MILLISECONDS = 1e3
 _ORDER = (
     *(phase.column for phase in (*MODULE_PHASES, Phase.OPTIMIZER, Phase.DATA, Phase.COMMUNICATION)),
-    Traffic.WAITING.column,
+    CommunicationPart.WAITING.column,
     REMAINDER,
 )
 """The columns of parts, in the order of stacking."""
@@ -68,7 +68,7 @@ def _colors(parts: pd.DataFrame) -> dict[str, str]:
     of_modules = known["column"].isin([phase.column for phase in MODULE_PHASES])
     modules = list(dict.fromkeys(known.loc[of_modules, "module"]))
     colors = {key.strip(): color for key, color in phase_colors(modules).items()}
-    colors[Traffic.WAITING] = _palette.WAITING
+    colors[CommunicationPart.WAITING] = _palette.WAITING
     return {
         row["part"]: colors[f"{row['module']} {row['column'].removesuffix('_time')}".strip()]
         for row in records(known)

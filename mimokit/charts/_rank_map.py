@@ -10,7 +10,7 @@ import altair as alt
 from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts import _palette
 from mimokit.charts._axes import inline, layered
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
 MOST_RANKS_IN_A_ROW = 8
@@ -46,11 +46,11 @@ def _subtitle(plan: LayoutPlan) -> str:
     )
 
 
-def _axes_to_show(layout: RankMap) -> list[Axis]:
+def _axes_to_show(layout: ModuleRanks) -> list[Axis]:
     return [axis for axis in GRID_AXES if layout.size_of(axis) > 1 or axis in _ALWAYS_SHOWN]
 
 
-def _row(layout: RankMap, rank: int, per_row: int, color: str) -> dict[str, Any]:
+def _row(layout: ModuleRanks, rank: int, per_row: int, color: str) -> dict[str, Any]:
     coordinates = dict(layout.coordinates(rank))
     odd = coordinates[Axis.DATA] % 2 == 1
     shown = _axes_to_show(layout)
@@ -66,7 +66,7 @@ def _row(layout: RankMap, rank: int, per_row: int, color: str) -> dict[str, Any]
     }
 
 
-def _module_panel(layout: RankMap, world_size: int, color: str) -> alt.LayerChart:
+def _module_panel(layout: ModuleRanks, world_size: int, color: str) -> alt.LayerChart:
     with_text = world_size <= MOST_RANKS_WITH_TEXT
     per_row = min(world_size, MOST_RANKS_IN_A_ROW if with_text else _wide(world_size))
     rows_needed = math.ceil(world_size / per_row)
@@ -107,7 +107,7 @@ def _as_given(column: str) -> alt.Fill:
     return alt.Fill(f"{column}:N", scale=None)
 
 
-def _heading(layout: RankMap) -> str:
+def _heading(layout: ModuleRanks) -> str:
     sizes = [f"TP {layout.tensor_parallel}", f"DP {layout.data_parallel}"]
     if layout.context_parallel > 1:
         sizes.insert(1, f"CP {layout.context_parallel}")

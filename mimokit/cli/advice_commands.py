@@ -32,7 +32,7 @@ def memory(
     """Show the bytes per rank at tensor parallel sizes, and what each saves; headers alone."""
     from mimokit.planning.weights import WeightPlanner
     from mimokit.planning.weights.layout_files import checkpoint_of
-    from mimokit.prediction.checkpoint_memory import PARTS, checkpoint_memory
+    from mimokit.prediction.weights_memory import PARTS, checkpoint_memory
 
     with refusals():
         checkpoint = WeightPlanner(checkpoint_of(directory)).checkpoint

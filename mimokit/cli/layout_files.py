@@ -8,15 +8,10 @@ from typing import Literal
 
 from mimokit.architecture import Model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    PredictionConfig,
-    Problem,
-    load_experiment_config,
-)
-from mimokit.config.files.inheritance import PRESET_PREFIX
-from mimokit.config.files.text_file import read_text_file, reason_of
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
+from mimokit.config.text_file import read_text_file, reason_of
+from mimokit.config_files import load_experiment_config
+from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.interop import (
     Imported,
     from_bridge,

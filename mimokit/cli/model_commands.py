@@ -14,8 +14,8 @@ from mimokit.cli.weight_commands import Directory, Pipeline, Tensor
 
 if TYPE_CHECKING:
     from mimokit.cluster import EngineCluster
-    from mimokit.experiment.check_report import CheckReport
-    from mimokit.experiment.health_report import HealthReport
+    from mimokit.experiment.inference.check_report import CheckReport
+    from mimokit.experiment.inference.health_report import HealthReport
 
 
 def check(
@@ -46,8 +46,8 @@ def check(
     from rich.console import Console
 
     from mimokit.experiment import check_weights
-    from mimokit.experiment.health_report import HealthReport
-    from mimokit.experiment.weight_check import checkable
+    from mimokit.experiment.inference.health_report import HealthReport
+    from mimokit.experiment.inference.weight_check import checkable
 
     with failures():
         checkable(directory, tp, pp, dtype)  # before engines start
@@ -114,8 +114,8 @@ def generate(
     """Generate tokens on tensor parallel ranks, with a cache and without gathering logits."""
     with failures():
         from mimokit.experiment import ShardedModel
-        from mimokit.experiment.model_checks import check_request
-        from mimokit.experiment.text import decoded
+        from mimokit.experiment.inference.request_checks import check_request
+        from mimokit.experiment.inference.text import decoded
 
         prompts = [_ids(one) for one in tokens]
         how: dict[str, Any] = {

@@ -14,11 +14,11 @@ from mimokit.cli.engines import FAILED, Cluster, connection, failures
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
     ExperimentsDir,
-    Request,
     ResultsDir,
     Resume,
     SaveHf,
     Strict,
+    SweepRequest,
     TimeLimit,
     Trace,
     named_experiments,
@@ -102,7 +102,7 @@ def run(
     from mimokit.experiment.sweeps.seats import InTurn, NoSeats, Seats, SideBySide
 
     experiments = named_experiments(file, config, experiments_dir, resume)
-    request = Request(experiments, results_dir, resume, strict, time_limit, trace, save_hf)
+    request = SweepRequest(experiments, results_dir, resume, strict, time_limit, trace, save_hf)
     data = _source(task)
     with failures(), ExitStack() as stack:
         options, found = request.options(data), request.find()

@@ -41,7 +41,7 @@ def weights(
         return
     from rich.console import Console
 
-    from mimokit.planning.weights.text import tables
+    from mimokit.planning.report.weights import tables
 
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     for table in tables(plan):
@@ -66,7 +66,7 @@ def convert(
     """Convert weights into a layout's files, into those of another layout, or back."""
     with refusals():
         _check_target(to, tp is not None or pp is not None, max_shard_size is not None)
-        from mimokit.engine.tensor_parallel.conversion import (
+        from mimokit.engine.weights.conversion import (
             bytes_of_size,
             convert_to_hf,
             convert_to_layout,

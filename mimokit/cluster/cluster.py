@@ -24,7 +24,7 @@ from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.formation import Formation, in_use
 from mimokit.cluster.local.pool import LocalPool
 from mimokit.cluster.part import PoolPart, checked_slots
-from mimokit.cluster.pool import Engine, EnginePool, Progress, WeakListener, close_quietly
+from mimokit.cluster.pool import Engine, EnginePool, StartProgress, WeakListener, close_quietly
 from mimokit.cluster.remote import ConnectedPool
 from mimokit.cluster.run import ClusterRun, RankEvents
 from mimokit.cluster.sample_log import Sample
@@ -68,7 +68,7 @@ class EngineCluster:
         self._prepare(timeout)
         listener = WeakListener(self)
         remote = profile is not None or cluster_file is not None
-        bar = Progress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
+        bar = StartProgress((n or (0 if remote else DEFAULT_ENGINES)) if progress else 0)
         try:
             pool: EnginePool = (
                 ConnectedPool(n, profile, cluster_file, listener, bar)

@@ -90,7 +90,7 @@ class WeakListener:
             listener.hear_of_failure(reason)
 
 
-class Progress:
+class StartProgress:
     """Shows how many of `total` engines are there; silent where `total` is 0."""
 
     def __init__(self, total: int) -> None:
@@ -104,7 +104,7 @@ class Progress:
                 self._bar = tqdm(total=total, desc="Starting engines", unit="engine", leave=False)
 
     @classmethod
-    def none(cls) -> Progress:
+    def none(cls) -> StartProgress:
         """A progress that shows nothing."""
         return cls(0)
 

@@ -12,7 +12,7 @@ import ipyparallel
 
 from mimokit.cluster.errors import NEEDS_ANOTHER, ClusterError
 from mimokit.cluster.link import EngineLink
-from mimokit.cluster.pool import Engine, PoolListener, Progress
+from mimokit.cluster.pool import Engine, PoolListener, StartProgress
 
 CONNECT_SECONDS = 30.0
 
@@ -28,7 +28,7 @@ class ConnectedPool:
         profile: str | None,
         cluster_file: str | Path | None,
         listener: PoolListener,
-        progress: Progress,
+        progress: StartProgress,
     ) -> None:
         self.link = EngineLink(_connect(profile, cluster_file))
         self._listener = listener
@@ -90,7 +90,7 @@ class ConnectedPool:
         """Disconnect; the engines go on."""
         self.link.close()
 
-    def _wait_for_engines(self, n: int | None, progress: Progress) -> list[int]:
+    def _wait_for_engines(self, n: int | None, progress: StartProgress) -> list[int]:
         deadline = time.monotonic() + CONNECT_SECONDS
         while True:
             there = self.link.live_ids()

@@ -17,7 +17,7 @@ from mimokit.cluster.pool import Engine
 from mimokit.cluster.sample_log import Sample, SampleLog
 from mimokit.cluster.verdict import Death, Frozen, RankReport, only_echoes, verdict
 from mimokit.cluster.worker.session import ABORT_MESSAGE, STOP_MESSAGE
-from mimokit.cluster.worker.task import Outcome
+from mimokit.cluster.worker.task import RankOutcome
 
 VERDICT_SECONDS = 2.0
 """How long after an abort the ranks may take to report before the error is raised without them."""
@@ -206,7 +206,7 @@ class ClusterRun:
 
     def returned(self, rank: int, result: Any) -> None:
         """A rank's task is over."""
-        if isinstance(result, Outcome):
+        if isinstance(result, RankOutcome):
             self._report(rank, result)
         elif getattr(result, "ename", None) == "EngineError":
             self.lost(rank)
@@ -242,7 +242,8 @@ class ClusterRun:
     def world_intact(self) -> bool:
         """Whether every rank that took part is still in its world."""
         return len(self._reports) == len(self._engines) and all(
-            isinstance(report, Outcome) and report.world_intact for report in self._reports.values()
+            isinstance(report, RankOutcome) and report.world_intact
+            for report in self._reports.values()
         )
 
     def _report(self, rank: int, report: RankReport) -> None:
@@ -304,7 +305,7 @@ class ClusterRun:
 
     def _in_trouble(self) -> bool:
         return self._aborted or any(
-            not isinstance(report, Outcome) or report.failure is not None
+            not isinstance(report, RankOutcome) or report.failure is not None
             for report in self._reports.values()
         )
 
@@ -343,7 +344,7 @@ class ClusterRun:
         return all(
             self._log.count(rank) >= report.emitted
             for rank, report in self._reports.items()
-            if isinstance(report, Outcome)
+            if isinstance(report, RankOutcome)
         )
 
     def _settle(self) -> None:
@@ -366,11 +367,12 @@ class ClusterRun:
 
     def _all_succeeded(self, reports: dict[int, RankReport]) -> bool:
         return len(reports) == len(self._engines) and all(
-            isinstance(report, Outcome) and report.failure is None for report in reports.values()
+            isinstance(report, RankOutcome) and report.failure is None
+            for report in reports.values()
         )
 
     def _value(self, report: RankReport) -> Any:
-        assert isinstance(report, Outcome)
+        assert isinstance(report, RankOutcome)
         return pickle.loads(report.value) if report.value is not None else None
 
 

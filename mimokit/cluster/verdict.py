@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from mimokit.cluster.errors import ClusterError, RankDied, RankError, RankFrozen
 from mimokit.cluster.pool import Engine
-from mimokit.cluster.worker.task import Outcome
+from mimokit.cluster.worker.task import RankOutcome
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Frozen:
     how: str
 
 
-RankReport: TypeAlias = Outcome | Death | Frozen | ClusterError
+RankReport: TypeAlias = RankOutcome | Death | Frozen | ClusterError
 """What is known of one rank at the end of a run."""
 
 DEATH, OWN, SILENT, ECHO, UNKNOWN = range(5)

@@ -1,11 +1,9 @@
-"""What the user asks for: config classes, their validation, YAML files and presets."""
+"""What the user asks for: config classes and the rules that they follow."""
 
 from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.errors import ConfigError, Fix, Problem
 from mimokit.config.experiment import ExperimentConfig
-from mimokit.config.files.loading import config_from_mapping, load_experiment_config, load_preset
-from mimokit.config.files.sweep import LoadedExperiment, load_experiments
 from mimokit.config.layer_architecture import ProjectorArchitecture, RopeScaling
 from mimokit.config.model import MimoParallelismConfig
 from mimokit.config.parallelism import ModuleParallelismConfig
@@ -22,7 +20,6 @@ __all__ = [
     "DeploymentMode",
     "ExperimentConfig",
     "Fix",
-    "LoadedExperiment",
     "MimoParallelismConfig",
     "ModalityPresence",
     "ModuleArchitecture",
@@ -40,9 +37,5 @@ __all__ = [
     "check_experiment",
     "check_model",
     "check_runnable",
-    "config_from_mapping",
-    "load_experiment_config",
-    "load_experiments",
-    "load_preset",
     "preset_names",
 ]

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.megatron import forget_rotary_embeddings
-from mimokit.samples import Hardware, RankFacts
+from mimokit.samples import RankFacts, RankHardware
 
 
 def rank_device() -> torch.device:
@@ -60,7 +60,7 @@ def rank_facts() -> RankFacts:
     """Return where this rank runs: host, processor, cores, memory in bytes, GPU."""
     device = rank_device()
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    hardware = Hardware(
+    hardware = RankHardware(
         cpu=_processor(),
         cores=psutil.cpu_count() or 1,
         memory_bytes=psutil.virtual_memory().total,

@@ -18,7 +18,7 @@ import torch
 from mimokit.engine.megatron import CPU_ONLY
 
 
-class Part(StrEnum):
+class StepPart(StrEnum):
     """A part of a step.
 
     Attributes:
@@ -67,13 +67,13 @@ class PartTimes:
     """Adds up the seconds of parts. Blocks of one part do not contain each other."""
 
     def __init__(self) -> None:
-        self._timers = {part: _Timer() for part in Part}
+        self._timers = {part: _Timer() for part in StepPart}
 
-    def part(self, part: Part) -> AbstractContextManager[None]:
+    def part(self, part: StepPart) -> AbstractContextManager[None]:
         """Time a block."""
         return self._timers[part]
 
-    def take(self) -> dict[Part, float]:
+    def take(self) -> dict[StepPart, float]:
         """Return the seconds since the last call; a part that did not occur has 0."""
         taken = {part: timer.seconds for part, timer in self._timers.items()}
         for timer in self._timers.values():
@@ -82,7 +82,7 @@ class PartTimes:
 
 
 class _Untimed(PartTimes):
-    def part(self, part: Part) -> AbstractContextManager[None]:
+    def part(self, part: StepPart) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 

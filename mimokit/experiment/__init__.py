@@ -12,15 +12,13 @@ from mimokit.lazy import lazy_names
 if TYPE_CHECKING:
     from mimokit.config.evaluations import Evaluations as Evaluations
     from mimokit.experiment.calibration import calibrate as calibrate
-    from mimokit.experiment.check_report import CheckReport as CheckReport
     from mimokit.experiment.fits.run import FitResult as FitResult
     from mimokit.experiment.fits.run import FitRun as FitRun
     from mimokit.experiment.fits.trainer import Trainer as Trainer
-    from mimokit.experiment.generated import Generation as Generation
-    from mimokit.experiment.run import TrainingResult as TrainingResult
-    from mimokit.experiment.run import TrainingRun as TrainingRun
-    from mimokit.experiment.run import train as train
-    from mimokit.experiment.sharded_model import ShardedModel as ShardedModel
+    from mimokit.experiment.inference.check_report import CheckReport as CheckReport
+    from mimokit.experiment.inference.generated import Generation as Generation
+    from mimokit.experiment.inference.sharded_model import ShardedModel as ShardedModel
+    from mimokit.experiment.inference.weight_check import check_weights as check_weights
     from mimokit.experiment.snapshot import StepSnapshot as StepSnapshot
     from mimokit.experiment.stepper import Stepper as Stepper
     from mimokit.experiment.stepper import StepperError as StepperError
@@ -29,10 +27,12 @@ if TYPE_CHECKING:
     from mimokit.experiment.sweeps.runner import SweepResult as SweepResult
     from mimokit.experiment.sweeps.runner import SweepRun as SweepRun
     from mimokit.experiment.sweeps.start import sweep as sweep
+    from mimokit.experiment.training import TrainingResult as TrainingResult
+    from mimokit.experiment.training import TrainingRun as TrainingRun
+    from mimokit.experiment.training import train as train
     from mimokit.experiment.verification import Oracle as Oracle
     from mimokit.experiment.verification import compute_oracle as compute_oracle
     from mimokit.experiment.verification import verify as verify
     from mimokit.experiment.verification_report import VerificationReport as VerificationReport
-    from mimokit.experiment.weight_check import check_weights as check_weights
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -13,15 +13,15 @@ import typer
 from mimokit.experiment.sweeps.options import (
     ConfigOption,
     ExperimentsDir,
-    Request,
     ResultsDir,
     Resume,
     Strict,
+    SweepRequest,
     TimeLimit,
     Trace,
     named_experiments,
 )
-from mimokit.experiment.torchrun.job import run_job
+from mimokit.experiment.torchrun import run_job
 
 
 def main(
@@ -36,7 +36,7 @@ def main(
 ) -> None:
     """Train one config, or all in a folder, on the ranks of this job."""
     experiments = named_experiments(file, config, experiments_dir, resume)
-    request = Request(experiments, results_dir, resume, strict, time_limit, trace)
+    request = SweepRequest(experiments, results_dir, resume, strict, time_limit, trace)
     raise typer.Exit(run_job(request))
 
 

@@ -8,14 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    Problem,
-    check_runnable,
-    load_experiment_config,
-)
+from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import checked_code
+from mimokit.config_files import load_experiment_config
 from mimokit.experiment.logger_backends import make_loggers
 from mimokit.planning.weights.modules import check_saving, check_weights
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from mimokit.planning.stepper import Difference, Piece, PlannedStep, Tick, planned_crossings
+from mimokit.planning.stepper import (
+    PlanDifference,
+    PlannedStep,
+    SeenCrossing,
+    Tick,
+    planned_crossings,
+)
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import samples_text
 
@@ -32,7 +38,7 @@ class StepSnapshot:
     iteration: int
     tick: Tick
     records: Mapping[int, StepRecord]
-    differences: tuple[Difference, ...]
+    differences: tuple[PlanDifference, ...]
 
     @property
     def acted(self) -> tuple[int, ...]:
@@ -40,7 +46,7 @@ class StepSnapshot:
         return tuple(rank for rank, record in self.records.items() if record.did is not None)
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[SeenCrossing, ...]:
         """Everything that was sent or received."""
         return tuple(piece for record in self.records.values() for piece in record.pieces)
 

@@ -21,9 +21,9 @@ from mimokit.experiment.snapshot import StepSnapshot, state_table
 from mimokit.planning import plan as make_plan
 from mimokit.planning.stepper import (
     Crossing,
-    Difference,
-    Piece,
+    PlanDifference,
     PlannedStep,
+    SeenCrossing,
     Tick,
     clock_of,
     differences,
@@ -96,7 +96,7 @@ class Stepper:
         self._cluster = cluster
         self._taken: list[StepSnapshot] = []
         self._position = -1
-        self._sent: dict[Crossing, Piece] = {}
+        self._sent: dict[Crossing, SeenCrossing] = {}
         self._ended: str | None = None
         self._listeners: list[Callable[[], None]] = []
         self._name = uuid.uuid4().hex
@@ -115,7 +115,7 @@ class Stepper:
         return self._taken[self._position] if self._position >= 0 else None
 
     @property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[PlanDifference, ...]:
         """All transfers so far that differ from the plan."""
         return tuple(one for snapshot in self._taken for one in snapshot.differences)
 

@@ -2,8 +2,8 @@
 
 from mimokit.interop.bridge_read import from_bridge
 from mimokit.interop.bridge_write import to_bridge
-from mimokit.interop.checkpoint import config_of_checkpoint
 from mimokit.interop.experiment import config_of_layout, to_yaml
+from mimokit.interop.hugging_face import config_of_checkpoint
 from mimokit.interop.imported import Imported
 from mimokit.interop.launch import to_slurm, to_torchrun
 from mimokit.interop.megatron_lm import from_megatron_arguments, to_megatron_arguments

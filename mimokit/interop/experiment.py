@@ -12,9 +12,10 @@ from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.networks import encoder_network, language_network
 from mimokit.architecture.parallel_sizes import other_fields, rank_fields
 from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.config import ExperimentConfig, config_from_mapping
+from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.runtime import THREE_PHASE
+from mimokit.config_files import config_from_mapping
 from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit.prediction.from_config import PRECISION, workload_of_config

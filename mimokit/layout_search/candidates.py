@@ -16,7 +16,7 @@ import numpy as np
 from mimokit.architecture.parallel_sizes import RECOMPUTE_SELECTIVE, ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.rules.facts import ModuleFacts, module_problem
-from mimokit.config.rules.module_rules import RULES, Rule
+from mimokit.config.rules.module_rules import RULES, SizeRule
 from mimokit.layout_search.constraints import DIMENSIONS
 from mimokit.layout_search.space import Axes
 from mimokit.layout_search.task import SearchTask
@@ -26,7 +26,7 @@ MOST_LAYOUTS = 40_000_000
 """Combinations of module sizes that a search evaluates at most, about five seconds' worth."""
 
 SEARCH_RULES = (
-    Rule(
+    SizeRule(
         "GPUs",
         "more GPUs than there are",
         ("tensor", "context", "pipeline", "data"),
@@ -38,7 +38,7 @@ SEARCH_RULES = (
             f"it takes {sizes.ranks} GPUs and there are {facts.gpus}; choose smaller sizes.",
         ),
     ),
-    Rule(
+    SizeRule(
         "recompute",
         "flash attention leaves selective recomputation nothing to save",
         ("recompute",),
@@ -123,7 +123,7 @@ def search_facts(task: SearchTask, module: Module) -> ModuleFacts:
     return replace(facts, seq=seq, gpus=task.gpus, fused_attention=task.software.fused_attention)
 
 
-def _decided_at(rule: Rule) -> str:
+def _decided_at(rule: SizeRule) -> str:
     """Return the last dimension that a rule reads, in the order of the search."""
     return [name for name, field in DIMENSIONS.items() if field in rule.reads][-1]
 

@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Batch:
+class LayoutBatch:
     """Layouts that are evaluated together: one choice of encoders next to many language candidates.
 
     Attributes:
@@ -89,11 +89,11 @@ class Scan:
     dropped: Counter[str] = field(default_factory=Counter)
     fitting: int = 0
     best: float | None = None
-    leanest: tuple[float, Batch | None, int] = (np.inf, None, 0)
+    leanest: tuple[float, LayoutBatch | None, int] = (np.inf, None, 0)
     quickest: float = np.inf
     _kept: list[Kept] = field(default_factory=list)
 
-    def see(self, batch: Batch) -> None:
+    def see(self, batch: LayoutBatch) -> None:
         """Evaluate a batch."""
         valid = self._valid(batch)
         chosen = np.flatnonzero(valid)
@@ -117,7 +117,7 @@ class Scan:
         columns = [[getattr(one, name) for one in self._kept] for name in vars(self._kept[0])]
         return Kept(*(np.concatenate(column) for column in columns))
 
-    def _valid(self, batch: Batch) -> Mask:
+    def _valid(self, batch: LayoutBatch) -> Mask:
         """Return which languages go with the encoders, and count the others."""
         tables, which = self.tables, batch.languages
         valid = np.full(which.stop - which.start, True)
@@ -148,7 +148,7 @@ class Scan:
         self.dropped[reason] += int(np.count_nonzero(valid & ~holds))
         valid &= holds
 
-    def _outcome(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _outcome(self, batch: LayoutBatch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tables, which = self.tables, batch.languages
         if batch.mode == "homogeneous":
             encoders = list(tables.inside)
@@ -169,7 +169,7 @@ class Scan:
         return (np.broadcast_to(outcome.seconds, shape), np.broadcast_to(outcome.memory, shape))
 
     def _remember_leanest(
-        self, batch: Batch, memory: NDArray[np.float64], chosen: NDArray[np.intp]
+        self, batch: LayoutBatch, memory: NDArray[np.float64], chosen: NDArray[np.intp]
     ) -> None:
         least = int(np.argmin(memory))
         if memory[least] < self.leanest[0]:
@@ -178,7 +178,7 @@ class Scan:
 
     def _remember(
         self,
-        batch: Batch,
+        batch: LayoutBatch,
         chosen: NDArray[np.intp],
         seconds: NDArray[np.float64],
         memory: NDArray[np.float64],
@@ -207,7 +207,7 @@ class Scan:
             )
         )
 
-    def _gpus(self, batch: Batch) -> NDArray[np.int64]:
+    def _gpus(self, batch: LayoutBatch) -> NDArray[np.int64]:
         ranks: NDArray[np.int64] = np.asarray(self.tables.language.sizes.ranks)[batch.languages]
         if batch.mode == "heterogeneous":
             return ranks + encoder_ranks(self.tables, batch.encoders)
@@ -222,7 +222,7 @@ def encoder_ranks(tables: Tables, chosen: tuple[int, ...]) -> int:
     )
 
 
-def batches(task: SearchTask, tables: Tables) -> Iterator[Batch]:
+def batches(task: SearchTask, tables: Tables) -> Iterator[LayoutBatch]:
     """Yield all combinations of module sizes that the modes allow.
 
     Language candidates lie in the order of their ranks, so those with equal or fewer ranks are
@@ -232,14 +232,14 @@ def batches(task: SearchTask, tables: Tables) -> Iterator[Batch]:
     modes = task.constraints.modes if tables.encoders else ("homogeneous",)
     everyone = slice(int(np.searchsorted(ranks, task.constraints.least_gpus)), len(ranks))
     if "homogeneous" in modes and everyone.stop > everyone.start:
-        yield Batch("homogeneous", everyone)
+        yield LayoutBatch("homogeneous", everyone)
     if "colocated" in modes:
         yield from _colocated(tables, ranks, everyone)
     if "heterogeneous" in modes:
         yield from _heterogeneous(task, tables, ranks)
 
 
-def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[Batch]:
+def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Iterator[LayoutBatch]:
     for world in np.unique(ranks[everyone]):
         where = slice(*(int(np.searchsorted(ranks, world, side)) for side in ("left", "right")))
         alike = [
@@ -247,16 +247,18 @@ def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Ite
             for encoder in tables.encoders
         ]
         for chosen in itertools.product(*alike):
-            yield Batch("colocated", where, tuple(int(one) for one in chosen))
+            yield LayoutBatch("colocated", where, tuple(int(one) for one in chosen))
 
 
-def _heterogeneous(task: SearchTask, tables: Tables, ranks: NDArray[np.int64]) -> Iterator[Batch]:
+def _heterogeneous(
+    task: SearchTask, tables: Tables, ranks: NDArray[np.int64]
+) -> Iterator[LayoutBatch]:
     for chosen in itertools.product(*(range(encoder.count) for encoder in tables.encoders)):
         taken = encoder_ranks(tables, chosen)
         first = int(np.searchsorted(ranks, task.constraints.least_gpus - taken))
         last = int(np.searchsorted(ranks, task.gpus - taken, side="right"))
         if last > first:
-            yield Batch("heterogeneous", slice(first, last), chosen)
+            yield LayoutBatch("heterogeneous", slice(first, last), chosen)
 
 
 def _some_sizes(sizes: ParallelSizes, which: int | slice) -> ModuleSizes:

@@ -15,9 +15,10 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import MultimodalModel
-from mimokit.config import ExperimentConfig, config_from_mapping, load_experiment_config
+from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, unknown_name
-from mimokit.config.files.inheritance import PRESET_PREFIX
+from mimokit.config_files import config_from_mapping, load_experiment_config
+from mimokit.config_files.inheritance import PRESET_PREFIX
 from mimokit.prediction import Workload
 from mimokit.prediction.from_config import workload_of_config
 

@@ -4,7 +4,7 @@ from mimokit.planning.batch import validate_heterogeneous_batch_config
 from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
 from mimokit.planning.layout import ConfigSource, plan
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.ranks import RankGrid, RankMap
+from mimokit.planning.ranks import ModuleRanks, RankGrid
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.planning.types import (
     BatchPlan,
@@ -23,9 +23,9 @@ __all__ = [
     "DisjointBridge",
     "LayoutPlan",
     "ModuleBatch",
+    "ModuleRanks",
     "PipelinePlan",
     "RankGrid",
-    "RankMap",
     "SampleRange",
     "StrategyPlan",
     "Transfer",

@@ -15,7 +15,7 @@ from mimokit.config.rules import ValidationContext
 from mimokit.config.rules.pair_rules import SAMPLES
 from mimokit.config.rules.sharding import pair_problems
 from mimokit.config.world_size import resolve
-from mimokit.planning.ranks import RankMap, RankRanges
+from mimokit.planning.ranks import ModuleRanks, RankRanges
 from mimokit.planning.types import BatchPlan, ModuleBatch
 
 
@@ -42,7 +42,7 @@ def validate_heterogeneous_batch_config(
 def plan_batch(
     mode: DeploymentMode,
     llm_module_name: str,
-    modules: Mapping[str, RankMap],
+    modules: Mapping[str, ModuleRanks],
     base_batch_size: int,
     num_microbatches: int,
     topology: Topology,
@@ -71,7 +71,9 @@ def plan_batch(
     return BatchPlan(samples_per_microbatch, num_microbatches, batches)
 
 
-def _loading_spans(ranks: RankMap, llm_module_name: str, topology: Topology) -> tuple[range, ...]:
+def _loading_spans(
+    ranks: ModuleRanks, llm_module_name: str, topology: Topology
+) -> tuple[range, ...]:
     """Return the ranks that read inputs, at the first stage, or labels, at the last.
 
     Modules that no module feeds read inputs, modules that feed none read labels, and the language
@@ -88,7 +90,7 @@ def _loading_spans(ranks: RankMap, llm_module_name: str, topology: Topology) -> 
 
 
 def _pieces(
-    ranks: RankMap, spans: Iterable[range], replicas: int, samples_per_microbatch: int
+    ranks: ModuleRanks, spans: Iterable[range], replicas: int, samples_per_microbatch: int
 ) -> RankRanges:
     return RankRanges(
         spans=tuple(spans),

@@ -21,7 +21,7 @@ from mimokit.architecture.layer_split import stage_layers
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
 
@@ -58,7 +58,7 @@ def tensor_collectives(
         rank: in the plan.
         lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
-    shared: dict[RankMap, list[str]] = {}
+    shared: dict[ModuleRanks, list[str]] = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks and ranks.tensor_parallel > 1:
             shared.setdefault(replace(ranks, module=""), []).append(name)
@@ -115,7 +115,7 @@ def _of_language(
     return forward, layers + ends if config.model.has_backward(name) else 0
 
 
-def _of_layers(config: ExperimentConfig, ranks: RankMap, rank: int) -> int:
+def _of_layers(config: ExperimentConfig, ranks: ModuleRanks, rank: int) -> int:
     """Return the collectives of the layers of a rank in one direction."""
     network = config.model.get_architecture(ranks.module)
     sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
@@ -125,5 +125,5 @@ def _of_layers(config: ExperimentConfig, ranks: RankMap, rank: int) -> int:
     return (2 + (groups < ranks.tensor_parallel)) * layers
 
 
-def _is_last(ranks: RankMap, rank: int) -> bool:
+def _is_last(ranks: ModuleRanks, rank: int) -> bool:
     return rank in ranks.stage(-1)

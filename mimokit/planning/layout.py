@@ -7,15 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mimokit.config import (
-    ExperimentConfig,
-    check_experiment,
-    config_from_mapping,
-    load_experiment_config,
-)
+from mimokit.config import ExperimentConfig, check_experiment
 from mimokit.config.errors import ConfigError, refuse_if_any
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.world_size import ResolvedWorld, resolve, unknown_world_size
+from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.batch import plan_batch
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
 from mimokit.planning.bridges.disjoint import (
@@ -25,7 +21,7 @@ from mimokit.planning.bridges.disjoint import (
 )
 from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_pipeline
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.replicas import plan_replicas
 from mimokit.planning.types import Bridge, LayoutPlan
 
@@ -78,7 +74,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
 
 def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> LayoutPlan:
     model, data = config.model, config.data
-    modules = {name: RankMap.of(name, sizes) for name, sizes in world.sizes.items()}
+    modules = {name: ModuleRanks.of(name, sizes) for name, sizes in world.sizes.items()}
     topology = model.module_topology
     batch = plan_batch(
         model.deployment_mode,
@@ -121,7 +117,10 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
 
 
 def _bridge(
-    config: ExperimentConfig, source: RankMap, destination: RankMap, samples_per_microbatch: int
+    config: ExperimentConfig,
+    source: ModuleRanks,
+    destination: ModuleRanks,
+    samples_per_microbatch: int,
 ) -> Bridge:
     """Return how the output of one module reaches the next."""
     bytes_per_sample = _numbers_per_sample(config, source.module) * BYTES_PER_NUMBER

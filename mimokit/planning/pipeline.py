@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from mimokit.config import DeploymentMode
 from mimokit.config.graph import Topology, upstream
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import (
     Action,
     Modality,
@@ -113,7 +113,7 @@ def plan_pipeline(
     mode: DeploymentMode,
     llm_module_name: str,
     topology: Topology,
-    modules: Mapping[str, RankMap],
+    modules: Mapping[str, ModuleRanks],
     loads: Mapping[str, Collection[int]],
     num_microbatches: int,
     modalities: Mapping[str, Modality],

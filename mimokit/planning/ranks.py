@@ -137,7 +137,7 @@ class RankGrid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankMap(RankGrid):
+class ModuleRanks(RankGrid):
     """The ranks of one module in the order tp-cp-dp-pp: tensor-parallel neighbours are adjacent.
 
     Groups equal those of megatron-core's `HyperCommGrid([tp, cp, dp, pp], ["tp", "cp", "dp",
@@ -152,7 +152,7 @@ class RankMap(RankGrid):
     expert_parallel: int = 1
 
     @classmethod
-    def of(cls, module: str, sizes: ModuleParallelismConfig) -> RankMap:
+    def of(cls, module: str, sizes: ModuleParallelismConfig) -> ModuleRanks:
         """Return the map of a module whose sizes are all known.
 
         Raises:

@@ -32,7 +32,7 @@ from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 
 KINDS = ("bridge", "pipeline", "tensor", "context", "data")
@@ -206,7 +206,9 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
             yield from _gradients(nets[name], ranks)
 
 
-def _inside(ranks: RankMap, activation: float, layers: float, *, backward: bool) -> Iterator[Flow]:
+def _inside(
+    ranks: ModuleRanks, activation: float, layers: float, *, backward: bool
+) -> Iterator[Flow]:
     """Yield the flows inside a module; `activation` is in bytes per step."""
     tensor, context = ranks.tensor_parallel, ranks.context_parallel
     if tensor > 1:
@@ -225,7 +227,7 @@ def _inside(ranks: RankMap, activation: float, layers: float, *, backward: bool)
             yield _pairs("pipeline", there, here, activation)
 
 
-def _gradients(module: Module, ranks: RankMap) -> Iterator[Flow]:
+def _gradients(module: Module, ranks: ModuleRanks) -> Iterator[Flow]:
     replicas = ranks.data_parallel * ranks.context_parallel
     if replicas == 1:
         return

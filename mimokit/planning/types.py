@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mimokit.planning.bridges.routes import Direction, Route, Transfer
 from mimokit.planning.pipeline import PipelinePlan
-from mimokit.planning.ranks import RankMap, SampleRange
+from mimokit.planning.ranks import ModuleRanks, SampleRange
 from mimokit.planning.strategies.replicas import ReplicaPlan
 
 __all__ = [
@@ -170,7 +170,7 @@ class LayoutPlan:
     deployment_mode: str
     llm_module_name: str
     topology: Mapping[str, tuple[str, ...]]
-    modules: Mapping[str, RankMap]
+    modules: Mapping[str, ModuleRanks]
     batch: BatchPlan
     bridges: tuple[Bridge, ...]
     pipeline: PipelinePlan | None = None

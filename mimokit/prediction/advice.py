@@ -11,12 +11,12 @@ from mimokit.architecture.modules import Model
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config.errors import ConfigError
 from mimokit.planning.weights import WeightPlanner
-from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.headers import refused
-from mimokit.prediction.checkpoint_memory import computed_model, modules_of
 from mimokit.prediction.hardware import Hardware, load_hardware
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.prediction import predict
+from mimokit.prediction.weights_memory import computed_model, modules_of
 from mimokit.prediction.workload import Workload
 from mimokit.units import bytes_text
 
@@ -101,7 +101,7 @@ class Advice:
 
 
 def advise(
-    checkpoint: Checkpoint, gpu: str | Hardware, gpus: int, seq_length: int | None = None
+    checkpoint: WeightDirectory, gpu: str | Hardware, gpus: int, seq_length: int | None = None
 ) -> Advice:
     """Return which tensor parallel size all modules should train with on so many GPUs.
 
@@ -132,7 +132,7 @@ def advise(
     )
 
 
-def _obstacle(checkpoint: Checkpoint, size: int, gpus: int) -> str | None:
+def _obstacle(checkpoint: WeightDirectory, size: int, gpus: int) -> str | None:
     """Return why a size cannot be taken."""
     if gpus % size:
         return f"tensor_parallel {size} does not divide the {gpus} GPUs"

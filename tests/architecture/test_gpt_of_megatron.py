@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -128,6 +130,7 @@ def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
     import torch
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
     from megatron.core.transformer import multi_latent_attention
+    from megatron.core.transformer.identity_op import IdentityOp
 
     from mimokit.engine.models.language import TiedGPTModel as Gpt
 
@@ -141,9 +144,12 @@ def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
     )
     if model.net.mla is not None:  # its core has no parameters, and is Transformer Engine's alone
         for layer in block.layer_specs:
-            layer.submodules.self_attention.submodules.core_attention = torch.nn.Identity
+            parts = layer.submodules.self_attention.submodules
+            parts.core_attention = torch.nn.Identity
+            if not model.net.mla.q_rank:  # 0.16.1 builds no norm then; 0.19.2 asks for none
+                parts.q_layernorm = IdentityOp
     # Megatron takes Transformer Engine to be there, and then asks for its classes.
-    with mock.patch.object(multi_latent_attention, "HAVE_TE", False):
+    with mock.patch.object(multi_latent_attention, "HAVE_TE", False), _plain_projections():
         return Gpt(
             config=config,
             transformer_layer_spec=block,
@@ -154,6 +160,20 @@ def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
             pre_process=stage == 0,
             post_process=stage == int(sizes.pipeline) - 1,
         )
+
+
+@contextmanager
+def _plain_projections() -> Iterator[None]:
+    """Keep the projections of a spec, where 0.19.2 wants some with a norm inside."""
+    try:
+        from megatron.core.transformer.mla_qk_norm_config import QKNormConfigResolver
+    except ImportError:  # 0.16.1
+        yield
+        return
+    with mock.patch.object(
+        QKNormConfigResolver, "_mla_fused_linear_or_default", lambda self, linear, name: linear
+    ):
+        yield
 
 
 def _config(model: LanguageModel, sizes: ParallelSizes) -> Any:
@@ -203,6 +223,7 @@ def _config(model: LanguageModel, sizes: ParallelSizes) -> Any:
         expert_model_parallel_size=int(sizes.expert),
         expert_tensor_parallel_size=1,
         pipeline_dtype=torch.float32,
+        transformer_impl="local",
         use_cpu_initialization=True,
         bias_activation_fusion=False,
         bias_dropout_fusion=False,

@@ -19,7 +19,8 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.modules import Model
-from mimokit.config import ConfigError, load_preset
+from mimokit.config import ConfigError
+from mimokit.config_files import load_preset
 
 PUBLISHED = [name for name in model_names() if "parameters" in model_facts(name)]
 

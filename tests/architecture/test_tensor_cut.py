@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, TensorShard
 from mimokit.config import ModuleParallelismConfig
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 
 PADDING = -1
 
@@ -44,6 +44,7 @@ def _as_megatron_cuts(whole: np.ndarray, cut: TensorCut, ranks: int) -> list[np.
     return [np.concatenate([one[rank] for one in shares], cut.dimension) for rank in range(ranks)]
 
 
+@settings(deadline=None)
 @given(drawn=cuts(), data=st.data())
 def test_shards_are_cut_as_megatron_cuts_them(drawn: tuple[TensorCut, int], data: st.DataObject):
     cut, ranks = drawn
@@ -71,7 +72,7 @@ def _count(counts: np.ndarray, shard: TensorShard) -> None:
     assert local.max(initial=0) <= 1
 
 
-def _check_tiling(cut: TensorCut, ranks: RankMap) -> None:
+def _check_tiling(cut: TensorCut, ranks: ModuleRanks) -> None:
     """Check that one rank writes each entry, and how many ranks hold it."""
     held, written = np.zeros(cut.whole, int), np.zeros(cut.whole, int)
     shards = [cut.at(ranks.shard_place(rank)) for rank in ranks.stage(0)]
@@ -86,6 +87,7 @@ def _check_tiling(cut: TensorCut, ranks: RankMap) -> None:
     assert (held == groups[1] // (1 if cut.dimension is None else groups[0])).all()
 
 
+@settings(deadline=None)
 @given(drawn=cuts(), replicas=st.integers(1, 2), context=st.integers(1, 2), data=st.data())
 def test_ranks_tile_a_tensor_and_one_writes_each_entry(
     drawn: tuple[TensorCut, int], replicas: int, context: int, data: st.DataObject
@@ -98,7 +100,7 @@ def test_ranks_tile_a_tensor_and_one_writes_each_entry(
     sizes = ModuleParallelismConfig(
         tensor_parallel=tensor, context_parallel=context, data_parallel=replicas
     )
-    ranks = replace(RankMap.of("module", sizes), expert_parallel=spread)
+    ranks = replace(ModuleRanks.of("module", sizes), expert_parallel=spread)
     _check_tiling(cut, ranks)
     experts = spread * data.draw(st.integers(1, 3))
     for expert in range(experts):
@@ -137,7 +139,7 @@ def test_blocks_that_do_not_tile_are_seen(wrong, why, monkeypatch) -> None:
     )
     sizes = ModuleParallelismConfig(tensor_parallel=2, data_parallel=1)
     with pytest.raises(AssertionError):
-        _check_tiling(TensorCut((8, 3), 0, 2), RankMap.of("module", sizes))
+        _check_tiling(TensorCut((8, 3), 0, 2), ModuleRanks.of("module", sizes))
 
 
 def test_ranks_that_do_not_divide_a_tensor_are_refused() -> None:

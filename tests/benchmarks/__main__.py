@@ -31,6 +31,7 @@ TITLES = {
     "replica_speed": "Replicas of a layout",
     "emulated_links": "Fits on emulated and real links",
     "transfers": "Transfers between modules",
+    "colocated_transfers": "Transfers between modules on shared ranks",
     "pipeline_overhead": "Pipeline executor",
     "trace_overhead": "Tracing",
     "sixteen_ranks": "Layout invariance on 16 ranks",

@@ -66,22 +66,22 @@ def _made(directory: Path) -> Callable[[], Any]:
 
 def _cache(directory: Path, length: int, pairs: int) -> dict[str, Any]:
     """Decode in this process after a prompt, with the cache and without, in turn."""
-    from mimokit.engine.tensor_parallel import sample
-    from mimokit.engine.tensor_parallel.generation import Request, generate
-    from mimokit.engine.tensor_parallel.language import Batch
-    from mimokit.engine.tensor_parallel.loading import load_language
+    from mimokit.engine.inference import sample
+    from mimokit.engine.inference.generation import GenerationRequest, generate
+    from mimokit.engine.inference.language import PaddedTokens
+    from mimokit.engine.inference.loading import load_language
 
     model, prompt = load_language(directory, None), tuple(range(1, 1 + length))
 
     def cached() -> None:
-        generate(model, Request((prompt,), (0,), NEW))
+        generate(model, GenerationRequest((prompt,), (0,), NEW))
 
     def uncached() -> None:
         row = list(prompt)
         for _ in range(NEW):
-            row.append(int(sample(model(Batch.of([row]), last_only=True)[:, -1], None)[0]))
+            row.append(int(sample(model(PaddedTokens.of([row]), last_only=True)[:, -1], None)[0]))
 
-    generate(model, Request((prompt,), (0,), 4))
+    generate(model, GenerationRequest((prompt,), (0,), 4))
     ratios = [_seconds(uncached) / _seconds(cached) for _ in range(pairs)]
     name = f"decoding {NEW} tokens after {length} with the cache against without, 1 thread"
     return _row(name, statistics.median(ratios), "x", 4.0)

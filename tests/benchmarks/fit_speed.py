@@ -16,6 +16,9 @@ import torch
 import torch.distributed as dist
 
 from mimokit.cluster import EngineCluster
+from mimokit.engine.fits.job import FitJob
+from mimokit.engine.fits.node import fit_node
+from mimokit.engine.fits.records import NodeStep, records_of
 from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,
@@ -23,9 +26,6 @@ from mimokit.engine.strategies import (
     SimpleReduceStrategy,
     Strategy,
 )
-from mimokit.engine.strategies.fit.job import FitJob
-from mimokit.engine.strategies.fit.node import fit_node
-from mimokit.engine.strategies.fit.records import NodeStep, records_of
 from mimokit.experiment import Trainer
 from tests.benchmarks import plain_fit
 from tests.benchmarks.plain_fit import (

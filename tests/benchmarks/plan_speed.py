@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 import mimokit
-from mimokit.config import ExperimentConfig, ModuleParallelismConfig, StrategyConfig, load_preset
+from mimokit.config import ExperimentConfig, ModuleParallelismConfig, StrategyConfig
+from mimokit.config_files import load_preset
 from mimokit.planning.strategies import plan_strategy
 
 REPEATS = 15

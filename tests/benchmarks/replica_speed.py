@@ -12,7 +12,8 @@ from typing import Any
 
 import mimokit
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig, config_from_mapping, load_experiment_config
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.types import LayoutPlan
 from tests.benchmarks.prediction_here import timed_steps
 from tests.benchmarks.training_speed import ROOT

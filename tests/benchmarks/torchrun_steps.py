@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mimokit.experiment.prepare import prepared
-from mimokit.experiment.torchrun.world import world_from_environment
 from mimokit.planning import plan as make_plan
 from mimokit.samples import Sample, StepSample
+
+
+@contextmanager
+def world_from_environment() -> Iterator[int]:
+    """Form the world that torchrun describes: nccl if each rank has a GPU, else gloo."""
+    import torch
+    import torch.distributed as dist
+
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    own_device = torch.cuda.is_available() and torch.cuda.device_count() >= local
+    dist.init_process_group("nccl" if own_device else "gloo", timeout=datetime.timedelta(minutes=5))
+    try:
+        yield dist.get_rank()
+    finally:
+        dist.destroy_process_group()
 
 
 def main(file: str) -> None:

@@ -17,7 +17,8 @@ import typer
 
 import mimokit
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import load_experiment_config
 from mimokit.planning.stepper import clock_of
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import to_wire

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import load_experiment_config
 from mimokit.experiment import train
 from mimokit.samples import StepSample
 

@@ -20,6 +20,7 @@ from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
 from mimokit.planning.ranks import RankGrid
 from mimokit.planning.types import DisjointBridge
 from tests.benchmarks.table import show
+from tests.megatron_on_gloo import groups_of_gloo
 
 DIMENSIONS = ("tp", "cp", "dp", "pp")
 # name: (TP, DP) of the source, of the destination
@@ -80,13 +81,13 @@ def measure(layout: str, megabytes: int) -> tuple[dict[str, list[tuple[float, fl
         sent[0] = 0
         for way in times:
             side = 0 if first == (way == "forward") else 1
-            pair = _seconds(ours[way][side]), _seconds(theirs[way][side])
+            pair = seconds_of_slowest(ours[way][side]), seconds_of_slowest(theirs[way][side])
             mailbox.wait()
             times[way].append(pair)
     return {way: pairs[1:] for way, pairs in times.items()}, sent[0]
 
 
-def _seconds(call: Call) -> float:
+def seconds_of_slowest(call: Call) -> float:
     """Return how long it takes until the slowest rank is done."""
     import torch.distributed as dist
 
@@ -123,7 +124,6 @@ def _ours(
 def _megatron(
     source: RankGrid, destination: RankGrid, rows: torch.Tensor
 ) -> dict[str, tuple[Call, Call]]:
-    import torch.distributed as dist
     from megatron.core.pipeline_parallel.bridge_communicator import BridgeCommunicator
 
     from mimokit.engine.megatron import HyperCommGrid
@@ -132,10 +132,7 @@ def _megatron(
         HyperCommGrid(list(g.shape), list(DIMENSIONS), rank_offset=g.rank_offset)
         for g in (source, destination)
     ]
-    subgroups = dist.new_subgroups_by_enumeration
-    with mock.patch.object(
-        dist, "new_subgroups_by_enumeration", lambda ranks, backend: subgroups(ranks)
-    ):
+    with groups_of_gloo():
         bridge = BridgeCommunicator(*made, comm_dtype=torch.float32)
     device = torch.device("cpu")
 

@@ -20,7 +20,8 @@ import typer
 
 import mimokit
 from mimokit.cluster import EngineCluster
-from mimokit.config import ExperimentConfig, load_experiment_config
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import load_experiment_config
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import to_wire
 from tests.benchmarks.paced_run import RANKS, send_at_a_pace

@@ -50,7 +50,7 @@ def _converted(way: str, source: Path, target: Path) -> dict[str, float]:
 def _convert(way: str, source: str, target: str) -> None:
     import torch
 
-    from mimokit.engine.tensor_parallel import convert_to_hf, convert_to_layout
+    from mimokit.engine.weights import convert_to_hf, convert_to_layout
 
     torch.set_num_threads(1)
     with PrivateMemory() as memory:

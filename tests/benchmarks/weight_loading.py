@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.table import show
-from tests.sparse_checkpoint import LLAMA_70B, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 RANKS = 4
 PAIRS = 3
@@ -102,7 +102,7 @@ def _rank(how: str, directory: str, rank: int) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from mimokit.engine.tensor_parallel.reading import fill, read_shard
+    from mimokit.engine.weights.reading import fill, read_shard
     from mimokit.planning.weights import WeightPlanner
 
     class Loaded:

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mimokit.planning.weights import plan_weights, read_checkpoint
+from mimokit.planning.weights import plan_weights, read_directory
 from tests.benchmarks.table import show
-from tests.sparse_checkpoint import LLAMA_70B, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 REPEATS = 15
 FILES = 15
@@ -20,8 +20,8 @@ def rows() -> list[dict[str, Any]]:
     """Plan a Llama of 70 billion parameters at TP 8, PP 4, from sparse files."""
     with tempfile.TemporaryDirectory() as folder:
         directory = sparse_checkpoint(Path(folder), LLAMA_70B, FILES)
-        headers = _median_milliseconds(lambda: read_checkpoint(directory))
-        checkpoint = read_checkpoint(directory)
+        headers = _median_milliseconds(lambda: read_directory(directory))
+        checkpoint = read_directory(directory)
         planned = _median_milliseconds(lambda: plan_weights(checkpoint, 8, 4))
     name = "weights of 70 billion parameters, TP 8, PP 4"
     return [

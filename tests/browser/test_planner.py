@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import mimokit
-from mimokit.config import load_preset
+from mimokit.config_files import load_preset
 from tests.browser.conftest import shared_notebook
 from tests.browser.notebook_page import DARK, LIGHT, NotebookPage, OpenNotebook
 from tests.browser.planner_page import CELL, PlannerPage, show_planner

@@ -11,7 +11,7 @@ from tests.browser.notebook_page import DARK, OpenNotebook
 CELL = """
 from pathlib import Path
 from mimokit_widgets import WeightMap
-from tests.sparse_checkpoint import small_checkpoint
+from tests.sparse_weights import small_checkpoint
 view = WeightMap(small_checkpoint(Path("tiny"), "llama", files=2), tensor_parallel=4)
 view
 """

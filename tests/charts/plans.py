@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 
 import mimokit
-from mimokit.config import config_from_mapping
+from mimokit.config_files import config_from_mapping
 from mimokit.planning.types import LayoutPlan
 from mimokit.planning.weights import WeightPlan, plan_weights
-from tests.sparse_checkpoint import LLAMA_70B, small_checkpoint, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, small_checkpoint, sparse_checkpoint
 
 
 def plan(

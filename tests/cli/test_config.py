@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
-from mimokit.config import load_experiment_config
+from mimokit.config_files import load_experiment_config
 
 ABLATIONS = Path(__file__).parents[2] / "configs/ablations"
 FILE = str(ABLATIONS / "digits/colocated_tp2_dp2.yaml")

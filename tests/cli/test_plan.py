@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mimokit.cli.main import app
-from mimokit.config import load_preset
+from mimokit.config_files import load_preset
 
 PRESET = "preset:llava_7b_colocated"
 

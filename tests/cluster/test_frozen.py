@@ -15,7 +15,7 @@ from mimokit.cluster import ClusterError, EngineCluster, RankError, RankFrozen, 
 from mimokit.cluster.link import EngineLink
 from mimokit.cluster.pool import Engine
 from mimokit.cluster.verdict import Death, Frozen, only_echoes, verdict
-from mimokit.cluster.worker.task import Failure, Outcome
+from mimokit.cluster.worker.task import Failure, RankOutcome
 from tests.cluster.functions import all_reduce_forever, process_id, train_until_stopped
 from tests.cluster.test_failures import PATIENCE, works
 from tests.cluster.test_streaming import wait_for_samples
@@ -74,16 +74,16 @@ def test_an_engine_that_is_stopped_before_a_run_is_named_and_replaced(
     assert pid not in cluster.pids
 
 
-def _outcome(communication: bool) -> Outcome:
-    return Outcome(None, Failure("Error", "text", "trace", False, communication), 0, False)
+def _outcome(communication: bool) -> RankOutcome:
+    return RankOutcome(None, Failure("Error", "text", "trace", False, communication), 0, False)
 
 
 def test_the_likeliest_cause_is_named() -> None:
     echo, own = _outcome(communication=True), _outcome(communication=False)
     silent = Frozen(Engine(2, 2, 7), "did not answer and was killed")
-    assert only_echoes({0: echo, 3: Outcome(b"", None, 0, True)})
+    assert only_echoes({0: echo, 3: RankOutcome(b"", None, 0, True)})
     assert not only_echoes({0: echo, 1: own})
-    assert not only_echoes({0: Outcome(b"", None, 0, True)})
+    assert not only_echoes({0: RankOutcome(b"", None, 0, True)})
     assert isinstance(verdict({0: echo, 2: silent}), RankFrozen)
     raised = verdict({0: echo, 2: silent, 3: own})
     assert isinstance(raised, RankError)

@@ -88,7 +88,7 @@ def test_replicas_spread_over_hosts_are_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Engines in the order in which they came: tensor parallel groups cross the cable."""
-    monkeypatch.setattr("mimokit.experiment.run.placed", lambda cluster, plan: plan)
+    monkeypatch.setattr("mimokit.experiment.training.placed", lambda cluster, plan: plan)
     run, crossed = run_and_count(hosts, of_two_replicas(), network[1], tmp_path)
     assert [name for name, _, _ in hosts.run(where)] == ["left", "right", "left", "right"]
     assert not only_exchanges(run, crossed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
+from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config_files import config_from_mapping
 
 
 def network(**fields: Any) -> dict[str, Any]:

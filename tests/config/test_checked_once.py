@@ -13,17 +13,11 @@ import pytest
 import typer
 
 import mimokit
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    check_experiment,
-    check_runnable,
-    load_experiment_config,
-)
+from mimokit.config import ConfigError, ExperimentConfig, check_experiment, check_runnable
 from mimokit.config import rules as rules_room
 from mimokit.config.experiment import UNCHECKED
-from mimokit.config.files import loading
 from mimokit.config.rules import runnable
+from mimokit.config_files import load_experiment_config, loading
 from tests.config.sections import load, put, sections
 
 Counts = dict[str, int]

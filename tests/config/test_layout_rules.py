@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, PairFacts
-from mimokit.config.rules.module_rules import RULES, Rule
+from mimokit.config.rules.module_rules import RULES, SizeRule
 from mimokit.config.rules.pair_rules import PAIR_RULES, PairRule
 
 MODULES, SIZES_OF_EACH = 100, 1_000
@@ -161,7 +161,7 @@ def rows(sizes: ModuleSizes) -> list[ModuleSizes]:
     ]
 
 
-def wrong_rules(rules: Sequence[Rule], pairs: Sequence[PairRule]) -> set[str]:
+def wrong_rules(rules: Sequence[SizeRule], pairs: Sequence[PairRule]) -> set[str]:
     """Return the rules of which an array of layouts says otherwise than brute force."""
     rng, wrong = np.random.default_rng(0), set()
     for number in range(MODULES):
@@ -196,7 +196,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_planted_fault_in_a_rule_is_found(rule: Rule) -> None:
+def test_a_planted_fault_in_a_rule_is_found(rule: SizeRule) -> None:
     for holds in (lambda sizes, facts: True, lambda sizes, facts: rule.holds(sizes, facts) == 0):
         assert wrong_rules([replace(rule, holds=holds)], ()) == {rule.name}
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from mimokit.config import ConfigError, check_runnable, config_from_mapping
+from mimokit.config import ConfigError, check_runnable
 from mimokit.config.strategy import OPTIMIZER_TAKES, OptimizerConfig
+from mimokit.config_files import config_from_mapping
 from mimokit.engine.parallel.optimizer import optimizer_spec
 from mimokit.engine.strategies.optim import OptimSpec
 from tests.config.sections import load, only, problems, put, sections

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -249,13 +248,11 @@ def test_a_name_that_is_not_a_module_is_rejected() -> None:
 
 def test_torchrun_takes_no_modules_of_a_notebook() -> None:
     from mimokit.config.user_code import UserCode
-    from mimokit.experiment import on_rank
-    from mimokit.experiment.torchrun.cluster import TorchrunCluster
+    from mimokit.experiment.torchrun import training_to_json
 
     code = UserCode({"images": _like_the_example})
-    submit = partial(TorchrunCluster.submit, SimpleNamespace(), on_rank.train_rank)  # type: ignore[arg-type]
     with pytest.raises(ClusterError, match="name builders of modules, loss_func"):
-        submit(None, None, None, None, False, None, code, world_size=1)  # type: ignore[arg-type]
+        training_to_json(None, None, None, None, False, None, code)  # type: ignore[arg-type]
 
 
 def _language_model(architecture: Any, groups: Any, vocab_size: int = 0) -> Any:

@@ -7,13 +7,15 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import pandas as pd
 import pytest
 
 from mimokit.analysis import read_run
 from mimokit.cluster import RankDied, RankError
-from mimokit.config import ConfigError, load_experiment_config
+from mimokit.config import ConfigError
+from mimokit.config_files import load_experiment_config
 from mimokit.experiment import Evaluations, train
 from tests.layouts import digits_config
 from tests.processes import interrupt_in
@@ -51,7 +53,7 @@ def test_a_run_streams_every_step_of_every_rank_and_leaves_its_folder(cluster, t
     assert tables.metrics["iteration"].tolist() == list(range(6))
     assert len(tables.metrics_by_rank) == 24
     assert tables.info["world_size"] == 4
-    assert tables.info["versions"]["megatron-core"] == "0.16.1"
+    assert tables.info["versions"]["megatron-core"] == version("megatron-core")
     again = load_experiment_config(tables.config_file)
     assert again.model.module_parallelisms == config.model.module_parallelisms
     header = (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]

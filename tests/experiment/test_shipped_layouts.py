@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mimokit.cluster import EngineCluster
-from mimokit.config import load_experiment_config
+from mimokit.config_files import load_experiment_config
 from mimokit.experiment import verify
 from tests.invariance import FEW_STEPS, TOLERANCE
 

@@ -7,24 +7,30 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mimokit.analysis import read_run
-from mimokit.cluster.worker.task import Failure, Outcome
-from mimokit.experiment import Evaluations, sweep
-from mimokit.experiment.sweeps.folder import config_content
-from mimokit.experiment.torchrun.messages import (
+from mimokit.cluster import ClusterError
+from mimokit.cluster.torchrun.cluster import TorchrunCluster
+from mimokit.cluster.torchrun.messages import (
     Task,
     message_from_json,
     message_to_json,
     outcome_from_json,
     outcome_to_json,
 )
+from mimokit.cluster.worker.task import Failure, RankOutcome
+from mimokit.config.user_code import NO_CODE
+from mimokit.experiment import Evaluations, sweep
+from mimokit.experiment.sweeps.folder import config_content
+from mimokit.experiment.torchrun import TRAINING, training_from_json, training_to_json
+from mimokit.planning import plan
 from mimokit.samples import (
-    Hardware,
     ProfileSample,
     RankFacts,
+    RankHardware,
     Sample,
     TraceSample,
     from_wire,
@@ -37,7 +43,7 @@ from tests.layouts import digits_config
 ROOT = Path(__file__).parents[2]
 FAULTS = {"a raises": RAISES, "b good": 1e-3, "c killed": KILLED}
 QUICK = Evaluations(samples=8, final_samples=8)
-HARDWARE = Hardware("a processor", 2, 2**34)
+HARDWARE = RankHardware("a processor", 2, 2**34)
 
 
 def _write(folder: Path) -> None:
@@ -115,19 +121,27 @@ def test_a_message_that_is_no_sample_is_rejected() -> None:
 
 def test_tasks_and_outcomes_cross_as_json() -> None:
     config = digits_config((1, 2), (2, 1))
-    task = Task.from_text(Task.training(config, Evaluations(3, 4, 5), True, 1e9, 2).to_text())
-    assert config_content(task.read_config()) == config_content(config)
-    assert task.read_evaluations() == Evaluations(3, 4, 5)
-    assert task.peak_flops == 1e9
-    assert (task.trace, task.last, Task.from_text(Task().to_text()).last) == (True, False, True)
-    outcome = Outcome(None, Failure("KeyError", "k", "Traceback", False, False), 7, False)
+    given = (plan(config), config, None, Evaluations(3, 4, 5), True, 1e9)
+    task = Task.from_text(Task(training_to_json(*given, NO_CODE), 2, last=False).to_text())
+    arguments = training_from_json(task.arguments, task.world_size)
+    assert arguments[0] == given[0]
+    assert config_content(arguments[1]) == config_content(config)
+    assert arguments[2:] == given[2:]
+    assert (task.last, Task.from_text(Task().to_text()).last) == (False, True)
+    outcome = RankOutcome(None, Failure("KeyError", "k", "Traceback", False, False), 7, False)
     assert outcome_from_json(outcome_to_json(outcome)) == outcome
 
 
+def test_a_job_does_its_own_work_only() -> None:
+    job = SimpleNamespace(_work=TRAINING)
+    with pytest.raises(ClusterError, match="ranks run train_rank, nothing else"):
+        TorchrunCluster.submit(job, print, world_size=1)  # type: ignore[arg-type]
+
+
 def test_without_torchrun_it_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    from mimokit.experiment.sweeps.options import Request
-    from mimokit.experiment.torchrun.job import run_job
+    from mimokit.experiment.sweeps.options import SweepRequest
+    from mimokit.experiment.torchrun import run_job
 
     monkeypatch.delenv("RANK", raising=False)
-    assert run_job(Request("a.yaml")) == 2
+    assert run_job(SweepRequest("a.yaml")) == 2
     assert "torch.distributed.run --nproc-per-node N" in capsys.readouterr().out

@@ -11,7 +11,8 @@ import pytest
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import ConfigError, load_experiment_config, load_preset, preset_names
+from mimokit.config import ConfigError, preset_names
+from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import (
     config_of_layout,
     layout_of_config,

@@ -22,7 +22,8 @@ from mimokit.architecture import (
 )
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import ConfigError, ExperimentConfig, load_experiment_config, load_preset
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import config_of_layout, layout_of_config, to_yaml, workload_of_config
 from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.layout_search import Constraints, search

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimokit.config import ExperimentConfig, config_from_mapping
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import config_from_mapping
 
 Sizes = dict[str, int]
 

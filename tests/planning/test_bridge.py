@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.planning import ColocatedBridge, RankMap
+from mimokit.planning import ColocatedBridge, ModuleRanks
 from mimokit.planning.bridges.colocated import plan_colocated_bridge
 from mimokit.planning.ranks import DIMENSIONS
 from tests.planning.layouts import Sizes, layout, sizes
@@ -17,8 +17,8 @@ def bridge(images: Sizes, language: Sizes, base_batch_size: int) -> ColocatedBri
     return found
 
 
-def rank_map(module: str, tp: int, cp: int, dp: int) -> RankMap:
-    return RankMap(DIMENSIONS, (tp, cp, dp, 1), module=module)
+def rank_map(module: str, tp: int, cp: int, dp: int) -> ModuleRanks:
+    return ModuleRanks(DIMENSIONS, (tp, cp, dp, 1), module=module)
 
 
 def test_fan_in() -> None:

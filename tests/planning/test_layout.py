@@ -10,7 +10,8 @@ import pytest
 
 import mimokit
 import mimokit.planning.ranks
-from mimokit.config import ConfigError, ExperimentConfig, load_preset, preset_names
+from mimokit.config import ConfigError, ExperimentConfig, preset_names
+from mimokit.config_files import load_preset
 from mimokit.planning import LayoutPlan
 from mimokit.planning import plan as plan_function
 from mimokit.units import bytes_text, samples_text, span_text

@@ -7,7 +7,8 @@ from collections import defaultdict
 import pytest
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig, config_from_mapping
+from mimokit.config import ConfigError, ExperimentConfig
+from mimokit.config_files import config_from_mapping
 from mimokit.planning.bridges.edges import edge_transfers, rank_transfers
 from tests.planning.layouts import layout, sizes
 

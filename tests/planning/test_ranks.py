@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.config import ModuleParallelismConfig
-from mimokit.planning import RankGrid, RankMap
+from mimokit.planning import ModuleRanks, RankGrid
 from mimokit.planning.ranks import DIMENSIONS
 
 ALL_SETS = [chosen for n in range(1, 5) for chosen in combinations(DIMENSIONS, n)]
@@ -26,8 +26,8 @@ def grid_of() -> object:
         yield HyperCommGrid
 
 
-def rank_map(tp: int, cp: int, dp: int, pp: int, offset: int = 0, ep: int = 1) -> RankMap:
-    return RankMap(DIMENSIONS, (tp, cp, dp, pp), offset, module="images", expert_parallel=ep)
+def rank_map(tp: int, cp: int, dp: int, pp: int, offset: int = 0, ep: int = 1) -> ModuleRanks:
+    return ModuleRanks(DIMENSIONS, (tp, cp, dp, pp), offset, module="images", expert_parallel=ep)
 
 
 @settings(deadline=None, max_examples=60)
@@ -125,8 +125,8 @@ def test_ranks_and_coordinates_outside() -> None:
 
 def test_maps_are_values() -> None:
     sizes = ModuleParallelismConfig(tensor_parallel=32, data_parallel=512)
-    ours = RankMap.of("images", sizes)
+    ours = ModuleRanks.of("images", sizes)
     assert pickle.loads(pickle.dumps(ours)) == ours
     assert len(pickle.dumps(ours)) < 500
-    assert hash(ours) == hash(RankMap.of("images", sizes))
+    assert hash(ours) == hash(ModuleRanks.of("images", sizes))
     assert ours.size == 16384

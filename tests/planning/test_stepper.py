@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 import mimokit
-from mimokit.planning.stepper import Crossing, Piece, clock_of, differences, planned_crossings
+from mimokit.planning.stepper import (
+    Crossing,
+    SeenCrossing,
+    clock_of,
+    differences,
+    planned_crossings,
+)
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 
@@ -91,8 +97,8 @@ def test_a_gather_brings_every_rank_the_samples_of_its_language_replica():
 
 
 CROSSING = Crossing("images", "language_module", False, 0, 1, 4, 2, 4)
-SENT = Piece(CROSSING, True, (8, 64), 2048, ("a", "b"), ("a", "b"))
-TAKEN = Piece(CROSSING, False, (8, 64), 2048, ("a", "b"))
+SENT = SeenCrossing(CROSSING, True, (8, 64), 2048, ("a", "b"), ("a", "b"))
+TAKEN = SeenCrossing(CROSSING, False, (8, 64), 2048, ("a", "b"))
 PLANNED = ((CROSSING, True), (CROSSING, False))
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig, check_runnable, config_from_mapping
-from mimokit.planning import LayoutPlan, RankMap
+from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from mimokit.config_files import config_from_mapping
+from mimokit.planning import LayoutPlan, ModuleRanks
 from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
@@ -28,7 +29,7 @@ def row_of_the_paper() -> ExperimentConfig:
     return three_phase(sizes(tp=2, pp=2, dp=18), 2, 8, images=sizes(tp=2, dp=36))
 
 
-def missing(plan: LayoutPlan, route: Route, source: RankMap, taking: range, module: str) -> int:
+def missing(plan: LayoutPlan, route: Route, source: ModuleRanks, taking: range, module: str) -> int:
     """Return how many samples do not arrive as they should on the ranks that take them.
 
     A transfer counts only if its sender has computed what it sends. Ranks of a group hand on what

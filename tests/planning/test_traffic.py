@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import mimokit
-from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig, load_preset
+from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig
+from mimokit.config_files import load_preset
 from mimokit.planning.traffic import KINDS, Traffic, traffic_of_plan
 
 Sent = Counter[tuple[int, int]]

@@ -14,14 +14,9 @@ from typer.testing import CliRunner
 
 import mimokit
 from mimokit.cli.main import app
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    ModalityPresence,
-    PredictionConfig,
-    load_preset,
-)
+from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence, PredictionConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from mimokit.config_files import load_preset
 from mimokit.planning.frames.pattern import FramePattern
 from mimokit.planning.layout import plan as plan_layout
 from mimokit.prediction import predict

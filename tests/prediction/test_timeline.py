@@ -12,7 +12,8 @@ import pytest
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import load_preset, preset_names
+from mimokit.config import preset_names
+from mimokit.config_files import load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.planning.schedule.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.prediction import (

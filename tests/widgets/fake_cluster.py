@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mimokit.cluster import RankError
-from mimokit.planning.stepper import Piece, clock_of, planned_crossings
+from mimokit.planning.stepper import SeenCrossing, clock_of, planned_crossings
 from mimokit.planning.stepper.check import StepRecord, TensorFacts
 
 
@@ -19,7 +19,9 @@ class FakeCluster:
     """
 
     def __init__(
-        self, plant: Callable[[Piece], Piece | None] = lambda piece: piece, fails_at: int = -1
+        self,
+        plant: Callable[[SeenCrossing], SeenCrossing | None] = lambda piece: piece,
+        fails_at: int = -1,
     ) -> None:
         self._plant = plant
         self._fails_at = fails_at
@@ -44,7 +46,9 @@ class FakeCluster:
             if rank != (crossing.source_rank if sent else crossing.destination_rank):
                 continue
             prints = tuple(map(str, range(crossing.start, crossing.stop)))
-            pieces.append(Piece(crossing, sent, (8, 64), 2048, prints, code="here.py:7\nsend()"))
+            pieces.append(
+                SeenCrossing(crossing, sent, (8, 64), 2048, prints, code="here.py:7\nsend()")
+            )
         planted = [self._plant(piece) for piece in pieces]
         return StepRecord(
             number,
@@ -58,7 +62,7 @@ class FakeCluster:
         )
 
 
-def other_values(piece: Piece) -> Piece:
+def other_values(piece: SeenCrossing) -> SeenCrossing:
     """Have rank 4 take other values than it was sent."""
     if piece.sent or piece.crossing.destination_rank != 4:
         return piece

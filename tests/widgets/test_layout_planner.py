@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import mimokit
-from mimokit.config import ConfigError, ModuleArchitecture, ModuleParallelismConfig, load_preset
+from mimokit.config import ConfigError, ModuleArchitecture, ModuleParallelismConfig
+from mimokit.config_files import load_preset
 from mimokit_widgets import LayoutPlanner
 from tests.widgets.planner_sessions import LANGUAGE
 

@@ -21,7 +21,7 @@ from mimokit.config import StrategyConfig
 from mimokit.samples import CalibrationSample, StepSample, module_column
 from mimokit_widgets import LiveMonitor
 from mimokit_widgets.live import rows as live_rows
-from mimokit_widgets.live.rows import EVALUATION, STEP, Header, RowQueue, phase_columns, thinned
+from mimokit_widgets.live.rows import EVALUATION, STEP, RowHeader, RowQueue, phase_columns, thinned
 from mimokit_widgets.live.saved import MOST_ROWS, remembered
 from mimokit_widgets.notebooks.page import external_references
 from tests.charts.fakes import samples
@@ -251,7 +251,7 @@ def test_a_page_in_the_middle_of_a_run_says_where_it_was(messages: Messages) -> 
 
 def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
     words = "</script><script>alert(1)</script><!--"
-    state = {"_history": [], "_header": Header.of([]).to_json(), "sentence": words}
+    state = {"_history": [], "_header": RowHeader.of([]).to_json(), "sentence": words}
     page = remembered(state, "<b>")
     assert page.count("</script") == 1
     assert "<!--" not in page
@@ -260,7 +260,7 @@ def test_nothing_in_a_run_can_end_the_script_that_holds_it() -> None:
 
 
 def test_a_long_run_is_thinned_by_whole_iterations() -> None:
-    header = Header.of([])
+    header = RowHeader.of([])
     queue, place = RowQueue(header), 1 + header.step.index("iteration")
     for sample in samples(iterations=103):
         queue.add(sample)
@@ -341,7 +341,7 @@ def test_state_that_the_browser_needs() -> None:
 
 
 def test_numbers_that_json_does_not_know_become_none() -> None:
-    header = Header.of(["a"])
+    header = RowHeader.of(["a"])
     row = header.row(StepSample(1, loss=float("nan")))
     assert row is not None
     assert row[1 + header.step.index("loss")] is None
@@ -349,7 +349,7 @@ def test_numbers_that_json_does_not_know_become_none() -> None:
 
 
 def test_a_row_has_a_value_for_every_column_of_its_header() -> None:
-    header = Header.of(["images", "language_module"])
+    header = RowHeader.of(["images", "language_module"])
     for sample in samples(iterations=10, ranks=1):
         row = header.row(sample)
         assert row is not None
@@ -367,7 +367,7 @@ def test_the_store_reads_only_columns_that_rows_have() -> None:
     store = (Path(live_rows.__file__).parent / "store.js").read_text()
     asked = columns_asked(store)
     assert {"rank", "iteration", "total_time", "loss", "exact_match"} <= asked
-    header = Header.of([])
+    header = RowHeader.of([])
     assert asked <= {*header.step, *header.evaluation}
     assert not re.search(r"row\[[1-9]", store), "by name, never by place"
 
@@ -382,20 +382,20 @@ def columns_asked(source: str) -> set[str]:
 def test_a_column_that_is_not_sent_is_found() -> None:
     planted = 'const memory = at("memory_reserved"); all.loss = reduced(all.loss, "grad_norm");'
     assert columns_asked(planted) == {"memory_reserved", "grad_norm"}
-    assert not columns_asked(planted) & set(Header.of([]).step)
+    assert not columns_asked(planted) & set(RowHeader.of([]).step)
 
 
 def test_every_live_column_is_drawn() -> None:
     """A column that is marked live and that no chart reads would travel for nothing."""
     store = (Path(live_rows.__file__).parent / "store.js").read_text()
     columns = set(phase_columns(["m"]).values()) | {module_column("m", "tokens_per_sec")}
-    assert set(Header.of(["m"]).step) == (columns_asked(store) | columns) - (
-        set(Header.of([]).evaluation) - set(Header.of([]).step)
+    assert set(RowHeader.of(["m"]).step) == (columns_asked(store) | columns) - (
+        set(RowHeader.of([]).evaluation) - set(RowHeader.of([]).step)
     )
 
 
 def test_the_queue_gives_every_row_once() -> None:
-    queue = RowQueue(Header.of([]))
+    queue = RowQueue(RowHeader.of([]))
     for sample in samples(iterations=2, ranks=2):
         queue.add(sample)
     assert queue.take()[0] == 0

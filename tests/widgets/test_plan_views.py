@@ -8,7 +8,8 @@ from anywidget import AnyWidget
 from traitlets import TraitError
 
 import mimokit
-from mimokit.config import ConfigError, ModuleParallelismConfig, load_preset
+from mimokit.config import ConfigError, ModuleParallelismConfig
+from mimokit.config_files import load_preset
 from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets import BatchSplit, LayoutPlanner, RankMap, TrafficMap

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mimokit.config import load_preset
+from mimokit.config_files import load_preset
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES, MOST_RANKS
 from tests.widgets.planner_sessions import IMAGES, LANGUAGE, Driver
 

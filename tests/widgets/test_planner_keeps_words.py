@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mimokit.architecture import load_model
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.config import config_from_mapping, load_experiment_config
+from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.interop import to_yaml
 from mimokit.prediction import EncoderInput, Layout, Workload
 from mimokit_widgets.planner.code import as_python

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import mimokit
-from mimokit.config import PredictionConfig, load_preset
+from mimokit.config import PredictionConfig
+from mimokit.config_files import load_preset
 from mimokit.interop import layout_of_config
 from mimokit.layout_search import SearchProgress, SearchResult
 from mimokit_widgets import LayoutPlanner, ParetoView

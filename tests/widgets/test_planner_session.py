@@ -11,7 +11,8 @@ import pytest
 import mimokit
 from mimokit.architecture import load_model
 from mimokit.architecture.from_config import model_of_config
-from mimokit.config import load_experiment_config, load_preset, preset_names
+from mimokit.config import preset_names
+from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import predict
 from mimokit_widgets import BatchSplit

@@ -9,7 +9,8 @@ import pytest
 
 import mimokit
 from mimokit.architecture.from_config import model_of_config
-from mimokit.config import PredictionConfig, load_experiment_config, load_preset
+from mimokit.config import PredictionConfig
+from mimokit.config_files import load_experiment_config, load_preset
 from mimokit.interop import layout_of_config, workload_of_config
 from mimokit.prediction import predict
 from mimokit.prediction.hardware import load_hardware, save_hardware

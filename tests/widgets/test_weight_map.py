@@ -10,9 +10,9 @@ import pytest
 
 from mimokit import charts
 from mimokit.config import ConfigError
-from mimokit.planning.weights import plan_weights, read_checkpoint
+from mimokit.planning.weights import plan_weights, read_directory
 from mimokit_widgets import WeightMap
-from tests.sparse_checkpoint import LLAMA_70B, small_checkpoint, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, small_checkpoint, sparse_checkpoint
 
 
 def drive(view: WeightMap, **message: Any) -> None:
@@ -65,7 +65,7 @@ def test_the_strips_of_a_rank_are_the_bytes_that_its_plan_touches(tmp_path: Path
         assert sum(all_ for all_, _ in found) == pytest.approx(rank.bytes_touched, abs=8)
         cut = 2 * (32 * 32 + 32 * 48) * 2  # output and down projection of two layers in bf16
         assert sum(part for _, part in found) == pytest.approx(cut, abs=8)
-    tensors = read_checkpoint(tmp_path).tensors
+    tensors = read_directory(tmp_path).tensors
     owner = next(one for one in view._picture["tensors"] if one["name"] == "lm_head.weight")
     file = tensors["lm_head.weight"].file
     assert bytes_of(view, owner["cells"][0]["owner"], file)[0] == pytest.approx(

@@ -17,7 +17,7 @@ from mimokit.samples import EvaluationSample, Sample, StepSample, module_column
 from mimokit.step_kinds import REMAINDER
 from mimokit.units import counted
 from mimokit_widgets._widget import EndOfCell, defer_shell_choice
-from mimokit_widgets.live.rows import STEP, Header, RowQueue, phase_columns
+from mimokit_widgets.live.rows import STEP, RowHeader, RowQueue, phase_columns
 from mimokit_widgets.live.saved import STYLES, final_picture, remembered
 from mimokit_widgets.modules import joined_modules, joined_styles
 
@@ -122,7 +122,7 @@ class LiveMonitor(anywidget.AnyWidget):  # type: ignore[misc]
     def __init__(self, run: Run, **options: Any) -> None:
         modules = list(run.plan.modules)
         hues = module_colors(modules)
-        self._rows = RowQueue(Header.of(modules))
+        self._rows = RowQueue(RowHeader.of(modules))
         self._run = run
         self._handles: list[tuple[DisplayHandle, DisplayHandle]] = []
         self._picture: dict[str, Any] | None = None

@@ -8,8 +8,9 @@ from typing import Any
 
 import traitlets
 
-from mimokit.config import ExperimentConfig, load_experiment_config
-from mimokit.config.files.loading import config_from_mapping
+from mimokit.config import ExperimentConfig
+from mimokit.config_files import load_experiment_config
+from mimokit.config_files.loading import config_from_mapping
 from mimokit.planning.layout import plan as plan_of
 from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan

@@ -11,9 +11,9 @@ import traitlets
 
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config import ConfigError
-from mimokit.planning.weights import Checkpoint, WeightPlan, WeightPlanner, read_checkpoint
+from mimokit.planning.report.weights import plan_html
+from mimokit.planning.weights import WeightDirectory, WeightPlan, WeightPlanner, read_directory
 from mimokit.planning.weights.headers import refused
-from mimokit.planning.weights.text import plan_html
 from mimokit.units import shown
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
@@ -54,7 +54,7 @@ class WeightMap(PersistentWidget):
 
     def __init__(
         self,
-        directory: Checkpoint | str | os.PathLike[str],
+        directory: WeightDirectory | str | os.PathLike[str],
         tensor_parallel: int = 1,
         pipeline_parallel: int = 1,
         **options: Any,
@@ -62,7 +62,7 @@ class WeightMap(PersistentWidget):
         """Show a checkpoint.
 
         Args:
-            directory: with config.json and safetensors files, or what `read_checkpoint` returned.
+            directory: with config.json and safetensors files, or what `read_directory` returned.
             tensor_parallel: ranks that share every layer.
             pipeline_parallel: stages.
             options: of the widget.
@@ -71,7 +71,7 @@ class WeightMap(PersistentWidget):
             ConfigError: as `plan_weights`, or there are more than 128 ranks.
         """
         self._checkpoint = (
-            directory if isinstance(directory, Checkpoint) else read_checkpoint(directory)
+            directory if isinstance(directory, WeightDirectory) else read_directory(directory)
         )
         self._sizes = dict(zip(FIELDS, (tensor_parallel, pipeline_parallel), strict=True))
         self._offered = _offered(WeightPlanner(self._checkpoint))

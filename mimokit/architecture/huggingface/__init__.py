@@ -28,7 +28,7 @@ from mimokit.architecture.modules import (
     MultimodalModel,
 )
 from mimokit.config.errors import ConfigError, Problem, unknown_name
-from mimokit.config.files.text_file import read_text_file, reason_of
+from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.units import shown
 
 __all__ = ["from_hf"]

@@ -20,7 +20,6 @@ class Source:
     """A range of rows of a parameter, as it lies in a tensor of the file.
 
     Attributes:
-        tensor: name in the file.
         start: first row, counted in the tensor; its first column if it is stored transposed.
         stop: one past the last.
     """
@@ -52,7 +51,6 @@ class CheckpointTensors:
     Attributes:
         table: the tensors of the model, by name.
         tensors: name in the file -> shape.
-        parameters: of the whole model.
         passed_over: beginnings and endings of names, or whole names, of tensors that are not
             parameters of the planned model.
     """
@@ -81,8 +79,6 @@ class CheckpointTensors:
         """Add a parameter that is one tensor of the file.
 
         Args:
-            name: Megatron's.
-            tensor: in the file.
             stored: shape in the file, where it differs: it has as many entries in the same order.
         """
         stored = stored or self.table[name].cut.whole
@@ -103,7 +99,6 @@ class CheckpointTensors:
         """Add a parameter that takes its rows from several ranges.
 
         Args:
-            name: Megatron's.
             rows: tensor -> its rows (its columns if transposed).
             sources: the ranges, in the order of the parameter's rows.
             transposed: the file has columns as rows; those of vectors are not.

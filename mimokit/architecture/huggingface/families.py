@@ -56,8 +56,6 @@ class Family:
     """The network of a checkpoint and its tensors.
 
     Attributes:
-        model_type: of its config.
-        model: its network.
         found: its tensors and parameters.
         vocab_multiple: the vocabulary is padded to a multiple of this times the ranks.
     """
@@ -99,7 +97,6 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
     """Return the tensors that a checkpoint must contain.
 
     Args:
-        config: the content of its config.json.
         names: of the tensors in its files; parts are found by known endings, since files of
             different age put different prefixes in front.
 

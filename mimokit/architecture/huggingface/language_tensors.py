@@ -19,11 +19,8 @@ def add_grouped(
     """Add the parameters of a model with Llama's names.
 
     Args:
-        found: gets them.
-        model: its sizes.
         prefix: in front of `embed_tokens.weight` in the file.
         head: name of the output layer in the file; it is passed over if embeddings are tied.
-        name: in front of Megatron's names.
     """
     net = model.net
     found.passed_over.append(".rotary_emb.inv_freq")
@@ -52,14 +49,7 @@ def _add_grouped_layer(found: CheckpointTensors, net: Transformer, file: str, ou
 
 
 def add_qkv(found: CheckpointTensors, net: Transformer, name: str, tensors: list[str]) -> None:
-    """Add a fused query, key and value: per group its queries, its key and its value.
-
-    Args:
-        found: gets it.
-        net: its sizes.
-        name: Megatron's.
-        tensors: of query, key and value.
-    """
+    """Add a fused query, key and value: per group its queries, its key and its value."""
     keys = net.kv_heads * net.head_dim
     rows = dict(zip(tensors, (net.heads * net.head_dim, keys, keys), strict=True))
     found.fuse(name, rows, _grouped_rows(net, tensors, (0, 0, 0)))
@@ -91,10 +81,7 @@ def add_gpt2(found: CheckpointTensors, model: LanguageModel, prefix: str, head: 
     """Add the parameters of GPT-2, whose matrices are stored transposed (`Conv1D`).
 
     Args:
-        found: gets them.
-        model: its sizes.
         prefix: in front of `wte.weight` in the file.
-        head: name of the output layer.
     """
     net = model.net
     found.passed_over += [".attn.bias", ".attn.masked_bias"]

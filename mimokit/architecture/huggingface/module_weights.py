@@ -71,8 +71,6 @@ def network_fields(
     """Return the fields of a module's architecture that a checkpoint states.
 
     Args:
-        directory: with a config.json.
-        language: the module is the language model.
         seq_length: of a language model; None: left out.
 
     Raises:
@@ -99,9 +97,7 @@ def contradictions(
     """Return (field, value of the config, value of the checkpoint) where the two differ.
 
     Args:
-        network: of the module.
         found: what `network_fields` returned for its checkpoint.
-        language: the module is the language model.
     """
     theirs = ModuleArchitecture(**{"seq_length": 1, **found})
     differing = []
@@ -151,9 +147,7 @@ def module_family(
     """Return the tensors of a module in the files, under the names that it has in a run.
 
     Args:
-        config: the content of config.json.
         names: of the tensors, those of other parts among them.
-        language: the module is the language model.
         others: names among which an encoder's projector is if it is not among the former.
         vocab_multiple: the vocabulary is padded to a multiple of this times tensor_parallel.
 

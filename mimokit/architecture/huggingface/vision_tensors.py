@@ -27,8 +27,6 @@ def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name:
     """Add the parameters of a vision tower, all its layers and norms included.
 
     Args:
-        found: gets them.
-        tower: its sizes.
         prefix: in front of `embeddings.` and `encoder.` in the file.
         name: in front of the names in the encoder.
     """
@@ -84,10 +82,7 @@ def add_projector(found: CheckpointTensors, projector: Projector, prefix: str, n
     """Add LLaVA's projector, which lies behind the tower.
 
     Args:
-        found: gets it.
-        projector: its sizes; three widths.
         prefix: in front of `linear_1.` in the file.
-        name: in front of Megatron's names.
     """
     matrices = {f"{name}encoder.linear_fc{n}": f"{prefix}linear_{n}" for n in (1, 2)}
     _add_pairs(found, matrices, projector.bias)

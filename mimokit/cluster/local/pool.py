@@ -19,7 +19,7 @@ from typing import Any
 from mimokit.cluster.errors import ClusterError
 from mimokit.cluster.link import EngineLink, connect
 from mimokit.cluster.local.commands import connection_file, profile_directory
-from mimokit.cluster.pool import Engine, PoolListener, Progress
+from mimokit.cluster.pool import Engine, PoolListener, StartProgress
 
 START_SECONDS = 120.0
 CLOSE_SECONDS = 1.2
@@ -38,7 +38,7 @@ class LocalPool:
         fork: bool,
         preload: Sequence[str],
         listener: PoolListener,
-        progress: Progress,
+        progress: StartProgress,
     ) -> None:
         self._listener = listener
         self._fork = fork
@@ -103,7 +103,7 @@ class LocalPool:
                 self._next_id += 1
         for slot in slots:
             self._tell(command="start", engine_id=self._slots[slot])
-        self._wait_registered([self._slots[slot] for slot in slots], Progress.none())
+        self._wait_registered([self._slots[slot] for slot in slots], StartProgress.none())
 
     def close(self) -> None:
         """End every process; returns within 2 s."""
@@ -157,13 +157,13 @@ class LocalPool:
                 start_new_session=True,
             )
 
-    def _start(self, progress: Progress) -> None:
+    def _start(self, progress: StartProgress) -> None:
         for engine_id in self._slots:
             self._tell(command="start", engine_id=engine_id)
         self.link = connect(connection_file(self.directory), START_SECONDS, self._check)
         self._wait_registered(self._slots, progress)
 
-    def _wait_registered(self, engine_ids: list[int], progress: Progress) -> None:
+    def _wait_registered(self, engine_ids: list[int], progress: StartProgress) -> None:
         deadline = time.monotonic() + START_SECONDS
         while True:
             there = set(self.link.live_ids()).intersection(engine_ids)

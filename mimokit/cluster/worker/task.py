@@ -47,7 +47,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RankOutcome:
     """What came of a task on one rank."""
 
     value: bytes | None
@@ -68,7 +68,7 @@ class RankTask:
     sources: dict[str, list[str]] = field(default_factory=dict)
     """The text of notebook cells, so that tracebacks can show their lines."""
 
-    def __call__(self) -> Outcome:
+    def __call__(self) -> RankOutcome:
         """Run on the engine's main thread."""
         session = engine_session()
         sender = SampleSender(session.kernel, session.kernel.get_parent()["header"])
@@ -84,7 +84,7 @@ class RankTask:
         if failure is not None or session.membership.groups_made != made:
             release()
         sender.close()
-        return Outcome(value, failure, sender.emitted, session.membership.intact(self.spec))
+        return RankOutcome(value, failure, sender.emitted, session.membership.intact(self.spec))
 
     def _attempt(self, session: EngineSession) -> tuple[bytes | None, Failure | None]:
         # No name holds the exception or the result when this returns: they keep models alive.

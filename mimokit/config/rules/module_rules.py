@@ -30,7 +30,7 @@ LOSS_END = "account_for_loss_in_pipeline_split"
 
 
 @dataclass(frozen=True)
-class Rule:
+class SizeRule:
     """One rule about the sizes of one module.
 
     Attributes:
@@ -214,14 +214,14 @@ def _instances(sizes: ModuleSizes, facts: ModuleFacts) -> Problem:
     return module_problem(facts.name, INSTANCES, sizes.instances, what)
 
 
-VOCABULARY = Rule(
+VOCABULARY = SizeRule(
     "vocabulary",
     "tensor parallelism does not divide the vocabulary",
     ("tensor",),
     lambda sizes, facts: facts.vocab % sizes.tensor == 0,
     _divides_width("vocab_size"),
 )
-STAGE_RANKS = Rule(
+STAGE_RANKS = SizeRule(
     "stage ranks",
     "expert parallelism does not divide the ranks of a stage",
     ("tensor", "context", "expert", "data"),
@@ -230,14 +230,14 @@ STAGE_RANKS = Rule(
     unless=("experts",),
 )
 RULES = (
-    Rule(
+    SizeRule(
         "heads",
         "tensor parallelism does not divide the attention heads",
         ("tensor",),
         lambda sizes, facts: facts.heads % sizes.tensor == 0,
         _divides_width("num_attention_heads"),
     ),
-    Rule(
+    SizeRule(
         "key heads",
         "tensor parallelism and the key heads do not divide each other",
         ("tensor",),
@@ -247,14 +247,14 @@ RULES = (
         _kv_heads,
         unless=("heads",),
     ),
-    Rule(
+    SizeRule(
         "feed-forward",
         "tensor parallelism does not divide the feed-forward width",
         ("tensor",),
         lambda sizes, facts: facts.ffn % sizes.tensor == 0,
         _divides_width("ffn_hidden_size"),
     ),
-    Rule(
+    SizeRule(
         "shared expert",
         "tensor parallelism does not divide the feed-forward width",
         ("tensor",),
@@ -262,14 +262,14 @@ RULES = (
         _divides_width("moe_shared_expert_intermediate_size"),
     ),
     VOCABULARY,
-    Rule(
+    SizeRule(
         "context",
         "context parallelism does not divide the sequence",
         ("context",),
         lambda sizes, facts: facts.seq % _pieces(sizes, facts) == 0,
         _context,
     ),
-    Rule(
+    SizeRule(
         "sequence shards",
         "sequence parallelism does not divide the sequence",
         ("tensor", "context", "sequence_parallel"),
@@ -277,14 +277,14 @@ RULES = (
         _shards,
         unless=("context",),
     ),
-    Rule(
+    SizeRule(
         "chunks",
         "several chunks per stage need a pipeline",
         ("pipeline", "virtual"),
         lambda sizes, facts: (sizes.virtual == 1) | (sizes.pipeline > 1),
         _one_stage,
     ),
-    Rule(
+    SizeRule(
         "layers",
         "layers cannot be dealt to the stages",
         ("pipeline", "virtual"),
@@ -292,7 +292,7 @@ RULES = (
         _layers,
         unless=("chunks",),
     ),
-    Rule(
+    SizeRule(
         "experts",
         "expert parallelism does not divide the experts",
         ("expert",),
@@ -300,7 +300,7 @@ RULES = (
         _experts,
     ),
     STAGE_RANKS,
-    Rule(
+    SizeRule(
         "batch",
         "the samples of a step cannot be dealt to the replicas",
         ("data", "micro_batch"),
@@ -309,7 +309,7 @@ RULES = (
         ),
         _batch,
     ),
-    Rule(
+    SizeRule(
         "rounds",
         "interleaved stages need micro-batches in multiples of the stages",
         ("pipeline", "virtual", "data", "micro_batch"),
@@ -317,7 +317,7 @@ RULES = (
         lambda sizes, facts: rounds_problem(facts.name, facts.global_batch_size, sizes, sizes),
         unless=("chunks", "batch"),
     ),
-    Rule(
+    SizeRule(
         "instances",
         "optimizer instances do not divide the replicas",
         ("context", "data", "instances"),
@@ -329,7 +329,7 @@ RULES = (
 
 
 def broken_rules(
-    sizes: ModuleSizes, facts: ModuleFacts, rules: Sequence[Rule] = RULES
+    sizes: ModuleSizes, facts: ModuleFacts, rules: Sequence[SizeRule] = RULES
 ) -> Iterator[Problem]:
     """Yield one problem per rule that the sizes of one module break.
 

@@ -26,7 +26,7 @@ from mimokit.config.rules.module_rules import rounds_hold, rounds_problem
 
 @dataclass(frozen=True)
 class PairRule:
-    """One rule about an encoder next to another module; see `Rule`."""
+    """One rule about an encoder next to another module; see `SizeRule`."""
 
     name: str
     reason: str

@@ -15,6 +15,7 @@ from mimokit.engine.device import group_timeout, rank_device
 from mimokit.engine.megatron import CPU_ONLY
 from mimokit.engine.parallel.collectives import gather_uneven
 from mimokit.engine.pipeline.messages import Mailbox
+from mimokit.engine.torch_calls import reduce_scatter_single
 from mimokit.planning.message_tags import Tag
 from mimokit.prediction.calibration.measurements import (
     CollectiveKind,
@@ -28,7 +29,7 @@ REPEATS = 9
 
 
 @dataclass
-class Collective:
+class TimedCollective:
     """A collective with one place in a round, between pieces of a training step.
 
     Attributes:
@@ -64,7 +65,7 @@ class Collective:
         return CollectiveTime(self.kind, self.ranks, self.size, self.across, self.seconds, each)
 
 
-class Ledger:
+class CpuCharges:
     """Charges the CPU seconds of a process's other threads to the collective that they serve.
 
     A rank continues as soon as it has its own result, while gloo's threads still send what other
@@ -73,10 +74,10 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._current: Collective | None = None
+        self._current: TimedCollective | None = None
         self._since = 0.0
 
-    def call(self, collective: Collective) -> None:
+    def call(self, collective: TimedCollective) -> None:
         """Call a collective as many times as it occurs in a row."""
         self.close()
         self._current, self._since = collective, others_seconds()
@@ -97,7 +98,7 @@ def group_sizes(world: int) -> list[int]:
     return [2**power for power in range(1, world.bit_length()) if 2**power <= world]
 
 
-def collectives_over(size: int, hosts: Sequence[str]) -> list[Collective]:
+def collectives_over(size: int, hosts: Sequence[str]) -> list[TimedCollective]:
     """Return all collectives over a group of `size` neighbouring ranks. Collective over the world.
 
     Args:
@@ -114,7 +115,7 @@ def collectives_over(size: int, hosts: Sequence[str]) -> list[Collective]:
     if mine is None:
         return []
     return [
-        Collective(kind, size, count, across, mine[0][-1], timed(call, REPEATS).seconds, call)
+        TimedCollective(kind, size, count, across, mine[0][-1], timed(call, REPEATS).seconds, call)
         for count in (CPU_SIZES if CPU_ONLY else CUDA_SIZES)
         for kind, call in _calls(count, *mine).items()
     ]
@@ -139,7 +140,7 @@ def _calls(
     calls: dict[CollectiveKind, Callable[[], object]] = {
         **all_reduce,
         "all-gather": lambda: gather_uneven(part, sizes, group),
-        "reduce-scatter": lambda: dist.reduce_scatter_single(part, even, group=group),
+        "reduce-scatter": lambda: reduce_scatter_single(part, even, group=group),
         "broadcast": lambda: dist.broadcast(whole, members[0], group=group),
     }
     if ranks == 2:

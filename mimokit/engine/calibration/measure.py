@@ -18,7 +18,12 @@ import torch
 import torch.distributed as dist
 
 from mimokit.engine.calibration.clock import Stopwatch
-from mimokit.engine.calibration.collectives import Collective, Ledger, collectives_over, group_sizes
+from mimokit.engine.calibration.collectives import (
+    CpuCharges,
+    TimedCollective,
+    collectives_over,
+    group_sizes,
+)
 from mimokit.engine.calibration.compute import (
     attention_rates,
     cores,
@@ -46,7 +51,7 @@ EXECUTED_STEPS = 8
 
 
 def measure_round(
-    pieces: Sequence[TimedPiece], collectives: Sequence[Collective], ranks: int
+    pieces: Sequence[TimedPiece], collectives: Sequence[TimedCollective], ranks: int
 ) -> Round | None:
     """Run rounds of all pieces while the first ranks work. Collective over the world.
 
@@ -76,8 +81,10 @@ def measure_round(
     return found
 
 
-def _go_round(pieces: Sequence[TimedPiece], collectives: Sequence[Collective], ranks: int) -> Round:
-    ledger, begun = Ledger(), []
+def _go_round(
+    pieces: Sequence[TimedPiece], collectives: Sequence[TimedCollective], ranks: int
+) -> Round:
+    ledger, begun = CpuCharges(), []
     for _ in range(ROUNDS):
         begun.append(time.perf_counter())
         for piece, collective in zip_longest(pieces, collectives):
@@ -128,7 +135,7 @@ def measure(emit: Emit) -> RankMeasurements:
     share, bandwidth = cores(), memory_bandwidth()
     next_part("matrix products and attention")
     products, attention = product_times(), attention_rates()
-    collectives: list[Collective] = []
+    collectives: list[TimedCollective] = []
     for size in group_sizes(dist.get_world_size()):
         next_part(f"collectives over {size} ranks")
         collectives += collectives_over(size, hosts)

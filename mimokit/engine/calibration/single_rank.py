@@ -35,11 +35,11 @@ from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import process_groups
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
 from mimokit.planning.layout import plan
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 
 LANGUAGE, IMAGES = "language_module", "images"
 IMAGE_TOKEN = 16
-ALONE = RankMap.of("alone", ModuleParallelismConfig(data_parallel=1))
+ALONE = ModuleRanks.of("alone", ModuleParallelismConfig(data_parallel=1))
 SEED = 1234
 
 

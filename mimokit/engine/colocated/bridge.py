@@ -172,7 +172,7 @@ class ColocatedBridgeCommunicator:
         """Reject outputs that differ between the source's tensor-parallel ranks.
 
         Only one copy of each replica is used, so a difference would be dropped silently and the
-        gradient would be wrong. The check compares two sums over the bits exactly.
+        gradient would be wrong. The check compares three sums over the bits exactly.
 
         Raises:
             ReplicaMismatchError: on all of these ranks, with module and ranks.
@@ -193,12 +193,21 @@ class ColocatedBridgeCommunicator:
 
 
 def fingerprint(values: torch.Tensor) -> torch.Tensor:
-    """Return [rows, plain sum, position-weighted sum] of the bits of a 2-D tensor, as int64."""
-    bits = values.detach().contiguous().view(torch.int32).reshape(-1).to(torch.int64)
-    weights = torch.arange(1, bits.numel() + 1, device=bits.device)
-    sums = torch.stack((bits.sum(), (bits * weights).sum()))
-    rows = torch.tensor([values.shape[0]], device=bits.device)
-    return torch.cat((rows, sums))
+    """Return [rows, plain sum, sums weighted by row and by column] of a matrix's bits, as int64."""
+    bits = values.detach().contiguous().view(torch.int32)
+    blocks = bits.split(max(1, _BLOCK // max(1, bits.shape[1])))
+    by_row = torch.cat([block.sum(1, dtype=torch.int64) for block in blocks])
+    by_column = torch.stack([block.sum(0, dtype=torch.int64) for block in blocks]).sum(0)
+    rows = torch.tensor(len(bits), device=bits.device)
+    return torch.stack((rows, by_row.sum(), _weighted(by_row), _weighted(by_column)))
+
+
+_BLOCK = 1 << 18
+"""Numbers of a block, 1 MB, that is summed both ways while it is in the cache."""
+
+
+def _weighted(sums: torch.Tensor) -> torch.Tensor:
+    return (sums * torch.arange(1, len(sums) + 1, device=sums.device)).sum()
 
 
 def _listed(ranks: list[int]) -> str:

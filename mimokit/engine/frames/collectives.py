@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from mimokit.engine.torch_calls import all_gather_single
+
 
 def gather_integers(
     own: Sequence[int], group: dist.ProcessGroup, device: torch.device
@@ -14,7 +16,7 @@ def gather_integers(
     """Return the integers of every rank of a group, which all have equally many. Collective."""
     sent = torch.tensor(own, dtype=torch.int64, device=device)
     received = sent.new_empty(group.size() * len(own))
-    dist.all_gather_single(received, sent, group=group)
+    all_gather_single(received, sent, group=group)
     gathered: list[list[int]] = received.view(group.size(), -1).tolist()
     return gathered
 

@@ -14,7 +14,7 @@ import torch
 from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
 from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec, transformer_config
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]
@@ -65,7 +65,7 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
 def text_decoder_spec(
     architecture: ModuleArchitecture,
     language: ModuleArchitecture,
-    sizes: RankMap,
+    sizes: ModuleRanks,
     initial_seed: int = 0,
 ) -> ModuleSpec:
     """Return the spec of a decoder; the provider injects groups and stage.

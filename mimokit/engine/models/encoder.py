@@ -25,7 +25,7 @@ from mimokit.engine.megatron import (
     WrappedTorchNorm,
 )
 from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec, transformer_config
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def projector_spec(
     architecture: ModuleArchitecture,
     features: int,
     language: ModuleArchitecture,
-    sizes: RankMap,
+    sizes: ModuleRanks,
 ) -> ModuleSpec:
     """Return a projector with the parallelism of the encoder that ends in the language width.
 
@@ -225,7 +225,7 @@ class EncoderKind:
         self,
         architecture: ModuleArchitecture,
         language: ModuleArchitecture,
-        sizes: RankMap,
+        sizes: ModuleRanks,
         initial_seed: int,
     ) -> ModuleSpec:
         """Return the spec of encoder and projector; see `encoder_submodule_spec`."""

@@ -16,7 +16,7 @@ from mimokit.config import ModuleArchitecture, RopeScaling
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec
 from mimokit.engine.models.transformer import layer_spec, transformer_config
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
 
 
 def language_model_spec(
-    architecture: ModuleArchitecture, sizes: RankMap, initial_seed: int = 0
+    architecture: ModuleArchitecture, sizes: ModuleRanks, initial_seed: int = 0
 ) -> ModuleSpec:
     """Return the spec of a decoder-only language model; the provider injects groups and stage.
 

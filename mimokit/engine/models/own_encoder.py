@@ -49,12 +49,7 @@ class _Sizes:
 def layer_config(
     architecture: ModuleArchitecture, groups: ProcessGroupCollection
 ) -> TransformerConfig:
-    """Return Megatron's configuration for the layers of a module that the user builds.
-
-    Args:
-        architecture: of the module.
-        groups: its process groups.
-    """
+    """Return Megatron's configuration for the layers of a module that the user builds."""
     return transformer_config(architecture, _Sizes(groups))
 
 
@@ -64,10 +59,7 @@ def built(
     """Build a module of the user's.
 
     Args:
-        name: of the module.
         own: what builds it; the parameters `pg_collection` and `tp_group` of a spec are filled.
-        architecture: of the module.
-        groups: its process groups.
 
     Raises:
         ValueError: it builds something that is not a module, or a parameter is marked as cut
@@ -90,15 +82,8 @@ class OwnEncoder(Encoder):
     """The user's encoder on a rank that has all of it.
 
     Args:
-        name: of the module.
-        own: what builds the encoder.
-        architecture: of the module.
         kind: which inputs it reads.
         initial_seed: of the module; the projector is drawn from it, however much the encoder draws.
-        pg_collection: process groups of the module.
-
-    Attributes:
-        module: what the user built.
     """
 
     runs_whole = True
@@ -189,15 +174,7 @@ def own_encoder_spec(
     kind: EncoderKind,
     initial_seed: int,
 ) -> ModuleSpec:
-    """Return the spec of an encoder that the user builds; the provider injects groups.
-
-    Args:
-        name: of the module.
-        own: what builds it.
-        architecture: of the module.
-        kind: which inputs it reads.
-        initial_seed: of the module.
-    """
+    """Return the spec of an encoder that the user builds; the provider injects groups."""
     params = {
         "name": name,
         "own": own,

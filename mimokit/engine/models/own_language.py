@@ -50,14 +50,7 @@ class OwnLanguageModel:
 def own_language_spec(
     name: str, own: OwnModule, architecture: ModuleArchitecture, sizes: ParallelSizes
 ) -> ModuleSpec:
-    """Return the spec of a language model that the user builds; the provider injects groups.
-
-    Args:
-        name: of the module.
-        own: what builds it.
-        architecture: of the module.
-        sizes: its parallel sizes.
-    """
+    """Return the spec of a language model that the user builds; the provider injects groups."""
     params = {
         "config": transformer_config(architecture, sizes),  # Megatron's `MimoModel` reads it here
         "name": name,

@@ -17,7 +17,7 @@ from mimokit.engine.models.provider import MimoModelProvider
 from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.text import TEXT
 from mimokit.engine.models.vision import VISION
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
 
@@ -31,7 +31,7 @@ def encoder_kind(architecture: ModuleArchitecture) -> EncoderKind:
 def encoder_submodule_spec(
     architecture: ModuleArchitecture,
     language: ModuleArchitecture,
-    sizes: RankMap,
+    sizes: ModuleRanks,
     initial_seed: int = 0,
 ) -> ModuleSpec:
     """Return the spec of an encoder and its projector; the provider injects groups and stage.

@@ -51,7 +51,7 @@ WHOLE = StagePart(first=True, last=True)
 
 
 class ParallelSizes(Protocol):
-    """The parallel sizes of a module that its layers depend on; a `RankMap` has them."""
+    """The parallel sizes of a module that its layers depend on; `ModuleRanks` has them."""
 
     @property
     def tensor_parallel(self) -> int:

@@ -9,8 +9,8 @@ import torch
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.megatron import ProcessGroupCollection
 from mimokit.engine.models.parameter_names import parameters_of_whole
-from mimokit.engine.tensor_parallel.layout_tensors import opened
-from mimokit.engine.tensor_parallel.reading import fill
+from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.reading import fill
 from mimokit.planning.weights.modules import module_planner
 
 _PROJECTOR = "input_projections."

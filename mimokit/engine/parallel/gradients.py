@@ -13,7 +13,7 @@ from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.marks import is_cut, is_tied_copy
-from mimokit.engine.part_times import Part
+from mimokit.engine.part_times import StepPart
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
 
@@ -100,7 +100,7 @@ def finalize_model_grads(
     dist.all_reduce(count)
     total = int(count.item())
     for module, _ in modules:
-        with module.times.part(Part.REDUCTION):
+        with module.times.part(StepPart.REDUCTION):
             module.finish_grad_sync()
             module.sync_tied_embeddings()
         module.scale_gradients(1.0 / max(total, 1))
@@ -157,5 +157,5 @@ def clip_gradients(modules: ModuleToGridTuple, norm: float, maximum: float) -> N
     scale = maximum / (norm + 1e-6)
     if scale < 1.0:
         for module, _ in modules:
-            with module.times.part(Part.UPDATE):
+            with module.times.part(StepPart.UPDATE):
                 module.scale_gradients(scale)

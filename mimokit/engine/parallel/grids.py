@@ -14,7 +14,7 @@ import torch.distributed as dist
 from mimokit.axes import GRID_AXES, Axis
 from mimokit.engine.device import group_timeout
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
-from mimokit.planning.ranks import RankGrid, RankMap
+from mimokit.planning.ranks import ModuleRanks, RankGrid
 from mimokit.planning.types import LayoutPlan
 
 _GROUPS: Mapping[str, tuple[Axis, ...]] = {
@@ -76,7 +76,7 @@ def _key(dims: str | list[str]) -> frozenset[str]:
     return frozenset([dims] if isinstance(dims, str) else dims)
 
 
-def create_module_grids(rank_map: RankMap) -> tuple[HyperCommGrid, HyperCommGrid]:
+def create_module_grids(rank_map: ModuleRanks) -> tuple[HyperCommGrid, HyperCommGrid]:
     """Create the grid of a module and its expert view, with all their groups. Collective.
 
     The expert view is over the same ranks: expert TP 1, EP, what is left is expert DP.
@@ -91,7 +91,7 @@ def create_module_grids(rank_map: RankMap) -> tuple[HyperCommGrid, HyperCommGrid
     return grid, experts
 
 
-def create_embedding_group(rank_map: RankMap) -> dist.ProcessGroup | None:
+def create_embedding_group(rank_map: ModuleRanks) -> dist.ProcessGroup | None:
     """Create the groups of first and last rank of every pipeline of a module. Collective.
 
     Gradients of tied embeddings are summed over them. Returns the group of this rank, or None.
@@ -157,7 +157,7 @@ def create_grids(
     return grids, collections
 
 
-def _shape_key(rank_map: RankMap) -> tuple[object, ...]:
+def _shape_key(rank_map: ModuleRanks) -> tuple[object, ...]:
     return rank_map.shape, rank_map.expert_parallel, rank_map.rank_offset
 
 

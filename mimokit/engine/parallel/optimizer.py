@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.gradients import ModuleToGridTuple, trainable_parameters
-from mimokit.engine.part_times import UNTIMED, Part
+from mimokit.engine.part_times import UNTIMED, StepPart
 from mimokit.engine.strategies.optim import OptimSpec
 
 
@@ -88,7 +88,7 @@ class MainGradOptimizer(torch.optim.Optimizer):
                 if not group["params"]:
                     continue
                 self.param_groups = [group]
-                with (UNTIMED if owner is None else owner.times).part(Part.UPDATE):
+                with (UNTIMED if owner is None else owner.times).part(StepPart.UPDATE):
                     super().step()
         finally:
             self.param_groups = groups

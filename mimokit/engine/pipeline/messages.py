@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.part_times import UNTIMED, Part, PartTimes
+from mimokit.engine.part_times import UNTIMED, PartTimes, StepPart
 from mimokit.planning.message_tags import Tag
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
@@ -72,7 +72,7 @@ def decode_header(header: torch.Tensor, device: torch.device) -> list[torch.Tens
 
 
 @dataclass(frozen=True)
-class Message:
+class SeenMessage:
     """A message as seen by its sender or its receiver.
 
     Attributes:
@@ -118,7 +118,7 @@ class Arriving:
 
     def described(self) -> list[torch.Tensor]:
         """Wait for the header; return tensors on "meta" with the types and shapes to receive."""
-        with self._mailbox.times.part(Part.PEER):
+        with self._mailbox.times.part(StepPart.PEER):
             self._finish()
             return decode_header(self._header, torch.device("meta"))
 
@@ -134,7 +134,7 @@ class Arriving:
         """Wait until all tensors have arrived, then call the listeners."""
         self._finish()
         self._mailbox.notify(
-            Message(False, self._rank, self._tag, tuple(self._tensors), self.counts)
+            SeenMessage(False, self._rank, self._tag, tuple(self._tensors), self.counts)
         )
 
     def _finish(self) -> None:
@@ -159,7 +159,7 @@ class Mailbox:
     """
 
     def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
-        self.listeners: list[Callable[[Message], None]] = []
+        self.listeners: list[Callable[[SeenMessage], None]] = []
         self.noted: list[tuple[str, int, Tag]] | None = None
         self.times: PartTimes = UNTIMED
         self._device = device
@@ -187,7 +187,7 @@ class Mailbox:
             ValueError: if the header cannot describe the message, or a field of the tag overflows.
         """
         first = [] if ahead is None else [ahead]
-        self.notify(Message(True, rank, tag, (*first, *tensors), counts))
+        self.notify(SeenMessage(True, rank, tag, (*first, *tensors), counts))
         header = torch.cat([encode_header(tensors, counts).to(self._device), *first])
         self._start_sending(header, rank, tag)
         for slot, tensor in enumerate(tensors, start=tag.slot + 1):
@@ -236,7 +236,7 @@ class Mailbox:
         """
         return Arriving(self, rank, tag, ahead)
 
-    def notify(self, message: Message) -> None:
+    def notify(self, message: SeenMessage) -> None:
         """Call the listeners with a message."""
         for listener in self.listeners:
             listener(message)
@@ -270,7 +270,7 @@ class Mailbox:
 
     def wait(self) -> None:
         """Wait until all sent messages have arrived."""
-        with self.times.part(Part.PEER):
+        with self.times.part(StepPart.PEER):
             for work, _ in self._in_flight:
                 work.wait()
             self._in_flight.clear()

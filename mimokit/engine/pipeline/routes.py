@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from mimokit.engine.device import group_timeout
 from mimokit.engine.parallel.collectives import gather_in_place, gather_uneven
-from mimokit.engine.part_times import Part
+from mimokit.engine.part_times import StepPart
 from mimokit.engine.pipeline.messages import (
     Arriving,
     Mailbox,
@@ -152,7 +152,7 @@ class RouteCommunicator:
         sizes = [last - first for first, last in map(self._part, self._members)]
         mine = counts[:, begin - first : end - first].T.contiguous()
         # Small: until it has arrived, ranks of the group wait for the messages of others.
-        with self._mailbox.times.part(Part.PEER):
+        with self._mailbox.times.part(StepPart.PEER):
             return gather_uneven(mine, sizes, self._group).T
 
     def _part(self, rank: int) -> SampleRange:
@@ -164,7 +164,7 @@ class RouteCommunicator:
         """Share the received rows within the group."""
         if self._group is None:
             return
-        with self._mailbox.times.part(Part.GROUP):
+        with self._mailbox.times.part(StepPart.GROUP):
             if self._route.form == "leader":
                 self._lead(rows, counts)
             else:
@@ -190,10 +190,10 @@ class RouteCommunicator:
         header = self._mailbox.room_for_header()
         about = torch.cat([header, header.new_zeros(self._kinds * (stop - start))])
         leader = next(r for r in self._members if self._receives(r))
-        with self._mailbox.times.part(Part.PEER):
+        with self._mailbox.times.part(StepPart.PEER):
             dist.broadcast(about, leader, group=self._group)
             rows = decode_header(about, about.device)
-        with self._mailbox.times.part(Part.GROUP):
+        with self._mailbox.times.part(StepPart.GROUP):
             for one in rows:
                 dist.broadcast(one, leader, group=self._group)
         return rows, about[len(header) :].reshape(self._kinds, -1)

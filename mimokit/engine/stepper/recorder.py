@@ -14,13 +14,13 @@ from mimokit.engine.colocated import bridge as bridges
 from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
-from mimokit.engine.pipeline.messages import Message
+from mimokit.engine.pipeline.messages import SeenMessage
 from mimokit.engine.pipeline.model import HeterogeneousModel
 from mimokit.engine.stepper.source_lines import calling_line
 from mimokit.engine.training.modes import RankModel
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
-from mimokit.planning.stepper import Crossing, Piece
+from mimokit.planning.stepper import Crossing, SeenCrossing
 from mimokit.planning.stepper.crossings import colocated_crossings, edge_crossings
 from mimokit.step_kinds import StepKind
 
@@ -37,7 +37,7 @@ class Watcher:
     """
 
     def __init__(self, model: RankModel) -> None:
-        self.pieces: list[Piece] = []
+        self.pieces: list[SeenCrossing] = []
         self.microbatch: int | None = None
         self.executor: StageExecutor | None = None
         self._model = model
@@ -48,17 +48,17 @@ class Watcher:
             for bridge in model.bridges.values():
                 bridge.listeners.append(_BridgeWatch(self, bridge))
 
-    def take(self) -> tuple[Piece, ...]:
+    def take(self) -> tuple[SeenCrossing, ...]:
         """Return the collected pieces and remove them."""
         taken, self.pieces = tuple(self.pieces), []
         return taken
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: SeenMessage) -> None:
         model = cast(HeterogeneousModel, self._model)
         crossing = self._crossing(model, message)
         rows, counts = _rows_of(model, message, crossing)
         self.pieces.append(
-            Piece(
+            SeenCrossing(
                 crossing=crossing,
                 sent=message.sent,
                 shape=tuple(rows.shape),
@@ -69,7 +69,7 @@ class Watcher:
             )
         )
 
-    def _crossing(self, model: HeterogeneousModel, message: Message) -> Crossing:
+    def _crossing(self, model: HeterogeneousModel, message: SeenMessage) -> Crossing:
         """Return the planned crossing of a message, or one without samples if there is none."""
         tag, pipeline = message.tag, model.pipeline
         kind = StepKind.SEND_BACKWARD if tag.direction else StepKind.SEND_FORWARD
@@ -85,7 +85,7 @@ class Watcher:
         return Crossing(source, destination, bool(tag.direction), tag.microbatch, *ends, 0, 0)
 
     def _held(
-        self, model: HeterogeneousModel, message: Message, crossing: Crossing
+        self, model: HeterogeneousModel, message: SeenMessage, crossing: Crossing
     ) -> tuple[str, ...] | None:
         """Return the fingerprints of this rank's tensors for the samples of a crossing."""
         if self.executor is None or crossing.microbatch not in self.executor.in_flight:
@@ -106,7 +106,7 @@ class Watcher:
 
 
 def _rows_of(
-    model: HeterogeneousModel, message: Message, crossing: Crossing
+    model: HeterogeneousModel, message: SeenMessage, crossing: Crossing
 ) -> tuple[torch.Tensor, list[int]]:
     """Return the rows of a message, and the number of rows per sample where it is known."""
     if crossing.source == crossing.destination:
@@ -195,9 +195,9 @@ def _by_sample(
 
 def _piece(
     crossing: Crossing, sent: bool, parts: dict[int, torch.Tensor], samples: range, code: str
-) -> Piece:
+) -> SeenCrossing:
     mine = [parts[sample] for sample in samples]
-    return Piece(
+    return SeenCrossing(
         crossing=crossing,
         sent=sent,
         shape=(sum(len(part) for part in mine), *mine[0].shape[1:]),

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from mimokit.config import MimoParallelismConfig, RuntimeConfig
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.collectives import gather_json
-from mimokit.engine.part_times import Part, PartTimes, now
+from mimokit.engine.part_times import PartTimes, StepPart, now
 from mimokit.engine.steps import Step
 from mimokit.engine.training.arrivals import Arrivals, BegunStep
 from mimokit.engine.training.flops import StepFlops
@@ -194,14 +194,14 @@ class PerformanceMonitor:
             found.add_phase(None, name, seconds)
         for module, times in self._watched.modules.items():
             taken = times.take()
-            found.add_reduction(module, taken[Part.REDUCTION])
-            found.add_update(module, taken[Part.UPDATE])
+            found.add_reduction(module, taken[StepPart.REDUCTION])
+            found.add_update(module, taken[StepPart.UPDATE])
         taken = self._watched.messages.take()
         # Messages are those of a stage, and a rank that has a stage has no other module.
         here = list(self._watched.modules)
         stage = here[0] if len(here) == 1 else None
-        found.add_wait(stage, taken[Part.PEER])
-        found.move_to_collective(stage, taken[Part.GROUP])
+        found.add_wait(stage, taken[StepPart.PEER])
+        found.move_to_collective(stage, taken[StepPart.GROUP])
         if self._watched.arrivals is not None:
             for meeting, seconds in self._watched.arrivals.waits.items():
                 found.add_wait(meeting[1], min(max(seconds, 0.0), lasted.get(meeting, 0.0)))

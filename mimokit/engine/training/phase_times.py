@@ -6,12 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from mimokit.samples import MODULE_COLUMNS, STEP_COLUMNS, Row, module_column
-from mimokit.step_kinds import MODULE_PHASES, POINT_TO_POINT, RANK_PHASES, Phase, StepKind, Traffic
+from mimokit.step_kinds import (
+    MODULE_PHASES,
+    POINT_TO_POINT,
+    RANK_PHASES,
+    CommunicationPart,
+    Phase,
+    StepKind,
+)
 
 _PHASE_COLUMNS = {str(kind): kind.phase.column for kind in StepKind}
-_OF_COMMUNICATION = tuple(kind.column for kind in Traffic)
+_OF_COMMUNICATION = tuple(kind.column for kind in CommunicationPart)
 _TRAFFIC = {
-    str(kind): Traffic.POINT_TO_POINT if kind in POINT_TO_POINT else Traffic.COLLECTIVE
+    str(kind): CommunicationPart.POINT_TO_POINT
+    if kind in POINT_TO_POINT
+    else CommunicationPart.COLLECTIVE
     for kind in StepKind
     if kind.phase is Phase.COMMUNICATION
 }
@@ -57,7 +66,7 @@ class PhaseTimes:
 
     def add_reduction(self, module: str, seconds: float) -> None:
         """Add the reduction of a module's gradients, which is part of a step of the whole rank."""
-        for column in (Phase.COMMUNICATION.column, Traffic.COLLECTIVE.column):
+        for column in (Phase.COMMUNICATION.column, CommunicationPart.COLLECTIVE.column):
             _add(self.modules[module], column, seconds)
 
     def add_update(self, module: str, seconds: float) -> None:
@@ -66,14 +75,14 @@ class PhaseTimes:
 
     def add_wait(self, module: str | None, seconds: float) -> None:
         """Add a wait, which is part of a step of communication."""
-        self._add(module, Traffic.WAITING, seconds)
+        self._add(module, CommunicationPart.WAITING, seconds)
 
     def move_to_collective(self, module: str | None, seconds: float) -> None:
         """Move seconds of point-to-point steps to the collectives."""
-        self._add(module, Traffic.POINT_TO_POINT, -seconds)
-        self._add(module, Traffic.COLLECTIVE, seconds)
+        self._add(module, CommunicationPart.POINT_TO_POINT, -seconds)
+        self._add(module, CommunicationPart.COLLECTIVE, seconds)
 
-    def _add(self, module: str | None, traffic: Traffic, seconds: float) -> None:
+    def _add(self, module: str | None, traffic: CommunicationPart, seconds: float) -> None:
         _add(self.own, traffic.column, seconds)
         if module is not None:
             _add(self.modules[module], traffic.column, seconds)

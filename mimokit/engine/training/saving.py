@@ -8,9 +8,9 @@ import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.parameter_names import parameters_of_whole
-from mimokit.engine.tensor_parallel.layout_tensors import opened
-from mimokit.engine.tensor_parallel.saving import finish, write_rank
 from mimokit.engine.training.modes import RankModel
+from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.saving import finish, write_rank
 from mimokit.planning.weights import WeightPlanner
 from mimokit.planning.weights.modules import module_planner, saved_modules
 

@@ -19,8 +19,8 @@ from mimokit.engine.parallel.marks import shard_of
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import exhaust
 from mimokit.engine.training.loop import TrainingState, prepared, training_step
-from mimokit.engine.verify.halfway import Rounded, halfway_taken
 from mimokit.engine.verify.oracle import OracleStep, Tensors
+from mimokit.engine.verify.strategies.halfway import Rounded, halfway_taken
 from mimokit.planning.types import LayoutPlan
 
 # A tensor whose entries are all below this share of its module's largest entry is measured
@@ -37,7 +37,6 @@ class StepDifference:
     """The differences of one optimizer step from that of the oracle.
 
     Attributes:
-        loss: loss of the layout.
         gradients: module -> largest difference of a gradient entry on this rank, relative to the
             largest entry of its tensor, and of the norm before clipping.
         weights: module -> the same for weights after the step.
@@ -180,7 +179,6 @@ def largest_difference(
 
     Args:
         mine: this rank's shard of every tensor.
-        whole: the oracle's tensors.
         module: its parameters contain how they are sharded.
 
     Returns:

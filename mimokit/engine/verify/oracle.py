@@ -34,9 +34,9 @@ from mimokit.engine.models.rng import module_seed
 from mimokit.engine.models.specs import multimodal_provider
 from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
-from mimokit.engine.verify.replicas import ReplicaArithmetic
+from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.strategies.fragments import in_order
 from mimokit.planning.types import LayoutPlan
@@ -55,7 +55,7 @@ class OracleStep:
             has none.
         weights: module -> parameter -> weight after the step.
         open: tensor -> entries of which a strategy chose between numbers that are equal but for
-            rounding; see `mimokit.engine.verify.choices`.
+            rounding; see `mimokit.engine.verify.strategies.choices`.
         residuals: tensor -> what a strategy did not send, where entries are open.
         whole_numbers: tensor -> what a codec rounded its flattened entries to in the step: the
             change of this replica, and the mean.
@@ -92,10 +92,6 @@ def run_oracle(
     Args:
         plan: plan of the single-rank layout with the global batch of the layout to verify.
         config: config of the same: encoders, language model and strategy.
-        source: returns the data.
-        steps: number of optimizer steps.
-        decoders: the modules behind the language model.
-        code: of the user.
         tensor_parallel: module -> size in the layout; None: the strategy does not depend on it.
     """
     models = [
@@ -176,7 +172,7 @@ def _decoder(
     name: str,
     network: ModuleArchitecture,
     language: ModuleArchitecture,
-    sizes: RankMap,
+    sizes: ModuleRanks,
     seed: int,
     groups: ProcessGroupCollection,
 ) -> TextDecoder:
@@ -191,11 +187,7 @@ def _decoder(
 
 
 class _Replica:
-    """One replica: a model, its optimizer and its place in the data.
-
-    Attributes:
-        model: the whole of it.
-    """
+    """One replica: a model, its optimizer and its place in the data."""
 
     def __init__(
         self,

@@ -24,15 +24,9 @@ class WholeModel(torch.nn.Module):
     """All modules in one process. A forward step of the user's calls it as it calls a layout's.
 
     Args:
-        mimo: encoders and language model.
-        decoders: the modules behind the language model.
-        language: the language model's name.
         code: of the user, with what the config names.
 
     Attributes:
-        modality_submodules: encoder -> module.
-        language_model: of Megatron.
-        language_module_name: its name.
         text_decoders: module behind the language model -> module.
     """
 
@@ -105,8 +99,6 @@ class WholeModel(torch.nn.Module):
 
         Args:
             input_ids: [samples, tokens].
-            position_ids: of the same samples.
-            modality_inputs: of every encoder.
             labels: [samples, tokens].
             loss_mask: [samples, tokens].
 

@@ -12,8 +12,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.engine.fits.job import is_dataset, is_streamed
 from mimokit.engine.strategies import Strategy
-from mimokit.engine.strategies.fit.job import is_dataset, is_streamed
 from mimokit.engine.strategies.named import strategy_named
 from mimokit.prediction.network import Network
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.engine.strategies.fit.records import NodeStep
+from mimokit.engine.fits.records import NodeStep
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import (
     Network,

@@ -17,8 +17,8 @@ import pandas as pd
 from torch import nn
 
 from mimokit.cluster import ClusterRun, EngineCluster, RankError, RunAborted
-from mimokit.engine.strategies.fit.job import FitError
-from mimokit.engine.strategies.fit.records import MODEL, Begun, records_of
+from mimokit.engine.fits.job import FitError
+from mimokit.engine.fits.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import FitTimes
 from mimokit.experiment.fits.tables import FitTables, Row
@@ -103,7 +103,7 @@ class FitLayout:
 
 
 @dataclass
-class Setting:
+class FitSetting:
     """What a fit was given that its result needs.
 
     Attributes:
@@ -136,7 +136,7 @@ class FitRun(BackgroundRun[FitResult]):
     """
 
     def __init__(
-        self, run: ClusterRun, config: FitDescription, plan: FitLayout, setting: Setting
+        self, run: ClusterRun, config: FitDescription, plan: FitLayout, setting: FitSetting
     ) -> None:
         self.config, self.plan, self._setting = config, plan, setting
         self._tables = FitTables(setting.folder.path, plan.world_size)

@@ -9,8 +9,7 @@ from csv import DictReader
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mimokit.engine.strategies.communicate import NOT_EMULATED
-from mimokit.engine.strategies.fit.records import (
+from mimokit.engine.fits.records import (
     Begun,
     Drift,
     Exchanged,
@@ -18,6 +17,7 @@ from mimokit.engine.strategies.fit.records import (
     Record,
     Validation,
 )
+from mimokit.engine.strategies.communicate import NOT_EMULATED
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import BY_STRATEGY, FIT_COLUMNS, FitFile, write_table
 

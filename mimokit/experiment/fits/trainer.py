@@ -15,11 +15,11 @@ from torch import nn
 from mimokit import cluster as on_rank
 from mimokit.cluster import EngineCluster
 from mimokit.config.errors import ConfigError, Problem
+from mimokit.engine.fits.job import FitJob, Source
+from mimokit.engine.fits.node import fit_node
+from mimokit.engine.fits.records import Begun
 from mimokit.engine.strategies import Strategy
 from mimokit.engine.strategies.buckets import common_dtype, trainable
-from mimokit.engine.strategies.fit.job import FitJob, Source
-from mimokit.engine.strategies.fit.node import fit_node
-from mimokit.engine.strategies.fit.records import Begun
 from mimokit.experiment.fits.arguments import (
     FitArguments,
     check_arguments,
@@ -27,7 +27,7 @@ from mimokit.experiment.fits.arguments import (
     given,
     strategy_of,
 )
-from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, Setting
+from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
 from mimokit.experiment.logger_backends import PROJECT, fit_loggers
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder, name_problem
@@ -128,7 +128,7 @@ class Trainer:
         except BaseException:
             folder.release()
             raise
-        setting = Setting(
+        setting = FitSetting(
             model=self.model,
             folder=folder,
             loggers=loggers,

@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """What changes of `experiment_info.json` while a run goes on.
 
     Attributes:
@@ -49,7 +49,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunSetting:
     """What does not change: config, plan, code.
 
     Attributes:
@@ -65,7 +65,9 @@ class Setting:
     git: Mapping[str, Any] | None = field(default_factory=lambda: git_state(Path()))
 
 
-def run_info(setting: Setting, progress: Progress, facts: Sequence[RankFacts]) -> dict[str, Any]:
+def run_info(
+    setting: RunSetting, progress: RunProgress, facts: Sequence[RankFacts]
+) -> dict[str, Any]:
     """Return the content of `experiment_info.json`.
 
     Args:

@@ -28,7 +28,7 @@ from mimokit.experiment.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
-from mimokit.experiment.results.info import Progress, Setting, Status, run_info
+from mimokit.experiment.results.info import RunProgress, RunSetting, Status, run_info
 from mimokit.experiment.results.profiles import ProfileFiles
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import RunFile, whole_file, write_evaluations, write_metrics
@@ -57,7 +57,9 @@ class RunWriter:
         loggers: take every row of `metrics.csv` and every evaluation.
     """
 
-    def __init__(self, folder: Folder, setting: Setting, loggers: Sequence[RunLogger] = ()) -> None:
+    def __init__(
+        self, folder: Folder, setting: RunSetting, loggers: Sequence[RunLogger] = ()
+    ) -> None:
         self.directory = folder.path
         self._folder = folder
         self._setting = setting
@@ -84,7 +86,7 @@ class RunWriter:
         """
         self._folder.set_earlier_run_aside()
         self._write_config()
-        self._write_info(Progress())
+        self._write_info(RunProgress())
         config, plan = self._setting.config, self._setting.plan
         call_loggers(self._loggers, lambda logger: logger.start(config, plan, self.directory))
 
@@ -108,7 +110,7 @@ class RunWriter:
         elif isinstance(sample, RankFacts):
             self._facts[sample.rank] = sample
             if len(self._facts) == self._setting.plan.world_size:
-                self._write_info(Progress(completed=self._complete_iterations))
+                self._write_info(RunProgress(completed=self._complete_iterations))
 
     def finish(self, samples: Sequence[Sample], seconds: float, error: Exception | None) -> None:
         """Replace the tables by whole ones, and write how the run ended.
@@ -122,7 +124,9 @@ class RunWriter:
             OSError: some file could not be written; the others are. May be called again.
         """
         status = self._status(error)
-        progress = Progress(status, seconds, self._complete_iterations, datetime.now().astimezone())
+        progress = RunProgress(
+            status, seconds, self._complete_iterations, datetime.now().astimezone()
+        )
         parts: list[Callable[[], None]] = [
             self._folder.make_again,
             self._write_config,
@@ -176,7 +180,7 @@ class RunWriter:
         with whole_file(self.directory / RunFile.CONFIG) as file:
             file.write(self._setting.config.to_yaml())
 
-    def _write_info(self, progress: Progress) -> None:
+    def _write_info(self, progress: RunProgress) -> None:
         content = run_info(self._setting, progress, list(self._facts.values()))
         write_json(self.directory / RunFile.INFO, content)
 

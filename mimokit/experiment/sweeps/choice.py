@@ -16,9 +16,9 @@ from mimokit.config import (
     ExperimentConfig,
     Problem,
 )
-from mimokit.config.files.inheritance import BASELINE, PRESET_PREFIX
-from mimokit.config.files.sweep import load_experiments
 from mimokit.config.world_size import needed_world_size
+from mimokit.config_files.inheritance import BASELINE, PRESET_PREFIX
+from mimokit.config_files.sweep import load_experiments
 from mimokit.experiment.prepare import check_trainable
 from mimokit.experiment.results.folder import name_problem
 from mimokit.planning.weights.modules import check_saving, check_weights

@@ -15,8 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
-from mimokit.config.files.implied import fill_in
+from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config_files import config_from_mapping
+from mimokit.config_files.implied import fill_in
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import (

@@ -61,7 +61,7 @@ SaveHf = Annotated[
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """What a command line asks for; the fields are arguments of `sweep`."""
 
     experiments: Experiments | None

@@ -16,11 +16,11 @@ from mimokit.cluster import ClusterError, RunAborted
 from mimokit.config import ConfigError, ExperimentConfig, Problem
 from mimokit.config.evaluations import Evaluations
 from mimokit.experiment.results.failures import TimeLimitError
-from mimokit.experiment.run import TrainingCluster, TrainingRun, train
 from mimokit.experiment.sweeps.choice import Experiment
 from mimokit.experiment.sweeps.prepared import PreparedSweep
 from mimokit.experiment.sweeps.records import Board, ExperimentRecord, ExperimentStatus
 from mimokit.experiment.sweeps.seats import Seats
+from mimokit.experiment.training import TrainingCluster, TrainingRun, train
 from mimokit.result_files import EXPERIMENT_COLUMN, SweepFile
 from mimokit.samples import Sample, StepSample
 

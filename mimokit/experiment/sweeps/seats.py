@@ -6,7 +6,7 @@ import threading
 from typing import Protocol
 
 from mimokit.cluster import ClusterError, EngineCluster
-from mimokit.experiment.run import TrainingCluster
+from mimokit.experiment.training import TrainingCluster
 
 
 class Seats(Protocol):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.planning.bridges.routes import check_replicas, direction_between
-from mimokit.planning.ranks import Groups, RankMap, RankRanges
+from mimokit.planning.ranks import Groups, ModuleRanks, RankRanges
 from mimokit.planning.types import ColocatedBridge
 
 BYTES_PER_NUMBER = 4
@@ -14,7 +14,10 @@ BYTES_PER_NUMBER = 4
 
 
 def plan_colocated_bridge(
-    source: RankMap, destination: RankMap, samples_per_microbatch: int, bytes_per_sample: int
+    source: ModuleRanks,
+    destination: ModuleRanks,
+    samples_per_microbatch: int,
+    bytes_per_sample: int,
 ) -> ColocatedBridge:
     """Return which ranks gather with each other, what each rank keeps, and the bytes that move.
 
@@ -60,7 +63,7 @@ def plan_colocated_bridge(
     )
 
 
-def _gather_groups(many: RankMap, ratio: int) -> NDArray[np.int64]:
+def _gather_groups(many: ModuleRanks, ratio: int) -> NDArray[np.int64]:
     """Return the groups as an array [groups, ratio].
 
     A group is the ranks with the same tp and cp coordinate in `many`, the module with more

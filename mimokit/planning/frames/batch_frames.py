@@ -11,7 +11,7 @@ from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.planning.frames.forecast import FrameForecast
 from mimokit.planning.frames.samples import order_samples
 from mimokit.planning.frames.work import SampleCosts, SampleSizes
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 
 
@@ -107,7 +107,7 @@ def encoder_frames(config: ExperimentConfig, plan: LayoutPlan, name: str) -> Bat
     return BatchFrames(name, _replicas(ranks), counts, geometry.patches, shared)
 
 
-def _replicas(ranks: RankMap) -> tuple[tuple[int, ...], ...]:
+def _replicas(ranks: ModuleRanks) -> tuple[tuple[int, ...], ...]:
     others = [dimension for dimension in ranks.dimensions if dimension != "dp"]
     return ranks.groups(*others)
 

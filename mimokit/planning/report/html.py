@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.frames import (
     frame_headings,
     frame_rows,
@@ -171,7 +171,7 @@ def _rank_map(plan: LayoutPlan, index: int, name: str) -> str:
     )
 
 
-def _rank_cell(plan: LayoutPlan, index: int, ranks: RankMap, rank: int) -> str:
+def _rank_cell(plan: LayoutPlan, index: int, ranks: ModuleRanks, rank: int) -> str:
     place = place_text(ranks, rank)
     span = plan.batch.modules[ranks.module].samples[rank]
     samples = f"sample{'s' if span[1] - span[0] > 1 else ''} {samples_text(span)}"

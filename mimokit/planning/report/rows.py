@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
 from mimokit.units import bytes_text, counted, span_text
 
@@ -165,7 +165,7 @@ def stage_cells(pipeline: PipelinePlan, until: float) -> list[list[Cell]]:
     return [sorted(own, key=lambda cell: cell.start) for own in cells]
 
 
-def place_text(ranks: RankMap, rank: int) -> str:
+def place_text(ranks: ModuleRanks, rank: int) -> str:
     """Return the coordinates of a rank along dimensions larger than 1, such as tp1 dp0."""
     found = ranks.coordinates(rank)
     sizes = dict(zip(ranks.dimensions, ranks.shape, strict=True))

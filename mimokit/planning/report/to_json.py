@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from mimokit.planning.ranks import DIMENSIONS, RankMap, SampleRange
+from mimokit.planning.ranks import DIMENSIONS, ModuleRanks, SampleRange
 from mimokit.planning.report.frames import frames_to_json
 from mimokit.planning.report.strategy import strategy_to_json
 from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
@@ -39,7 +39,7 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
     return found
 
 
-def _module(ranks: RankMap) -> dict[str, Any]:
+def _module(ranks: ModuleRanks) -> dict[str, Any]:
     return {
         "coords": {str(rank): dict(ranks.coordinates(rank)) for rank in ranks.ranks},
         "groups": {

@@ -4,15 +4,15 @@
 `differences` where a run deviates from it.
 """
 
-from mimokit.planning.stepper.check import Difference, differences
+from mimokit.planning.stepper.check import PlanDifference, differences
 from mimokit.planning.stepper.clock import PlannedStep, Tick, clock_of
-from mimokit.planning.stepper.crossings import Crossing, Piece, planned_crossings
+from mimokit.planning.stepper.crossings import Crossing, SeenCrossing, planned_crossings
 
 __all__ = [
     "Crossing",
-    "Difference",
-    "Piece",
+    "PlanDifference",
     "PlannedStep",
+    "SeenCrossing",
     "Tick",
     "clock_of",
     "differences",

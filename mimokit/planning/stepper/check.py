@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mimokit.planning.stepper.crossings import Crossing, Piece
+from mimokit.planning.stepper.crossings import Crossing, SeenCrossing
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class StepRecord:
     then: str
     seconds: float = 0.0
     code: str = ""
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[SeenCrossing, ...] = ()
     tensors: dict[str, TensorFacts] = field(default_factory=dict)
     result: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Difference:
+class PlanDifference:
     """One difference between plan and run.
 
     Attributes:
@@ -63,9 +63,9 @@ class Difference:
 
 def differences(
     planned: Iterable[tuple[Crossing, bool]],
-    pieces: Iterable[Piece],
-    sent: Mapping[Crossing, Piece],
-) -> tuple[Difference, ...]:
+    pieces: Iterable[SeenCrossing],
+    sent: Mapping[Crossing, SeenCrossing],
+) -> tuple[PlanDifference, ...]:
     """Compare what ranks saw at a tick with the plan, and received contents with sent ones.
 
     Args:
@@ -74,19 +74,21 @@ def differences(
         sent: what has been sent and not yet received, this tick included.
     """
     wanted = dict.fromkeys(planned)
-    seen: dict[tuple[Crossing, bool], Piece] = {}
+    seen: dict[tuple[Crossing, bool], SeenCrossing] = {}
     found = []
     for piece in pieces:
         key = (piece.crossing, piece.sent)
         if key not in wanted:
-            found.append(Difference(piece.crossing, "nothing", f"it was {_verb(piece.sent)}"))
+            found.append(PlanDifference(piece.crossing, "nothing", f"it was {_verb(piece.sent)}"))
         elif key in seen:
-            found.append(Difference(piece.crossing, "once", f"it was {_verb(piece.sent)} twice"))
+            found.append(
+                PlanDifference(piece.crossing, "once", f"it was {_verb(piece.sent)} twice")
+            )
         seen[key] = piece
         found.extend(_contents(piece, sent.get(piece.crossing)))
     for crossing, is_sent in wanted:
         if (crossing, is_sent) not in seen:
-            found.append(Difference(crossing, "to cross", f"it was not {_verb(is_sent)}"))
+            found.append(PlanDifference(crossing, "to cross", f"it was not {_verb(is_sent)}"))
     return tuple(found)
 
 
@@ -94,23 +96,23 @@ def _verb(sent: bool) -> str:
     return "sent" if sent else "received"
 
 
-def _contents(piece: Piece, sent: Piece | None) -> Iterator[Difference]:
+def _contents(piece: SeenCrossing, sent: SeenCrossing | None) -> Iterator[PlanDifference]:
     crossing = piece.crossing
     if piece.sent:
         if piece.held is not None and piece.held != piece.prints:
             which = _which(crossing, piece.held, piece.prints)
-            yield Difference(
+            yield PlanDifference(
                 crossing,
                 f"what rank {crossing.source_rank} has for {which}",
                 "it sent other rows",
             )
     elif sent is not None and sent.shape != piece.shape:
-        yield Difference(
+        yield PlanDifference(
             crossing, f"the shape {list(sent.shape)} that was sent", f"{list(piece.shape)} came"
         )
     elif sent is not None and sent.prints != piece.prints:
         which = _which(crossing, sent.prints, piece.prints)
-        yield Difference(
+        yield PlanDifference(
             crossing,
             f"what rank {crossing.source_rank} gave for {which}",
             f"rank {crossing.destination_rank} has other values",

@@ -50,7 +50,7 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SeenCrossing:
     """A crossing as one end saw it.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mimokit.config import ExperimentConfig, OptimizerConfig, StrategyConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.placement import (
     HostPair,
     Placement,
@@ -225,7 +225,7 @@ def _optimizer_numbers(optimizer: OptimizerConfig | None) -> int:
 
 
 def plan_replicas(
-    config: ExperimentConfig, modules: Mapping[str, RankMap], layout_ranks: int
+    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> ReplicaPlan | None:
     """Plan the replicas of a layout; None: the config has no strategy.
 

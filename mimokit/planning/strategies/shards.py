@@ -18,7 +18,7 @@ from mimokit.architecture.parameters_on_rank import (
 from mimokit.architecture.tensor_cut import Shape, ShardPlace, TensorCut, TensorShard
 from mimokit.architecture.tensors import PROJECTOR_NAME, stage_tensors
 from mimokit.config import ExperimentConfig, StrategyConfig
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.fragments import in_order
 
 
@@ -27,7 +27,6 @@ class HeldShard:
     """The size of a tensor's shard on a rank, which several ranks have in common.
 
     Attributes:
-        shape: of the shard, with padding.
         real: its entries without padding.
     """
 
@@ -65,14 +64,13 @@ class TrainedShards:
 
 
 def trained_shards(
-    config: ExperimentConfig, modules: Mapping[str, RankMap], layout_ranks: int
+    config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
 ) -> TrainedShards:
     """Return what the ranks of a layout train.
 
     Args:
         config: of the layout, with a strategy.
         modules: the ranks of each module in one replica.
-        layout_ranks: ranks of one replica.
     """
     whole: dict[str, Shape] = {}
     parts: list[list[Holding]] = [[] for _ in range(layout_ranks)]
@@ -111,7 +109,7 @@ def shapes_of_size(config: StrategyConfig, parameters: int) -> dict[str, Shape]:
 
 
 def _on_stage(
-    config: ExperimentConfig, module: Module, ranks: RankMap, stage: int
+    config: ExperimentConfig, module: Module, ranks: ModuleRanks, stage: int
 ) -> dict[str, TensorCut]:
     """Return how the tensors that train on a stage are cut, by their names in the whole model."""
     assert config.strategy is not None

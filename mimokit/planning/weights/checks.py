@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mimokit.architecture.huggingface.families import Family
 from mimokit.axes import LAYOUT_FIELDS, Axis
 from mimokit.config.errors import ConfigError, refuse_if_any
-from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.headers import FLOATING, refused
 from mimokit.units import counted, listed
 
@@ -15,7 +15,7 @@ MOST_RANKS = 2**14
 """Ranks that are planned at most."""
 
 
-def check_tensors(checkpoint: Checkpoint, family: Family) -> None:
+def check_tensors(checkpoint: WeightDirectory, family: Family) -> None:
     """Raise `ConfigError` unless the files contain just the tensors that the config describes."""
     stored, wanted = checkpoint.tensors, family.found.tensors
     where = checkpoint.directory
@@ -49,7 +49,7 @@ def check_tensors(checkpoint: Checkpoint, family: Family) -> None:
     refuse_if_any(one for error in problems for one in error.problems)
 
 
-def _mixed_dtypes(checkpoint: Checkpoint, family: Family) -> Iterator[ConfigError]:
+def _mixed_dtypes(checkpoint: WeightDirectory, family: Family) -> Iterator[ConfigError]:
     """Yield the first parameter that would be made of tensors of several dtypes."""
     stored = checkpoint.tensors
     for parameter in family.found.parameters:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mimokit.planning.weights.checkpoint import CONFIG, Checkpoint, read_checkpoint, read_json
+from mimokit.planning.weights.directory import CONFIG, WeightDirectory, read_directory, read_json
 from mimokit.planning.weights.headers import (
     FLOATING,
     ITEM_BYTES,
@@ -34,31 +34,29 @@ def rank_file(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ConvertedWeights:
     """What lies in a converted directory.
 
     Attributes:
         checkpoint: the tensors as they were in the files of Hugging Face.
-        plan: of the ranks.
-        files: of the ranks.
         unplanned: tensors that no rank holds.
         index_metadata: of the index of the checkpoint, if it had one.
     """
 
-    checkpoint: Checkpoint
+    checkpoint: WeightDirectory
     plan: WeightPlan
     files: tuple[str, ...]
     unplanned: tuple[str, ...]
     index_metadata: Mapping[str, Any]
 
 
-def layout_of(checkpoint: Checkpoint, plan: WeightPlan, metadata: Mapping[str, Any]) -> Layout:
+def layout_of(
+    checkpoint: WeightDirectory, plan: WeightPlan, metadata: Mapping[str, Any]
+) -> ConvertedWeights:
     """Return the layout that a plan makes of a checkpoint.
 
     Args:
-        checkpoint: its tensors.
         plan: of its ranks, in the dtypes of the files.
-        metadata: of its index.
     """
     held = {
         piece.tensor
@@ -68,10 +66,10 @@ def layout_of(checkpoint: Checkpoint, plan: WeightPlan, metadata: Mapping[str, A
     }
     files = tuple(map(rank_file, range(len(plan.ranks))))
     unplanned = tuple(name for name in checkpoint.tensors if name not in held)
-    return Layout(checkpoint, plan, files, unplanned, metadata)
+    return ConvertedWeights(checkpoint, plan, files, unplanned, metadata)
 
 
-def layout_to_json(layout: Layout) -> dict[str, Any]:
+def layout_to_json(layout: ConvertedWeights) -> dict[str, Any]:
     """Return the content of layout.json: what `read_layout` needs, and who has which file."""
     plan = layout.plan
     return {
@@ -96,7 +94,7 @@ def layout_to_json(layout: Layout) -> dict[str, Any]:
     }
 
 
-def read_layout(directory: str | os.PathLike[str]) -> Layout:
+def read_layout(directory: str | os.PathLike[str]) -> ConvertedWeights:
     """Return the layout of a converted directory, once its files are found to fit it.
 
     Raises:
@@ -108,7 +106,7 @@ def read_layout(directory: str | os.PathLike[str]) -> Layout:
     if values.get("format") != FORMAT:
         what = f"its format is {shown(values.get('format'))}; this version reads {FORMAT}"
         raise refused(path / LAYOUT, "format", shown(values.get("format")), what)
-    checkpoint = Checkpoint(path, read_json(path / CONFIG), _tensors(path, values))
+    checkpoint = WeightDirectory(path, read_json(path / CONFIG), _tensors(path, values))
     sizes = [values.get("tensor_parallel"), values.get("pipeline_parallel")]
     if not all(type(one) is int for one in sizes):
         what = f"its tensor_parallel and pipeline_parallel are {shown(sizes)}, not whole numbers"
@@ -124,17 +122,17 @@ def read_layout(directory: str | os.PathLike[str]) -> Layout:
     return layout
 
 
-def checkpoint_of(directory: str | os.PathLike[str]) -> Checkpoint:
+def checkpoint_of(directory: str | os.PathLike[str]) -> WeightDirectory:
     """Return the checkpoint of a directory of Hugging Face or a converted one; headers alone.
 
     Raises:
-        ConfigError: as `read_checkpoint` and `read_layout`.
+        ConfigError: as `read_directory` and `read_layout`.
     """
     converted = (Path(directory) / LAYOUT).exists()
-    return read_layout(directory).checkpoint if converted else read_checkpoint(directory)
+    return read_layout(directory).checkpoint if converted else read_directory(directory)
 
 
-def check_files(layout: Layout) -> None:
+def check_files(layout: ConvertedWeights) -> None:
     """Raise `ConfigError` unless every rank's file has its parameters and no others."""
     for rank, file in zip(layout.plan.ranks, layout.files, strict=True):
         wanted = {name: (one.shape, one.dtype) for name, one in rank.parameters.items()}

@@ -17,7 +17,7 @@ from mimokit.architecture.modules import MultimodalModel
 from mimokit.config import ExperimentConfig, MimoParallelismConfig, ModuleArchitecture
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.config.messages import written
-from mimokit.planning.weights.checkpoint import Checkpoint
+from mimokit.planning.weights.directory import WeightDirectory
 from mimokit.planning.weights.layout_files import checkpoint_of
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import listed
@@ -142,7 +142,7 @@ def _text(value: Any) -> str:
 
 
 def module_planner(
-    checkpoint: Checkpoint,
+    checkpoint: WeightDirectory,
     network: ModuleArchitecture,
     *,
     language: bool,
@@ -153,10 +153,6 @@ def module_planner(
 
     Args:
         checkpoint: that may contain more than the module.
-        network: of the module.
-        language: it is the language model.
-        tensor_parallel: of the module.
-        pipeline_parallel: likewise.
 
     Raises:
         ConfigError: as `WeightPlanner`; no tensor begins with the prefix.

@@ -13,13 +13,7 @@ from mimokit.planning.weights.types import Piece
 def shard(
     parameter: WholeParameter, tensors: Mapping[str, StoredTensor], place: ShardPlace
 ) -> tuple[Shape, tuple[Piece, ...]]:
-    """Return the shape of a parameter on a rank, and its pieces.
-
-    Args:
-        parameter: of the whole model.
-        tensors: where its tensors lie.
-        place: of the rank.
-    """
+    """Return the shape of a parameter on a rank, and its pieces."""
     held = parameter.row.cut.at(place)
     if parameter.row.cut.dimension is None:
         # All of one tensor, whose shape may differ in the file.

@@ -13,8 +13,8 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.tensor_cut import ShardPlace, Span
 from mimokit.config.errors import unknown_name
 from mimokit.planning.ranks import DIMENSIONS, RankGrid
-from mimokit.planning.weights.checkpoint import Checkpoint, read_checkpoint
 from mimokit.planning.weights.checks import check_sizes, check_tensors
+from mimokit.planning.weights.directory import WeightDirectory, read_directory
 from mimokit.planning.weights.headers import FLOATING, StoredTensor
 from mimokit.planning.weights.pieces import shard
 from mimokit.planning.weights.slices import joined_spans
@@ -25,16 +25,14 @@ from mimokit.planning.weights.types import (
     WeightPlan,
 )
 
-Source = Checkpoint | str | os.PathLike[str]
+Source = WeightDirectory | str | os.PathLike[str]
 
 
 class WeightPlanner:
     """The checks of one checkpoint in one layout, and the plans of its ranks.
 
     Args:
-        source: a directory, or what `read_checkpoint` returned for it.
-        tensor_parallel: ranks that share every layer.
-        pipeline_parallel: stages.
+        source: a directory, or what `read_directory` returned for it.
         dtype: torch's name of the dtype of loading; None: as in the files.
         family: the tensors to plan; None: all of the checkpoint.
 
@@ -50,7 +48,7 @@ class WeightPlanner:
         dtype: str | None = None,
         family: Family | None = None,
     ) -> None:
-        self.checkpoint = source if isinstance(source, Checkpoint) else read_checkpoint(source)
+        self.checkpoint = source if isinstance(source, WeightDirectory) else read_directory(source)
         if family is None:
             family = family_of(self.checkpoint.config, self.checkpoint.tensors)
         self.family = family
@@ -111,9 +109,8 @@ def plan_weights(
     """Return which bytes of which file every rank holds. No tensor is read.
 
     Args:
-        source: a directory with config.json and safetensors files, or what `read_checkpoint`
+        source: a directory with config.json and safetensors files, or what `read_directory`
             returned for it.
-        tensor_parallel: ranks that share every layer.
         pipeline_parallel: stages. Of a LLaVA the language model is cut into stages; tower and
             projector lie on the first.
         dtype: torch's name of the dtype of loading; None: as in the files.

@@ -11,7 +11,7 @@ from mimokit.architecture.huggingface.language_tensors import GROUPED_TYPES
 from mimokit.architecture.huggingface.llava import image_token
 from mimokit.architecture.huggingface.module_weights import module_family
 from mimokit.config.errors import refuse_if_any
-from mimokit.planning.weights.checkpoint import Checkpoint, read_json
+from mimokit.planning.weights.directory import WeightDirectory, read_json
 from mimokit.planning.weights.headers import refused
 from mimokit.planning.weights.plan import WeightPlanner
 from mimokit.units import shown
@@ -22,7 +22,7 @@ LANGUAGE_TYPES = (*GROUPED_TYPES, "gpt2")
 GENERATION = "generation_config.json"
 
 
-def runnable_functions(checkpoint: Checkpoint) -> NetworkFunctions:
+def runnable_functions(checkpoint: WeightDirectory) -> NetworkFunctions:
     """Return what the network computes between its matrices; of a LLaVA its language model.
 
     Raises:
@@ -31,12 +31,12 @@ def runnable_functions(checkpoint: Checkpoint) -> NetworkFunctions:
     return _runnable(checkpoint, functions_of(checkpoint.config))
 
 
-def runnable_tower_functions(checkpoint: Checkpoint) -> NetworkFunctions:
+def runnable_tower_functions(checkpoint: WeightDirectory) -> NetworkFunctions:
     """Return the same of the vision tower of a LLaVA."""
     return _runnable(checkpoint, tower_functions_of(checkpoint.config))
 
 
-def _runnable(checkpoint: Checkpoint, functions: NetworkFunctions) -> NetworkFunctions:
+def _runnable(checkpoint: WeightDirectory, functions: NetworkFunctions) -> NetworkFunctions:
     refuse_if_any(
         problem
         for field, what in functions.obstacles.items()
@@ -45,14 +45,14 @@ def _runnable(checkpoint: Checkpoint, functions: NetworkFunctions) -> NetworkFun
     return functions
 
 
-def check_runnable(checkpoint: Checkpoint) -> None:
+def check_runnable(checkpoint: WeightDirectory) -> None:
     """Raise `ConfigError` if a part of the network has what cannot run."""
     runnable_functions(checkpoint)
     if checkpoint.is_llava:
         runnable_tower_functions(checkpoint)
 
 
-def check_language(checkpoint: Checkpoint) -> None:
+def check_language(checkpoint: WeightDirectory) -> None:
     """Raise `ConfigError` unless the checkpoint has a language model."""
     kind = checkpoint.config.get("model_type")
     if kind in LANGUAGE_TYPES or checkpoint.is_llava:
@@ -63,14 +63,9 @@ def check_language(checkpoint: Checkpoint) -> None:
 
 
 def language_planner(
-    checkpoint: Checkpoint, tensor_parallel: int, dtype: str | None = None
+    checkpoint: WeightDirectory, tensor_parallel: int, dtype: str | None = None
 ) -> WeightPlanner:
     """Return the planner of a language model, or of that in a LLaVA, under the same names.
-
-    Args:
-        checkpoint: of either.
-        tensor_parallel: ranks that share every layer.
-        dtype: as of `WeightPlanner`.
 
     Raises:
         ConfigError: as `WeightPlanner`, or the checkpoint is of a tower.
@@ -83,14 +78,12 @@ def language_planner(
 
 
 def part_planners(
-    checkpoint: Checkpoint, tensor_parallel: int, dtype: str | None = None
+    checkpoint: WeightDirectory, tensor_parallel: int, dtype: str | None = None
 ) -> tuple[WeightPlanner, ...]:
     """Return the planner of the language model, and of a LLaVA that of what runs in front of it.
 
     Args:
-        checkpoint: as for `language_planner`.
         tensor_parallel: ranks that share every layer, those of the tower too.
-        dtype: as of `WeightPlanner`.
 
     Raises:
         ConfigError: as `language_planner`.
@@ -102,14 +95,14 @@ def part_planners(
 
 
 def _part_planner(
-    checkpoint: Checkpoint, tensor_parallel: int, dtype: str | None, *, language: bool
+    checkpoint: WeightDirectory, tensor_parallel: int, dtype: str | None, *, language: bool
 ) -> WeightPlanner:
     family = module_family(checkpoint.config, list(checkpoint.tensors), language=language)
     part = checkpoint.limited_to(family.found.tensors)
     return WeightPlanner(part, tensor_parallel, dtype=dtype, family=family)
 
 
-def check_room_for_image(checkpoint: Checkpoint, tokens: int, seq_length: int) -> None:
+def check_room_for_image(checkpoint: WeightDirectory, tokens: int, seq_length: int) -> None:
     """Raise `ConfigError` if the tokens of an image leave none for text."""
     if seq_length <= tokens:
         what = (
@@ -119,12 +112,12 @@ def check_room_for_image(checkpoint: Checkpoint, tokens: int, seq_length: int) -
         raise refused(checkpoint.directory, "seq_length", seq_length, what)
 
 
-def placeholder(checkpoint: Checkpoint) -> int | None:
+def placeholder(checkpoint: WeightDirectory) -> int | None:
     """Return the token id that represents an image in the prompts of a LLaVA; None without."""
     return image_token(Fields(checkpoint.config)) if checkpoint.is_llava else None
 
 
-def stop_tokens(checkpoint: Checkpoint) -> tuple[int, ...]:
+def stop_tokens(checkpoint: WeightDirectory) -> tuple[int, ...]:
     """Return the `eos_token_id` that the files state: for generation, else of the model.
 
     Raises:

@@ -7,13 +7,13 @@ from mimokit.prediction.calibration.calibration import (
     load_calibration,
     save_calibration,
 )
-from mimokit.prediction.calibration.fit import Fit, fit_law
+from mimokit.prediction.calibration.fit import FittedLaw, fit_law
 from mimokit.prediction.calibration.measurements import Measurements, RankMeasurements
 from mimokit.prediction.calibration.merge import merge
 
 __all__ = [
     "Calibration",
-    "Fit",
+    "FittedLaw",
     "Measurements",
     "RankMeasurements",
     "calibration_of",

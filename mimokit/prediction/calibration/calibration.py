@@ -16,9 +16,9 @@ from pydantic import Field, ValidationError
 
 from mimokit.config.base import ConfigModel
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.files.text_file import read_text_file, reason_of
+from mimokit.config.text_file import read_text_file, reason_of
 from mimokit.prediction.calibration.cpu_costs import fit_shared_costs
-from mimokit.prediction.calibration.fit import Fit
+from mimokit.prediction.calibration.fit import FittedLaw
 from mimokit.prediction.calibration.hardware import fit_hardware
 from mimokit.prediction.calibration.measurements import Measurements
 from mimokit.prediction.hardware import Hardware, load_hardware, save_hardware
@@ -49,7 +49,7 @@ class Calibration:
     software: Software
     costs: SharedCosts
     cores: float
-    fits: tuple[Fit, ...]
+    fits: tuple[FittedLaw, ...]
     path: Path | None = None
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class CalibrationFile(ConfigModel):
     costs: SharedCosts
     """As in `Calibration`."""
 
-    fits: tuple[Fit, ...]
+    fits: tuple[FittedLaw, ...]
     """As in `Calibration`."""
 
 

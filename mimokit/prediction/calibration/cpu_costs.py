@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from mimokit.prediction.calibration.fit import Fit, fit_law
+from mimokit.prediction.calibration.fit import FittedLaw, fit_law
 from mimokit.prediction.calibration.measurements import (
     AROUND,
     CollectiveTime,
@@ -26,7 +26,7 @@ from mimokit.prediction.local_cpu.simulator import (
 )
 
 
-def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[Fit, ...]]:
+def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[FittedLaw, ...]]:
     """Return the laws of all pieces and collectives, and their fits.
 
     Raises:
@@ -40,7 +40,7 @@ def fit_shared_costs(measured: Measurements) -> tuple[SharedCosts, tuple[Fit, ..
     return SharedCosts(costs), tuple(fit for _, fits in fitted.values() for fit in fits)
 
 
-def _fit_round(measured: Round) -> tuple[CoreCosts, tuple[Fit, ...]]:
+def _fit_round(measured: Round) -> tuple[CoreCosts, tuple[FittedLaw, ...]]:
     pieces, collectives = measured.pieces, measured.collectives
     where = f"{measured.ranks} ranks at work"
     names = tuple(dict.fromkeys(piece.piece for piece in pieces))
@@ -61,13 +61,13 @@ def _fit_round(measured: Round) -> tuple[CoreCosts, tuple[Fit, ...]]:
     return costs, (*by_piece.values(), *by_group.values())
 
 
-def _piece_law(where: str, name: str, rows: Sequence[PieceTime]) -> Fit:
+def _piece_law(where: str, name: str, rows: Sequence[PieceTime]) -> FittedLaw:
     terms = {term: [row.terms[term] for row in rows] for term in rows[0].terms}
     labels = [", ".join(f"{value:g} {term}" for term, value in row.terms.items()) for row in rows]
     return fit_law(f"CPU of '{name}', {where}", terms, [row.cpu_seconds for row in rows], labels)
 
 
-def _collective_law(where: str, rows: Sequence[CollectiveTime]) -> Fit:
+def _collective_law(where: str, rows: Sequence[CollectiveTime]) -> FittedLaw:
     return fit_law(
         f"CPU of {rows[0].kind} over {rows[0].ranks}, {where}",
         {term: [row.terms[term] for row in rows] for term in rows[0].terms},

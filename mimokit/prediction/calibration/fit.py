@@ -26,7 +26,7 @@ Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Fit:
+class FittedLaw:
     """A linear law fitted to measurements.
 
     Attributes:
@@ -66,7 +66,7 @@ def fit_law(
     terms: Mapping[str, Sequence[float]],
     seconds: Sequence[float],
     labels: Sequence[str] | None = None,
-) -> Fit:
+) -> FittedLaw:
     """Fit seconds = sum of constant x term with constants of at least zero.
 
     Residuals are relative, so that short and long measurements have the same weight. The start is
@@ -92,7 +92,7 @@ def fit_law(
     kept = np.abs(start) <= max(KEPT_SPREADS * _spread_of_start(start, len(terms)), KEPT_SHARE)
     constants = _least_squares(relative[kept])
     residuals = relative @ constants - 1
-    return Fit(
+    return FittedLaw(
         name,
         dict(zip(terms, (float(value) for value in constants), strict=True)),
         tuple(float(value) for value in residuals),

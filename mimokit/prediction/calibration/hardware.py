@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mimokit.prediction.calibration.fit import Fit, fit_law
+from mimokit.prediction.calibration.fit import FittedLaw, fit_law
 from mimokit.prediction.calibration.measurements import CollectiveTime, Measurements, ProductTime
-from mimokit.prediction.hardware import Efficiency, Hardware, Link
+from mimokit.prediction.hardware import Efficiency, Hardware, RankLink
 from mimokit.units import GIB
 
 
-def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[Fit, ...]]:
+def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[FittedLaw, ...]]:
     """Return the hardware of one rank, and the fits of its laws.
 
     The peak of a precision is the best rate of any product. The bandwidth of a link is that of its
@@ -47,7 +47,7 @@ def fit_hardware(measured: Measurements) -> tuple[Hardware, tuple[Fit, ...]]:
     return hardware, (*products.values(), *link_fits)
 
 
-def _product_law(precision: str, products: Sequence[ProductTime]) -> Fit:
+def _product_law(precision: str, products: Sequence[ProductTime]) -> FittedLaw:
     """Fit seconds = start + operations x (a + b / width)."""
     rows = [product for product in products if product.precision == precision]
     return fit_law(
@@ -66,13 +66,13 @@ def _peak(precision: str, products: Sequence[ProductTime]) -> float:
     return max(p.flops / p.seconds for p in products if p.precision == precision)
 
 
-def _sustained(law: Fit, peak: float) -> float:
+def _sustained(law: FittedLaw, peak: float) -> float:
     """Return the share of the peak that wide products sustain, at most 1."""
     slope = law.constants["operation"]
     return min(1.0, 1.0 / (slope * peak)) if slope > 0 else 1.0
 
 
-def _half_width(law: Fit) -> float:
+def _half_width(law: FittedLaw) -> float:
     slope = law.constants["operation"]
     return law.constants["operation / width"] / slope if slope > 0 else 0.0
 
@@ -82,7 +82,7 @@ def _attention(measured: Measurements, peak: dict[str, float]) -> float:
     return min(min(1.0, rate / peak[name]) for name, rate in measured.attention.items())
 
 
-def _links(measured: Measurements) -> tuple[tuple[Fit, ...], Link, Link]:
+def _links(measured: Measurements) -> tuple[tuple[FittedLaw, ...], RankLink, RankLink]:
     near = [one for one in measured.all_at_work.collectives if not one.across]
     far = [one for one in measured.all_at_work.collectives if one.across]
     inside = _link_law("links within a host", near) if near else None
@@ -93,7 +93,7 @@ def _links(measured: Measurements) -> tuple[tuple[Fit, ...], Link, Link]:
     return fits, _link(first), _link(between or first)
 
 
-def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> Fit:
+def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> FittedLaw:
     """Fit seconds = latency + bytes / bandwidth; an all-reduce is two gathers."""
     turns = [2.0 if one.kind == "all-reduce" else 1.0 for one in collectives]
     return fit_law(
@@ -104,6 +104,6 @@ def _link_law(name: str, collectives: Sequence[CollectiveTime]) -> Fit:
     )
 
 
-def _link(law: Fit) -> Link:
+def _link(law: FittedLaw) -> RankLink:
     byte = law.constants["byte"]
-    return Link(bandwidth=1 / byte if byte > 0 else 1e15, latency=law.constants["collective"])
+    return RankLink(bandwidth=1 / byte if byte > 0 else 1e15, latency=law.constants["collective"])

@@ -19,14 +19,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any, unknown_name
-from mimokit.config.files.yaml_file import read_yaml
-from mimokit.prediction.hardware.hardware import OUT_OF_BOUNDS, Efficiency, Hardware, Link
+from mimokit.config.yaml_file import read_yaml
+from mimokit.prediction.hardware.hardware import OUT_OF_BOUNDS, Efficiency, Hardware, RankLink
 
 _FOLDER = Path(__file__).parent / "gpus"
 _SUFFIXES = (".json", ".yaml", ".yml")
-_RECORDS: Mapping[str, type[Link] | type[Efficiency]] = {
-    "domain": Link,
-    "network": Link,
+_RECORDS: Mapping[str, type[RankLink] | type[Efficiency]] = {
+    "domain": RankLink,
+    "network": RankLink,
     "efficiency": Efficiency,
 }
 _HARDWARE = TypeAdapter(Hardware)

@@ -69,7 +69,7 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
-class Link:
+class RankLink:
     """One kind of connection between ranks.
 
     Attributes:
@@ -130,8 +130,8 @@ class Hardware:
     memory_bandwidth: Rate
     peak_flops: Annotated[Mapping[str, Rate], Field(min_length=1)]
     domain_ranks: Count
-    domain: Link
-    network: Link
+    domain: RankLink
+    network: RankLink
     efficiency: Efficiency
     sources: Mapping[str, Text] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mimokit.architecture.tokens import image_geometry, tokens_per_item
 from mimokit.config import ExperimentConfig
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.prediction.local_cpu.cost_model import CoreCosts
 from mimokit.prediction.local_cpu.operation_counts import (
     NUMBER_BYTES,
@@ -35,7 +35,7 @@ class ModuleCosts:
 
     config: ExperimentConfig
     costs: CoreCosts
-    rank_map: RankMap
+    rank_map: ModuleRanks
     items: float
 
     @property

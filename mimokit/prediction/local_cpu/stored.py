@@ -22,7 +22,6 @@ class Stored:
     """The part of a module on one rank.
 
     Attributes:
-        tensors: parameters, as tensors.
         numbers: numbers in them.
     """
 

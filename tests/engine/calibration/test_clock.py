@@ -8,12 +8,12 @@ import pytest
 
 from mimokit.engine.calibration import collectives
 from mimokit.engine.calibration.clock import Stopwatch, Timing
-from mimokit.engine.calibration.collectives import Collective, Ledger
+from mimokit.engine.calibration.collectives import CpuCharges, TimedCollective
 from mimokit.prediction.calibration.measurements import IN_A_ROW
 
 
-def a_collective() -> Collective:
-    return Collective("all-reduce", 2, 512, False, 1, 1e-3, lambda: None)
+def a_collective() -> TimedCollective:
+    return TimedCollective("all-reduce", 2, 512, False, 1, 1e-3, lambda: None)
 
 
 def test_a_few_long_laps_count() -> None:
@@ -28,7 +28,7 @@ def test_other_threads_are_charged_to_the_collective_before(
     """What they do while the next piece is computed as well; what they did before nobody is."""
     clock = iter([100.0, 103.0, 103.0, 110.0])
     monkeypatch.setattr(collectives, "others_seconds", lambda: next(clock))
-    ledger, first, second = Ledger(), a_collective(), a_collective()
+    ledger, first, second = CpuCharges(), a_collective(), a_collective()
     ledger.call(first)
     ledger.call(second)
     ledger.close()
@@ -40,7 +40,7 @@ def test_other_threads_are_charged_to_the_collective_before(
 
 def test_all_reduces_are_called_in_a_row_and_others_once() -> None:
     called: list[str] = []
-    ledger = Ledger()
+    ledger = CpuCharges()
     for kind in ("all-reduce", "all-gather"):
         ledger.call(replace(a_collective(), kind=kind, call=lambda kind=kind: called.append(kind)))
     ledger.close()

@@ -7,6 +7,7 @@ import pytest
 import mimokit
 from mimokit.cluster import RankError
 from tests.layouts import digits_config
+from tests.megatron_on_gloo import HAS_COLOCATED_BRIDGE
 
 
 def _both_ways(plan, pieces, gradients, rows):
@@ -144,3 +145,48 @@ def test_training_with_a_drifted_encoder_replica_is_refused(cluster, language):
     config = digits_config((2, 1), language)
     with pytest.raises(RankError, match="differs between its tensor-parallel ranks"):
         cluster.run(_diverging_encoder, mimokit.plan(config), config, world_size=2)
+
+
+def _beside_megatrons(plan):
+    """Send the same rows and gradients through our bridge and Megatron's; return both on a rank."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+    from mimokit.engine.parallel.grids import create_grids
+    from tests.megatron_on_gloo import colocated_bridge
+
+    grids, groups = create_grids(plan)
+    ours = ColocatedBridgeCommunicator(plan.bridges[0], groups["images"].tp)
+    theirs = colocated_bridge(grids["images"], grids["language_module"])
+    generator = torch.Generator().manual_seed(7)
+    samples, rows, rank = 8, 3, dist.get_rank()
+    outputs, gradients = torch.rand(2, samples * rows, 5, generator=generator)
+
+    def part(whole, module):
+        ranks = plan.modules[module]
+        pieces = whole.chunk(ranks.data_parallel)
+        return pieces[ranks.coordinates(rank)["dp"]]
+
+    few = min(grid.data_parallel for grid in plan.modules.values())
+    arrived = []
+    for send in (lambda piece: ours(piece, [rows] * (samples // few)), theirs.communicate):
+        piece = part(outputs, "images").clone().requires_grad_()
+        result = send(piece)
+        result.backward(part(gradients, "language_module"))
+        arrived.append((result.detach(), piece.grad))
+    return arrived
+
+
+@pytest.mark.skipif(not HAS_COLOCATED_BRIDGE, reason="megatron-core 0.16 has no such bridge")
+@pytest.mark.parametrize(
+    ("encoder", "language"),
+    [((1, 4), (4, 1)), ((2, 2), (4, 1)), ((4, 1), (1, 4)), ((2, 2), (1, 4)), ((1, 4), (2, 2))],
+)
+def test_rows_and_gradients_are_those_of_megatrons_bridge(cluster, encoder, language):
+    plan = mimokit.plan(digits_config(encoder, language))
+    for (rows, gradient), (their_rows, their_gradient) in cluster.run(
+        _beside_megatrons, plan, world_size=4
+    ):
+        assert rows.equal(their_rows)
+        assert gradient.equal(their_gradient)

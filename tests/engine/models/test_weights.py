@@ -7,7 +7,7 @@ import torch
 
 import mimokit
 from mimokit.experiment import verify
-from tests.checkpoints import checkpoint
+from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
 
 ONE = {"data_parallel": 1}

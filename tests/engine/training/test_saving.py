@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mimokit
 from mimokit.experiment import ShardedModel
-from tests.checkpoints import checkpoint
+from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
 from tests.llava import VISION, llava_checkpoint, llava_config
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from mimokit.cluster import EngineCluster, RankDied
+from mimokit.engine.fits.job import FitError
 from mimokit.engine.strategies import (
     CommunicateOptimizeStrategy,
     CommunicationModule,
@@ -22,7 +23,6 @@ from mimokit.engine.strategies import (
     OptimSpec,
 )
 from mimokit.engine.strategies.communicate import all_reduce
-from mimokit.engine.strategies.fit.job import FitError
 from mimokit.experiment import Trainer
 from mimokit.planning.strategies import plan_strategy
 from mimokit.prediction.network import Network

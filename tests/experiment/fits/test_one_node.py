@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from mimokit.config import ConfigError
+from mimokit.engine.fits.job import FitError
+from mimokit.engine.fits.minibatch import largest_that_fits
 from mimokit.engine.strategies import (
     DiLoCoStrategy,
     FedAvgStrategy,
     OptimSpec,
     SimpleReduceStrategy,
 )
-from mimokit.engine.strategies.fit.job import FitError
-from mimokit.engine.strategies.fit.minibatch import largest_that_fits
 from mimokit.experiment import Trainer
 from mimokit.prediction.network import Network
 from mimokit_widgets import LiveMonitor

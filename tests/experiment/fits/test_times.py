@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimokit.config import StrategyConfig
+from mimokit.engine.fits.records import NodeStep
 from mimokit.engine.strategies import communicate
 from mimokit.engine.strategies.communicate import emulated_end
-from mimokit.engine.strategies.fit.records import NodeStep
 from mimokit.experiment.fits.prediction import FitTimes
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.prediction.network import Network

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from mimokit.architecture.tensor_cut import TensorShard
 from mimokit.cli.main import app
-from mimokit.planning.weights import WeightPlan, plan_weights, read_checkpoint
-from tests.checkpoints import MAKERS, checkpoint
-from tests.sparse_checkpoint import LLAMA_70B, sparse_checkpoint
+from mimokit.planning.weights import WeightPlan, plan_weights, read_directory
+from tests.hugging_face_weights import MAKERS, checkpoint
+from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
 
 LAYOUTS = ((1, 1), (2, 2), (4, 1), (8, 3))
 
@@ -28,7 +28,7 @@ def holders(directory: Path, plan: WeightPlan) -> dict[str, np.ndarray[Any, Any]
     Raises:
         AssertionError: an entry of a parameter is filled twice, or stays empty outside padding.
     """
-    tensors = read_checkpoint(directory).tensors
+    tensors = read_directory(directory).tensors
     counts = {name: np.zeros(one.shape or (1,), int) for name, one in tensors.items()}
     for rank in plan.to_json()["ranks"].values():
         for name, parameter in rank["parameters"].items():
@@ -121,7 +121,7 @@ def test_bytes_are_counted_in_the_dtype_of_loading_and_touched_in_that_of_the_fi
     stored, loaded = plan_weights(directory, 4), plan_weights(directory, 4, dtype="float32")
     assert [2 * rank.bytes for rank in stored.ranks] == [rank.bytes for rank in loaded.ranks]
     assert stored.ranks[0].bytes_touched == loaded.ranks[0].bytes_touched
-    whole = sum(one.bytes for one in read_checkpoint(directory).tensors.values())
+    whole = sum(one.bytes for one in read_directory(directory).tensors.values())
     assert plan_weights(directory).ranks[0].bytes_touched == whole
     cut_by_columns = 4 * (32 * 64 + 32 * 48) * 2  # o_proj and down_proj: every rank reads all rows
     norms = 9 * 32 * 2

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimokit.planning.weights import WeightPlan, plan_weights, read_checkpoint, sliced_tensors
+from mimokit.planning.weights import WeightPlan, plan_weights, read_directory, sliced_tensors
 from mimokit.planning.weights.slices import SlicedTensor
-from tests.sparse_checkpoint import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
+from tests.sparse_weights import LLAMA_70B, SMALL, small_checkpoint, sparse_checkpoint
 
 Entries = dict[tuple[int, str], np.ndarray]
 """(Rank, tensor) -> whether the rank holds each entry of it."""
@@ -17,7 +17,7 @@ Entries = dict[tuple[int, str], np.ndarray]
 
 def of_pieces(directory: Path, plan: WeightPlan) -> Entries:
     """Return what every rank holds, one tensor at a time, from the pieces."""
-    tensors = read_checkpoint(directory).tensors
+    tensors = read_directory(directory).tensors
     found: Entries = {}
     for number, rank in enumerate(plan.ranks):
         for parameter in rank.parameters.values():
@@ -80,7 +80,7 @@ def test_a_kind_states_its_stage_layers_and_files(tmp_path: Path) -> None:
     assert (first.layers, last.layers) == ((0, 1), (2, 3))
     assert (first.ranks, last.ranks) == ((0, 1), (2, 3))
     assert [one.rows for one in first.slices] == [(0, 8), (8, 16)]
-    tensors = read_checkpoint(tmp_path).tensors
+    tensors = read_directory(tmp_path).tensors
     assert set(last.files) == {tensors[name.replace("N", str(layer))].file for layer in (2, 3)}
     norm = found["model.norm.weight", 1]
     assert (norm.layers, norm.rows, norm.columns, norm.replicated) == ((), 32, 1, True)

@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from mimokit.planning.weights import plan_weights
-from tests.checkpoints import checkpoint
+from tests.hugging_face_weights import checkpoint
 
 FILE = "model.safetensors"
 

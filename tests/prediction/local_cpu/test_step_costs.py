@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimokit.config import ConfigError, load_experiment_config
+from mimokit.config import ConfigError
+from mimokit.config_files import load_experiment_config
 from mimokit.prediction.local_cpu.cost_model import CoreCosts, SharedCosts
 from mimokit.prediction.local_cpu.prediction import predict_shared
 from tests.layouts import digits_config

@@ -32,7 +32,7 @@ _ELSEWHERE = ModuleSample()
 
 
 @dataclass(frozen=True)
-class Header:
+class RowHeader:
     """What the rows of a run hold, in order, after their kind.
 
     Attributes:
@@ -46,7 +46,7 @@ class Header:
     evaluation: tuple[str, ...] = EVALUATION_COLUMNS
 
     @classmethod
-    def of(cls, modules: Sequence[str]) -> Header:
+    def of(cls, modules: Sequence[str]) -> RowHeader:
         """Return the header of a run that has some modules."""
         per_module = [module_column(m, name) for m in modules for name in LIVE_MODULE_COLUMNS]
         return cls((*LIVE_STEP_COLUMNS, *per_module), tuple(modules))
@@ -91,7 +91,7 @@ def _short(name: str, value: Any) -> Any:
 class RowQueue:
     """Every row of a run in order of arrival, and how far they have been sent."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: RowHeader) -> None:
         self.header = header
         self._rows: list[Row] = []
         self._sent = 0
@@ -133,7 +133,7 @@ def thinned(rows: Sequence[Row], header: Mapping[str, Any], most: int) -> tuple[
 
     Args:
         rows: of a run.
-        header: from `Header.to_json`.
+        header: from `RowHeader.to_json`.
         most: rows.
     """
     every = max(1, -(-len(rows) // most))

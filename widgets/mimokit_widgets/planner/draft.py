@@ -10,15 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mimokit.config import (
-    ConfigError,
-    ExperimentConfig,
-    PredictionConfig,
-    config_from_mapping,
-    load_preset,
-)
-from mimokit.config.files.inheritance import read_with_parents, resolve_path
-from mimokit.config.files.loading import SWEEP
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig
+from mimokit.config_files import config_from_mapping, load_preset
+from mimokit.config_files.inheritance import read_with_parents, resolve_path
+from mimokit.config_files.loading import SWEEP
 from mimokit_widgets.planner.paths import PREDICTION, mapping_at
 
 RANKS_PER_NODE = 8

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig, config_from_mapping
+from mimokit.config import ConfigError, Fix, Problem, RuntimeConfig
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
+from mimokit.config_files import config_from_mapping
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.edits import with_value
 from mimokit_widgets.planner.limits import limit_problems
@@ -77,7 +78,7 @@ _KNOWN: Mapping[Path, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class FieldError:
+class FieldMessage:
     """One problem on the screen.
 
     Attributes:
@@ -100,7 +101,7 @@ class FieldError:
 
 def field_errors_of(
     problems: Iterable[Problem], draft: Draft, valid: Draft | None = None, edited: Path = ()
-) -> tuple[FieldError, ...]:
+) -> tuple[FieldMessage, ...]:
     """Return one error per problem, and one about the edit that brought them all.
 
     Args:
@@ -119,7 +120,7 @@ def field_errors_of(
     return (cause, *(_explaining(each) for each in found))
 
 
-def _cause(draft: Draft, edited: Path) -> FieldError | None:
+def _cause(draft: Draft, edited: Path) -> FieldMessage | None:
     """Return an error about the edited number itself, where another one would do."""
     better = nearest_number(draft, edited)
     if better is None:
@@ -128,26 +129,26 @@ def _cause(draft: Draft, edited: Path) -> FieldError | None:
     whose = f"Module '{edited[2]}'" if edited[:2] in (SIZES, NETWORKS) else "Layout"
     sentence = f"{whose}: {edited[-1]} {given} does not go with the rest; {better} does."
     fix: Fix = {"path": ".".join(edited), "value": better}
-    return FieldError(edited, sentence, fix, f"{short_name(edited[-1])} {given:,} → {better:,}")
+    return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {given:,} → {better:,}")
 
 
-def _explaining(error: FieldError) -> FieldError:
+def _explaining(error: FieldMessage) -> FieldMessage:
     """Return an error that only explains another: no network is bent to suit a size."""
     if error.fix is None or not error.fix["path"].startswith(".".join(NETWORKS)):
         return error
     return replace(error, fix=None, label="")
 
 
-def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldError:
+def _field_error(problem: Problem, draft: Draft, valid: Draft | None) -> FieldMessage:
     path = _path(problem, draft.content)
     fix = problem.fix
     if fix is not None:
-        return FieldError(path, problem.sentence, fix, _label(fix, problem, draft))
+        return FieldMessage(path, problem.sentence, fix, _label(fix, problem, draft))
     if path and _unknown(path) and value_at(draft.content, path[:-1]) is not None:
         removal: Fix = {"path": ".".join(path), "value": None}
-        return FieldError(path, problem.sentence, removal, f"Remove {problem.field}")
+        return FieldMessage(path, problem.sentence, removal, f"Remove {problem.field}")
     back = _back(path, draft, valid)
-    return FieldError(path, problem.sentence, back, _label(back, problem, draft) if back else "")
+    return FieldMessage(path, problem.sentence, back, _label(back, problem, draft) if back else "")
 
 
 def _back(path: Path, draft: Draft, valid: Draft | None) -> Fix | None:

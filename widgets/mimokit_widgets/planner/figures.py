@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from mimokit.axes import GRID_AXES, SHOWN_AXES
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import Bridge, ColocatedBridge, LayoutPlan
 from mimokit.units import bytes_text
 
@@ -88,7 +88,7 @@ def _batch(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Figure]:
     )
 
 
-def _module_ranks(ranks: RankMap) -> Figure:
+def _module_ranks(ranks: ModuleRanks) -> Figure:
     shown = [axis for axis in SHOWN_AXES if axis in GRID_AXES]
     sizes = " × ".join(f"{axis.label} {ranks.size_of(axis):,}" for axis in shown)
     return Figure(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mimokit.config import load_preset
 from mimokit.config.errors import Fix
+from mimokit.config_files import load_preset
 from mimokit_widgets.planner import edits
 from mimokit_widgets.planner.code import as_python, as_torchrun
 from mimokit_widgets.planner.draft import Draft

@@ -6,7 +6,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem, config_from_mapping
+from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config_files import config_from_mapping
 from mimokit.planning.layout import plan as plan_of
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft
@@ -14,7 +15,7 @@ from mimokit_widgets.planner.limits import limit_problems
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DraftOutcome:
     """The result of planning a draft.
 
     Attributes:
@@ -30,11 +31,11 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def evaluate(draft: Draft) -> Outcome:
+def evaluate(draft: Draft) -> DraftOutcome:
     """Plan a draft; never raises for what a user wrote."""
     beyond = tuple(limit_problems(draft))
     if beyond:
-        return Outcome(None, None, beyond)
+        return DraftOutcome(None, None, beyond)
     world: Any = draft.world_size  # whatever was typed; checked with the rest
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -42,12 +43,12 @@ def evaluate(draft: Draft) -> Outcome:
             config = config_from_mapping(draft.content, world_size=world)
             plan = plan_of(config, world)
     except ConfigError as error:
-        return Outcome(None, None, error.problems)
+        return DraftOutcome(None, None, error.problems)
     except ValueError as error:  # a plan that cannot be made of sizes that pass every check
         sentence = " ".join(str(error).split()).rstrip(".") + "."
-        return Outcome(None, None, (Problem("model", "layout", None, sentence),))
+        return DraftOutcome(None, None, (Problem("model", "layout", None, sentence),))
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Outcome(config, plan, (), notes)
+    return DraftOutcome(config, plan, (), notes)
 
 
 def resolved_config(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentConfig:

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
-from mimokit.config.files.loading import SWEEP
-from mimokit.config.files.yaml_file import parse_yaml
+from mimokit.config.yaml_file import parse_yaml
+from mimokit.config_files.loading import SWEEP
 from mimokit.prediction.hardware import hardware_names
 from mimokit.units import counted
 from mimokit_widgets.planner.background_search import BackgroundSearch
 from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
-from mimokit_widgets.planner.field_errors import FieldError, field_errors_of
+from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
 from mimokit_widgets.planner.found import config_with
 from mimokit_widgets.planner.frames import frame_question
 from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
-from mimokit_widgets.planner.outcome import Outcome, evaluate, resolved_config
+from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, resolved_config
 from mimokit_widgets.planner.paths import (
     SIZES,
     mapping_at,
@@ -60,11 +60,11 @@ class Session:
 
     def __init__(self, draft: Draft) -> None:
         self.history = History(draft)
-        self.valid: Outcome | None = None
+        self.valid: DraftOutcome | None = None
         self.valid_draft: Draft | None = None
         self.problems: tuple[Problem, ...] = ()
-        self.field_errors: tuple[FieldError, ...] = ()
-        self.pinned: Outcome | None = None
+        self.field_errors: tuple[FieldMessage, ...] = ()
+        self.pinned: DraftOutcome | None = None
         self.notice = ""
         self.again: dict[str, Any] | None = None
         self.tab = "ranks"

@@ -8,7 +8,7 @@ import numpy as np
 
 from mimokit.axes import GRID_AXES
 from mimokit.charts._palette import module_colors
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted, span_text
 
@@ -67,7 +67,7 @@ def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
     return " ".join(parts)
 
 
-def _coordinates(ranks: RankMap, count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+def _coordinates(ranks: ModuleRanks, count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
     places = np.arange(count)
     found = np.empty((len(GRID_AXES), count), dtype=np.uint16)
     for index, size in enumerate(ranks.shape):

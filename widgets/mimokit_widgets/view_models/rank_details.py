@@ -11,7 +11,7 @@ import numpy as np
 from mimokit.axes import GRID_AXES, SIZE_FIELDS, Axis
 from mimokit.charts._palette import module_colors
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.planning.ranks import RankMap
+from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.report.rows import place_text
 from mimokit.planning.types import ColocatedBridge, DisjointBridge, LayoutPlan
 from mimokit.units import samples_text, span_text
@@ -62,7 +62,7 @@ def _group_words(module: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _module(
-    plan: LayoutPlan, ranks: RankMap, rank: int, config: ExperimentConfig | None
+    plan: LayoutPlan, ranks: ModuleRanks, rank: int, config: ExperimentConfig | None
 ) -> dict[str, Any]:
     batch = plan.batch.modules[ranks.module]
     work = f"computes {named_samples(batch.samples[rank])}"
@@ -81,7 +81,7 @@ def _module(
     }
 
 
-def _groups(ranks: RankMap, rank: int) -> Iterator[dict[str, Any]]:
+def _groups(ranks: ModuleRanks, rank: int) -> Iterator[dict[str, Any]]:
     """Yield the rank's group in every dimension that the module is cut in."""
     for axis in GRID_AXES:
         if ranks.size_of(axis) > 1:
@@ -118,7 +118,7 @@ def _members_text(members: tuple[int, ...]) -> str:
     return f"{len(members):,} ranks {first} … {members[-1]:,}{every}"
 
 
-def _shard(ranks: RankMap, rank: int, network: ModuleArchitecture) -> str:
+def _shard(ranks: ModuleRanks, rank: int, network: ModuleArchitecture) -> str:
     place = ranks.coordinates(rank)
     per_stage = network.num_layers // ranks.pipeline_parallel
     first = place["pp"] * per_stage

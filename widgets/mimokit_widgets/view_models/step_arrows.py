@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from mimokit.experiment import StepSnapshot
-from mimokit.planning.stepper import Crossing, Piece
+from mimokit.planning.stepper import Crossing, SeenCrossing
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import samples_text
 from mimokit_widgets.view_models.step_places import BOX_WIDTH, Box, Places
@@ -27,7 +27,7 @@ class Arrow:
         end: where it goes to.
     """
 
-    piece: Piece
+    piece: SeenCrossing
     wrong: bool
     begin: Box
     end: Box
@@ -41,12 +41,12 @@ class Arrow:
 def arrows_of(plan: LayoutPlan, snapshot: StepSnapshot, places: Places) -> list[Arrow]:
     """Return the arrows of a step; those that differ from the plan come last, on top."""
     wrong = {difference.crossing for difference in snapshot.differences}
-    seen: dict[Crossing, Piece] = {}
+    seen: dict[Crossing, SeenCrossing] = {}
     for piece in snapshot.pieces:
         if not (piece.crossing in seen and piece.sent):
             seen[piece.crossing] = piece
     for difference in snapshot.differences:
-        missing = Piece(difference.crossing, True, (), 0, ())
+        missing = SeenCrossing(difference.crossing, True, (), 0, ())
         seen.setdefault(difference.crossing, missing)
     arrows = []
     for crossing, piece in seen.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from mimokit.experiment import Stepper, StepSnapshot
-from mimokit.planning.stepper import Crossing, Difference, Piece
+from mimokit.planning.stepper import Crossing, PlanDifference, SeenCrossing
 from mimokit.units import samples_text
 
 MOST_ROWS = 12
@@ -50,15 +50,15 @@ def crossings_html(stepper: Stepper) -> str:
     snapshot = stepper.now
     if snapshot is None or not (snapshot.pieces or snapshot.differences):
         return ""
-    wrong: dict[Crossing, list[Difference]] = {}
+    wrong: dict[Crossing, list[PlanDifference]] = {}
     for difference in snapshot.differences:
         wrong.setdefault(difference.crossing, []).append(difference)
-    pieces: dict[Crossing, Piece] = {}
+    pieces: dict[Crossing, SeenCrossing] = {}
     for piece in snapshot.pieces:
         if piece.crossing not in pieces or not piece.sent:
             pieces[piece.crossing] = piece
     for crossing in wrong:
-        pieces.setdefault(crossing, Piece(crossing, True, (), 0, ()))
+        pieces.setdefault(crossing, SeenCrossing(crossing, True, (), 0, ()))
     ordered = sorted(pieces.values(), key=lambda piece: piece.crossing not in wrong)
     ends = {_ends(piece.crossing) for piece in ordered}
     named = len(ends) > 1
@@ -92,7 +92,7 @@ def _ends(crossing: Crossing) -> tuple[str, str]:
     return (ends[1], ends[0]) if crossing.backward else ends
 
 
-def _row(piece: Piece, wrong: list[Difference], named: bool) -> str:
+def _row(piece: SeenCrossing, wrong: list[PlanDifference], named: bool) -> str:
     crossing = piece.crossing
     giver, taker = _ends(crossing) if named else ("", "")
     if wrong:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from mimokit.architecture.tensor_cut import Span
 from mimokit.axes import Axis
 from mimokit.charts._palette import SHARED, ink_on, place_colors
-from mimokit.planning.weights import Checkpoint, SlicedTensor, WeightPlan, sliced_tensors
+from mimokit.planning.weights import SlicedTensor, WeightDirectory, WeightPlan, sliced_tensors
 from mimokit.planning.weights.slices import Slice, joined_spans, of_any_layer
-from mimokit.planning.weights.types import Piece, RankWeights, Span
+from mimokit.planning.weights.types import Piece, RankWeights
 from mimokit.units import bytes_text, listed, samples_text, span_text
 
 MOST_NAMED = 8
@@ -24,7 +25,7 @@ Owned = dict[tuple[int, str, bool], list[Span]]
 """Owner, file and whether columns are left out -> spans of bytes."""
 
 
-def weight_picture(plan: WeightPlan, checkpoint: Checkpoint) -> tuple[dict[str, Any], bytes]:
+def weight_picture(plan: WeightPlan, checkpoint: WeightDirectory) -> tuple[dict[str, Any], bytes]:
     """Return what is drawn of a plan, and which parts of the files are whose.
 
     Returns:
@@ -65,7 +66,7 @@ def in_words(plan: WeightPlan, files: Mapping[str, int]) -> str:
     return f"{plan.model_type}: {ranks}, of {bytes_text(sum(files.values()))} in {where}."
 
 
-def _file_sizes(checkpoint: Checkpoint) -> dict[str, int]:
+def _file_sizes(checkpoint: WeightDirectory) -> dict[str, int]:
     """Return file -> the byte behind its last tensor."""
     sizes: dict[str, int] = {}
     for one in checkpoint.tensors.values():
@@ -155,7 +156,7 @@ def _slice_words(tensor: SlicedTensor, one: Slice) -> str:
 
 def _runs(
     plan: WeightPlan,
-    checkpoint: Checkpoint,
+    checkpoint: WeightDirectory,
     tensors: Sequence[SlicedTensor],
     files: Mapping[str, int],
 ) -> bytes:

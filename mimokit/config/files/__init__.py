@@ -1,1 +1,0 @@
-"""Configs in files: loading, inheritance, YAML."""

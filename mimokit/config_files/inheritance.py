@@ -1,0 +1,182 @@
+"""A file inherits from another: its mapping is merged over the other's.
+
+A file has at most one parent: the one that it names with a top-level `extends: other.yaml`
+(relative to itself; `preset:NAME` is a shipped one), or else a `baseline.yaml` next to it.
+`extends: null` means none. Parents may have parents. A baseline inherits only from what it names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.config.messages import describe
+from mimokit.config.presets import preset_path
+from mimokit.config.yaml_file import read_yaml
+from mimokit.config_files.weights import counted_from
+
+BASELINE = "baseline.yaml"
+PRESET_PREFIX = "preset:"
+
+MOST_FILES = 20
+"""Files that inherit from each other in one chain."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One file of a chain.
+
+    Attributes:
+        name: of the file, as a user writes it: a path, or `preset:NAME`.
+        path: of the file.
+        content: its mapping, without `extends`.
+    """
+
+    name: str
+    path: Path
+    content: Mapping[str, Any]
+
+
+def resolve_path(named: str, folder: Path) -> Path:
+    """Return the file that `preset:NAME`, or a path counted from a folder, names.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    if named.startswith(PRESET_PREFIX):
+        return preset_path(named.removeprefix(PRESET_PREFIX))
+    return folder / named
+
+
+def read_with_parents(path: Path) -> dict[str, Any]:
+    """Return the mapping of a file merged over those of its parents, without `extends`.
+
+    Raises:
+        ConfigError: as `read_layers` does.
+    """
+    return merged(read_layers(str(path), path))
+
+
+def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
+    """Return a file, its parent, the parent of that, and so on.
+
+    Args:
+        name: what to call the file.
+        path: of the file.
+
+    Raises:
+        ConfigError: a file cannot be read, the files inherit in a circle, or there are more than
+            `MOST_FILES`; the sentence shows the chain.
+    """
+    layers: list[Layer] = []
+    parent: tuple[str, Path] | None = (name, path)
+    while parent is not None:
+        content = _read(*parent, layers)
+        kept = counted_from(parent[1].parent, _inherited(content, own=not layers))
+        layers.append(Layer(*parent, kept))
+        parent = _parent(layers, content)
+    return tuple(layers)
+
+
+def merged(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the mappings of a chain as one."""
+    content: dict[str, Any] = {}
+    for layer in reversed(layers):
+        content = merge(content, layer.content)
+    return content
+
+
+def merge(beneath: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `above` merged over `beneath`: mappings key by key, other values replaced."""
+    result = dict(beneath)
+    for key, value in above.items():
+        under = result.get(key)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            result[key] = merge(under, value)
+        else:
+            result[key] = value
+    return result
+
+
+def layer_of(layers: Sequence[Layer], path: Sequence[str]) -> Layer | None:
+    """Return the file that a value of the merged mapping comes from, None if no file has it."""
+    return next((layer for layer in layers if _has(layer.content, path)), None)
+
+
+def _has(content: object, path: Sequence[str]) -> bool:
+    for key in path:
+        if not isinstance(content, Mapping) or key not in content:
+            return False
+        content = content[key]
+    return True
+
+
+def _inherited(content: Mapping[str, Any], own: bool) -> dict[str, Any]:
+    """Return what takes part in a merge; the name of an experiment is its file's own."""
+    left_out = ("extends",) if own else ("extends", "name")
+    return {key: value for key, value in content.items() if key not in left_out}
+
+
+def _read(name: str, path: Path, children: Sequence[Layer]) -> dict[str, Any]:
+    try:
+        return read_yaml(path)
+    except ConfigError as error:
+        if not children:
+            raise
+        raise _with_chain(error, [*(child.name for child in children), name]) from None
+
+
+def _parent(layers: Sequence[Layer], content: Mapping[str, Any]) -> tuple[str, Path] | None:
+    """Return name and path of the file that the last layer inherits from."""
+    layer, children = layers[-1], {each.path.resolve() for each in layers}
+    if "extends" not in content:
+        neighbour = layer.path.parent / BASELINE
+        implied = layer.path.name != BASELINE and neighbour.resolve() not in children
+        return (str(neighbour), neighbour) if implied and neighbour.is_file() else None
+    named = content["extends"]
+    if named is None:
+        return None
+    if not isinstance(named, str) or not named:
+        right = "write the path of a YAML file, or null"
+        raise _refused(layer, named, f"extends is {describe(named)}; {right}")
+    names = [each.name for each in layers]
+    try:
+        path = resolve_path(named, layer.path.parent)
+    except ConfigError as error:
+        raise _with_chain(error, [*names, named]) from None
+    name = named if named.startswith(PRESET_PREFIX) else os.path.normpath(path)
+    chain = " extends ".join([*names, name])
+    if _is_one_of(path, children):
+        what = f"extends is '{named}', which closes a circle ({chain}); name another file, or null"
+        raise _refused(layer, named, what)
+    if len(layers) == MOST_FILES:
+        what = (
+            f"extends is '{named}', which makes more than {MOST_FILES} files ({chain}); join some"
+        )
+        raise _refused(layer, named, what)
+    return name, path
+
+
+def _is_one_of(path: Path, others: set[Path]) -> bool:
+    try:
+        return path.resolve() in others
+    except (OSError, RuntimeError, ValueError):
+        return False  # reading it says why
+
+
+def _with_chain(error: ConfigError, names: Sequence[str]) -> ConfigError:
+    """Return an error about a parent, with the files that lead to it."""
+    chain = " extends ".join(names)
+    return ConfigError(
+        replace(problem, sentence=f"{problem.sentence.removesuffix('.')} ({chain}).")
+        for problem in error.problems
+    )
+
+
+def _refused(layer: Layer, value: object, what: str) -> ConfigError:
+    held = value if isinstance(value, str) else None
+    return ConfigError([Problem("file", "extends", held, f"File '{layer.name}': {what}.")])

@@ -1,0 +1,130 @@
+"""Read the entries of a `sweep` section: what each of them varies, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mimokit.config.errors import Problem, refuse_if_any
+from mimokit.config.messages import describe
+from mimokit.config_files.sweep_names import field_label, value_label
+
+MOST_EXPERIMENTS = 1000
+"""Of one sweep; each is checked before the first one runs."""
+
+_SECTIONS = ("model", "data", "runtime", "prediction", "strategy")
+_LONGEST_PATH = 8
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the settings that an entry of a sweep lists.
+
+    Attributes:
+        label: what it adds to the name of an experiment.
+        changes: path with dots -> what it sets there.
+    """
+
+    label: str
+    changes: Mapping[str, Any]
+
+
+def read_entries(sweep: object) -> tuple[tuple[Variant, ...], ...]:
+    """Return the variants of each entry of a `sweep` section.
+
+    Raises:
+        ConfigError: everything that is wrong with it.
+    """
+    if not isinstance(sweep, Mapping) or not sweep:
+        right = "write a mapping of keys and lists of their values"
+        refuse_if_any([_problem("sweep", f"it is {describe(sweep)}; {right}")])
+    assert isinstance(sweep, Mapping)
+    refuse_if_any(_shape_problems(sweep))
+    lists = [str(key) for key, values in sweep.items() if isinstance(values, list)]
+    entries = tuple(_variants(str(key), values, lists) for key, values in sweep.items())
+    refuse_if_any(_clashes(dict(zip(map(str, sweep), entries, strict=True))))
+    return entries
+
+
+def _variants(key: str, values: Any, lists: list[str]) -> tuple[Variant, ...]:
+    if isinstance(values, list):
+        field = field_label(key, lists)
+        return tuple(Variant(value_label(field, value), {key: value}) for value in values)
+    return tuple(Variant(str(name), dict(changes)) for name, changes in values.items())
+
+
+def _shape_problems(sweep: Mapping[Any, Any]) -> Iterator[Problem]:
+    for key, values in sweep.items():
+        if not isinstance(values, list | Mapping):
+            right = "write a list of values, or a mapping of names and settings"
+            yield _problem(key, f"{key} is {describe(values)}; {right}")
+        elif not values:
+            yield _problem(key, f"{key} is {describe(values)}; give at least one value")
+        elif len(values) > MOST_EXPERIMENTS:
+            right = f"give at most {MOST_EXPERIMENTS:,}"
+            yield _problem(key, f"{key} has {len(values):,} values; {right}")
+        elif isinstance(values, list):
+            yield from _path_problems(key, f"{key}")
+            yield from _repeated(key, values)
+        else:
+            for name, changes in values.items():
+                yield from _setting_problems(f"{key}.{name}", name, changes)
+
+
+def _setting_problems(place: str, name: object, changes: object) -> Iterator[Problem]:
+    if not isinstance(name, str) or value_label("", name) != name:
+        right = "name it with letters, digits, dots, underscores and hyphens"
+        yield _problem(place, f"{place} names an experiment; {right}")
+    if not isinstance(changes, Mapping) or not changes:
+        right = "write a mapping of keys and values"
+        yield _problem(place, f"{place} is {describe(changes)}; {right}")
+        return
+    for key in changes:
+        yield from _path_problems(key, f"{key} of {place}")
+
+
+def _path_problems(key: object, place: str) -> Iterator[Problem]:
+    keys = key.split(".") if isinstance(key, str) else []
+    if not 2 <= len(keys) <= _LONGEST_PATH or keys[0] not in _SECTIONS or not all(keys):
+        right = "write one such as data.num_microbatches or model.module_parallelisms.MODULE"
+        yield _problem(place, f"{place} is not a path into a config; {right}")
+
+
+def _repeated(key: object, values: list[Any]) -> Iterator[Problem]:
+    for place, value in enumerate(values):
+        if any(value == other and type(value) is type(other) for other in values[:place]):
+            yield _problem(key, f"{key} has {describe(value)} twice; keep one")
+
+
+def _clashes(entries: Mapping[str, tuple[Variant, ...]]) -> Iterator[Problem]:
+    """Yield the paths that two entries set: the result would depend on their order."""
+    owners: dict[tuple[str, ...], str] = {}
+    above: dict[tuple[str, ...], str] = {}
+    for name, variants in entries.items():
+        leaves = sorted({leaf for one in variants for leaf in _leaves_of(one)})
+        for leaf in leaves:
+            starts = [leaf[:length] for length in range(1, len(leaf) + 1)]
+            other = next((owners[one] for one in starts if one in owners), above.get(leaf))
+            if other is not None:
+                what = f"{'.'.join(leaf)} is set by {other} and by {name}; set it in one of them"
+                yield _problem(name, what)
+        owners |= dict.fromkeys(leaves, name)
+        above |= {leaf[:length]: name for leaf in leaves for length in range(1, len(leaf))}
+
+
+def _leaves_of(variant: Variant) -> Iterator[tuple[str, ...]]:
+    for path, value in variant.changes.items():
+        yield from _leaves(tuple(path.split(".")), value)
+
+
+def _leaves(path: tuple[str, ...], value: object) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _leaves((*path, str(key)), inner)
+    else:
+        yield path
+
+
+def _problem(field: object, what: str) -> Problem:
+    return Problem("sweep", str(field), None, f"Section 'sweep': {what}.")

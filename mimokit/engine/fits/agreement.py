@@ -1,0 +1,159 @@
+"""What nodes agree on: equal models before the first step, and the step after which they stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mimokit.engine.fits.job import FitError
+from mimokit.engine.strategies import communicate
+
+Value = TypeVar("Value")
+
+LOOK_SECONDS = 0.25
+"""Time between two looks at whether the user has asked the fit to stop."""
+LONGEST = 1000
+"""Steps between two looks, at most."""
+
+
+def gathered(value: Value, nodes: int) -> list[Value]:
+    """Return the values of all nodes. Collective."""
+    if nodes < 2:
+        return [value]
+    found: list[Any] = [None] * nodes
+    dist.all_gather_object(found, value)
+    return found
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What nodes compare before the first step.
+
+    Attributes:
+        tensors: name and shape of each tensor of the model.
+        batches: of an epoch; None: not known.
+        minibatch_size: samples of a micro-batch, as node 0 has found.
+    """
+
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    batches: int | None
+    minibatch_size: int
+
+
+def tensors_of(model: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return name and shape of each parameter and buffer."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return tuple((name, tuple(one.shape)) for name, one in named)
+
+
+def check_same_model(facts: Sequence[Facts], rank: int) -> None:
+    """Check that this node has the model of node 0.
+
+    Raises:
+        FitError: it has not; names the first tensor that differs.
+    """
+    first, mine = dict(facts[0].tensors), dict(facts[rank].tensors)
+    for name in [*first, *mine]:
+        if first.get(name) != mine.get(name):
+            here, there = (
+                f"has shape {list(shape)}" if shape is not None else "does not exist"
+                for shape in (mine.get(name), first.get(name))
+            )
+            raise FitError(
+                f"node {rank}: tensor {name!r} {here}, but on node 0 it {there}; all nodes need "
+                "the same model"
+            )
+
+
+def steps_of(
+    facts: Sequence[Facts], num_epochs: int, max_steps: int | None
+) -> tuple[int, tuple[str, ...]]:
+    """Return the steps of a fit, and what the user should hear.
+
+    Raises:
+        FitError: the length of the data is not known, and `max_steps` is not given.
+    """
+    if max_steps is not None:
+        return max_steps, ()
+    batches = [one.batches for one in facts]
+    unknown = next((node for node, count in enumerate(batches) if count is None), None)
+    if unknown is not None:
+        raise FitError(f"node {unknown}: its data has no length; give max_steps")
+    known = [count for count in batches if count is not None]
+    least = min(known)
+    if least == max(known):
+        return num_epochs * least, ()
+    node, most = known.index(least), known.index(max(known))
+    return num_epochs * least, (
+        f"node {node} has {least} batches, but node {most} has {max(known)}: all nodes stop after "
+        f"step {num_epochs * least}",
+    )
+
+
+def start_alike(model: nn.Module) -> None:
+    """Give all nodes the weights and buffers of node 0, in one message per type. Collective."""
+    tensors: dict[torch.dtype, list[Tensor]] = {}
+    for one in [*model.parameters(), *model.buffers()]:
+        tensors.setdefault(one.dtype, []).append(one.detach())
+    with communicate.ledger.counting("start"):
+        for group in tensors.values():
+            flat = torch.cat([one.reshape(-1) for one in group])
+            communicate.broadcast(flat)
+            parts = torch.split(flat, [one.numel() for one in group])
+            for one, part in zip(group, parts, strict=True):
+                one.copy_(part.view(one.shape))
+
+
+class StopAgreement:
+    """Whether all nodes stop after a step, without holding any up.
+
+    Every so many steps nodes begin to swap whether they have been asked to stop; they look at the
+    answer the next time. So all stop after the same step, within about half a second.
+    """
+
+    def __init__(self, should_stop: Callable[[], bool], nodes: int, first_step: int) -> None:
+        """Take what says whether this node has been asked."""
+        self._should_stop, self._nodes = should_stop, nodes
+        self._next = first_step + 1
+        self._since = (first_step, time.monotonic())
+        self._answer: tuple[Tensor, Any] | None = None
+
+    def after(self, step: int) -> bool:
+        """Return whether the fit ends after a step. Collective."""
+        if self._nodes < 2:
+            return self._should_stop()
+        if step < self._next:
+            return False
+        stop = self._read(step)
+        if not stop:
+            question = torch.tensor([int(self._should_stop()), -self._interval(step)])
+            self._answer = question, dist.all_reduce(question, dist.ReduceOp.MAX, async_op=True)
+        return stop
+
+    def close(self) -> None:
+        """Wait for the answer that is under way; every node has asked. Collective."""
+        self._read(self._next)
+
+    def _read(self, step: int) -> bool:
+        if self._answer is None:
+            self._next = step + 1
+            return False
+        values, work = self._answer
+        begun = time.monotonic()
+        work.wait()
+        communicate.ledger.seconds += time.monotonic() - begun
+        self._answer = None
+        self._next = step - int(values[1])
+        return bool(values[0])
+
+    def _interval(self, step: int) -> int:
+        past, now = self._since
+        self._since = (step, time.monotonic())
+        seconds = (time.monotonic() - now) / max(1, step - past)
+        return max(1, min(LONGEST, int(LOOK_SECONDS / max(seconds, 1e-6))))

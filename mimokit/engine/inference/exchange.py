@@ -1,0 +1,88 @@
+"""Collectives of a tensor parallel group, and what a rank sends in them.
+
+They are methods of the group, so that a group that is not registered with torch.distributed, such
+as one of threads, works as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+Group = dist.ProcessGroup | None
+"""Ranks that share layers or a vocabulary, in the order of their shards; None for a single
+process."""
+
+
+@dataclass
+class CollectiveTraffic:
+    """What this rank has given to collectives.
+
+    Attributes:
+        calls: collectives.
+        bytes: of the tensors that it gave to them; an algorithm may send them more than once.
+        seconds: until they were done; on a GPU, until they were launched.
+    """
+
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+_counting: ContextVar[tuple[CollectiveTraffic, ...]] = ContextVar("_counting", default=())
+
+
+@contextmanager
+def counted() -> Iterator[CollectiveTraffic]:
+    """Yield what the collectives in this block count."""
+    traffic = CollectiveTraffic()
+    token = _counting.set((*_counting.get(), traffic))
+    try:
+        yield traffic
+    finally:
+        _counting.reset(token)
+
+
+def _await(work: dist.Work, mine: torch.Tensor) -> None:
+    """Wait for a collective, and count it."""
+    began = time.perf_counter()
+    work.wait()
+    seconds = time.perf_counter() - began
+    for traffic in _counting.get():
+        traffic.calls += 1
+        traffic.bytes += mine.numel() * mine.element_size()
+        traffic.seconds += seconds
+
+
+def rank_of(group: Group) -> int:
+    """Return the place of this rank in its group."""
+    return 0 if group is None else group.rank()
+
+
+def size_of(group: Group) -> int:
+    """Return the ranks of a group."""
+    return 1 if group is None else group.size()
+
+
+def gathered(mine: torch.Tensor, group: Group) -> torch.Tensor:
+    """Return the tensors of all ranks: [ranks, …]. Collective."""
+    if group is None or group.size() == 1:
+        return mine[None]
+    mine = mine.contiguous()
+    parts = [torch.empty_like(mine) for _ in range(group.size())]
+    _await(group.allgather([parts], [mine]), mine)
+    return torch.stack(parts)
+
+
+def summed(mine: torch.Tensor, group: Group) -> torch.Tensor:
+    """Return the sum over all ranks, in place. Collective."""
+    if group is None or group.size() == 1:
+        return mine
+    _await(group.allreduce([mine]), mine)
+    return mine

@@ -1,0 +1,106 @@
+"""What a rank measures about its health, and what is compared between ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from mimokit.engine.digests import digest
+from mimokit.engine.inference.exchange import counted, size_of, summed
+from mimokit.engine.inference.language import LanguageShard, PaddedTokens
+from mimokit.planning.weights.check_plan import OUTPUT
+
+PROBE_TOKENS = 8
+REPEATS = 20
+
+
+@dataclass(frozen=True)
+class RankHealth:
+    """What one rank has found.
+
+    Attributes:
+        private_bytes: memory of its process, or of its GPU.
+        digests: parameter or part of a forward pass -> digest of its bits and their places; ranks
+            that share layers must have the same.
+        not_finite: parameters with an entry that is not finite.
+        random_state: digest of torch's generator.
+        all_reduce_seconds: of 64 numbers, median.
+        planned: collectives of a forward pass.
+        counted: those that it had.
+        waiting_seconds: of that forward pass in collectives.
+        forward_seconds: of that forward pass.
+    """
+
+    private_bytes: int
+    digests: dict[str, int]
+    not_finite: tuple[str, ...]
+    random_state: int
+    all_reduce_seconds: float
+    planned: int
+    counted: int
+    waiting_seconds: float
+    forward_seconds: float
+
+
+def rank_health(model: LanguageShard, alike: Iterable[str], private_bytes: int) -> RankHealth:
+    """Return the health of this rank. Collective.
+
+    Args:
+        model: of this rank.
+        alike: parameters that every rank of the group has whole.
+        private_bytes: see `RankHealth`.
+    """
+    digests = {name: int(digest(model.parameters[name])) for name in alike}
+    vocab = model.model.vocab
+    ids = [number * 7919 % vocab for number in range(min(PROBE_TOKENS, _longest(model)))]
+
+    def watch(name: str, output: torch.Tensor) -> None:
+        if name != OUTPUT:  # every rank has other logits
+            digests[f"output of {name}"] = int(digest(output))
+
+    with counted() as traffic:
+        began = time.perf_counter()
+        model(PaddedTokens.of([ids], model.device), watch=watch)
+        seconds = time.perf_counter() - began
+    return RankHealth(
+        private_bytes=private_bytes,
+        digests=digests,
+        not_finite=tuple(
+            name
+            for name, value in model.parameters.items()
+            if not bool(torch.isfinite(value).all())
+        ),
+        random_state=int(digest(torch.get_rng_state())),
+        all_reduce_seconds=_all_reduce_seconds(model),
+        planned=planned_collectives(model),
+        counted=traffic.calls,
+        waiting_seconds=traffic.seconds,
+        forward_seconds=seconds,
+    )
+
+
+def planned_collectives(model: LanguageShard) -> int:
+    """Return the collectives of a forward pass: two a layer, and one for the embedding.
+
+    With fewer key and value groups than ranks each layer has one more.
+    """
+    ranks, net = size_of(model.group), model.model.net
+    if ranks == 1:
+        return 0
+    return (2 + (ranks > net.kv_heads)) * net.layers + 1
+
+
+def _longest(model: LanguageShard) -> int:
+    return model.functions.positions or PROBE_TOKENS
+
+
+def _all_reduce_seconds(model: LanguageShard) -> float:
+    taken = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        summed(torch.zeros(64, device=model.device), model.group)
+        taken.append(time.perf_counter() - began)
+    return sorted(taken)[REPEATS // 2]

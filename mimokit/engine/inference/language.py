@@ -1,0 +1,172 @@
+"""A language model on the ranks of a tensor parallel group, one stage of a pipeline or all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.modules import LanguageModel
+from mimokit.architecture.tensor_cut import Span
+from mimokit.engine.inference.cache import KeyValueCache
+from mimokit.engine.inference.exchange import Group, gathered, rank_of, summed
+from mimokit.engine.inference.layers import (
+    FINAL_NORM,
+    Layers,
+    Parameters,
+    Tokens,
+    Watch,
+    unwatched,
+)
+from mimokit.engine.inference.rotary import frequencies, turns
+from mimokit.planning.weights.check_plan import EMBEDDING, OUTPUT
+
+TABLE = "embedding.word_embeddings.weight"
+POSITIONS = "embedding.position_embeddings.weight"
+HEAD = "output_layer.weight"
+
+
+@dataclass(frozen=True)
+class PaddedTokens:
+    """Token ids, padded on the left.
+
+    Attributes:
+        ids: [batch, tokens]; 0 where a row is padded.
+        padding: [batch], the padded tokens in front of each row.
+        padded: whether a row may have some.
+    """
+
+    ids: torch.Tensor
+    padding: torch.Tensor
+    padded: bool = True
+
+    @classmethod
+    def of(cls, rows: list[list[int]], device: torch.device | str = "cpu") -> PaddedTokens:
+        """Return a batch of rows of any length."""
+        longest = max(map(len, rows))
+        padding = [longest - len(row) for row in rows]
+        ids = [[0] * pad + row for pad, row in zip(padding, rows, strict=True)]
+        tensors = torch.tensor(ids, device=device), torch.tensor(padding, device=device)
+        return cls(*tensors, any(padding))
+
+    def next(self, ids: torch.Tensor) -> PaddedTokens:
+        """Return a batch of one new token for every row: [batch]."""
+        return PaddedTokens(ids[:, None], self.padding, self.padded)
+
+
+class LanguageShard:
+    """The part of a language model that one rank has.
+
+    Args:
+        parameters: of this rank, as `read_shard` returns them.
+        model: sizes of the whole.
+        functions: what lies between its matrices.
+        group: ranks that share every layer.
+        layers: of this rank's stage.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        model: LanguageModel,
+        functions: NetworkFunctions,
+        group: Group,
+        layers: Span,
+    ) -> None:
+        self.parameters = parameters
+        self.model = model
+        self.functions = functions
+        self.group = group
+        self.layers = Layers(parameters, model.net, functions, group, layers)
+        some = next(iter(parameters.values()))
+        self.device, self.dtype = some.device, some.dtype
+        self._frequencies = frequencies(model.net.head_dim, functions).to(self.device)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the rank is of the first stage, which embeds tokens."""
+        return self.layers.span[0] == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the rank is of the last stage, which makes logits."""
+        return self.layers.span[1] == self.model.net.layers
+
+    def new_cache(self, batch: int, tokens: int) -> KeyValueCache:
+        """Return an empty cache for so many tokens a row."""
+        groups, width = self.layers.cached_groups, self.model.net.head_dim
+        like = next(iter(self.parameters.values()))
+        return KeyValueCache(self.layers.span, (batch, groups, tokens, width), like)
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        batch: PaddedTokens,
+        cache: KeyValueCache | None = None,
+        hidden: torch.Tensor | None = None,
+        watch: Watch = unwatched,
+        *,
+        last_only: bool = False,
+    ) -> torch.Tensor:
+        """Return this rank's logits, or the hidden states for the next stage. Collective.
+
+        Args:
+            batch: the new tokens; those in the cache come before them.
+            cache: gets the keys and values of the new tokens; None: no tokens come before them.
+            hidden: of the stage before; None on the first.
+            watch: is given the output of every part.
+            last_only: make logits of the last token alone.
+
+        Returns:
+            [batch, tokens, padded vocabulary / ranks], or [batch, tokens, hidden].
+        """
+        before = 0 if cache is None else cache.length
+        new = batch.ids.shape[1]
+        places = torch.arange(before, before + new, device=self.device)
+        positions = (places - batch.padding[:, None]).clamp(min=0)
+        learned = self.model.positions
+        turned = None if learned else turns(positions, self._frequencies, self.dtype)
+        alone = new == 1 and not batch.padded  # attends to all tokens
+        tokens = Tokens(None if alone else _allowed(places, batch.padding, before + new), turned)
+        if hidden is None:
+            hidden = self._embedded(batch.ids, positions)
+            watch(EMBEDDING, hidden)
+        hidden = self.layers(hidden, tokens, cache, watch)
+        if cache is not None:
+            cache.advance(new)
+        if not self.is_last:
+            return hidden
+        hidden = self.layers.norm(hidden[:, -1:] if last_only else hidden, FINAL_NORM)
+        watch(FINAL_NORM, hidden)
+        tied = HEAD not in self.parameters
+        logits = F.linear(hidden, self.parameters[TABLE if tied else HEAD])
+        watch(OUTPUT, logits)
+        return logits
+
+    def _embedded(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings of tokens; each is on one rank, the others add zeros."""
+        table = self.parameters[TABLE]
+        local = ids - rank_of(self.group) * len(table)
+        mine = (local >= 0) & (local < len(table))
+        found = F.embedding(local.where(mine, 0), table) * mine[..., None]
+        hidden = summed(found, self.group)
+        if self.model.positions:
+            hidden = hidden + F.embedding(positions, self.parameters[POSITIONS])
+        return hidden
+
+    def whole_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits of all ranks without padding: [batch, tokens, vocabulary]."""
+        return gathered(logits, self.group).movedim(0, -2).flatten(-2)[..., : self.model.vocab]
+
+
+def _allowed(places: torch.Tensor, padding: torch.Tensor, tokens: int) -> torch.Tensor:
+    """Return which tokens attend to which: [batch, 1, new tokens, all tokens].
+
+    Padding attends to itself, since a softmax over nothing is not a number.
+    """
+    columns = torch.arange(tokens, device=places.device)
+    earlier = columns <= places[:, None]
+    real = columns >= padding[:, None, None]
+    return ((earlier & real) | (columns == places[:, None]))[:, None]

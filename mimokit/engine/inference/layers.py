@@ -1,0 +1,191 @@
+"""The layers of a transformer on the ranks of a tensor parallel group.
+
+Two all-reduces a layer: after the output projection of attention and after the second matrix of the
+feed-forward layer. Where there are fewer key and value groups than ranks, Megatron cuts the fused
+matrix of query, key and value inside a group, and its output is gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from mimokit.architecture.functions import NetworkFunctions
+from mimokit.architecture.tensor_cut import Span
+from mimokit.architecture.transformer import Transformer
+from mimokit.engine.inference.cache import KeyValueCache
+from mimokit.engine.inference.exchange import Group, gathered, rank_of, size_of, summed
+from mimokit.engine.inference.rotary import Turns, rotated
+
+Parameters = Mapping[str, torch.Tensor]
+"""Megatron's names -> the shard of this rank."""
+
+Watch = Callable[[str, torch.Tensor], None]
+"""Is given the name of a part, and its output."""
+
+FINAL_NORM = "decoder.final_layernorm"
+
+
+def unwatched(name: str, output: torch.Tensor) -> None:
+    """Take the output of a part, and do nothing."""
+
+
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": lambda inner: inner * torch.sigmoid(1.702 * inner),
+}
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What layers need to know of their tokens.
+
+    Attributes:
+        allowed: [batch, 1, new tokens, all tokens]: which tokens attend to which; None: all to all.
+        turned: rotary positions of the new tokens; None for none.
+    """
+
+    allowed: torch.Tensor | None = None
+    turned: Turns | None = None
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Some layers of a stack.
+
+    Attributes:
+        parameters: of this rank.
+        net: sizes of the whole stack.
+        functions: what lies between the matrices.
+        group: ranks that share every layer.
+        span: numbers of the layers.
+    """
+
+    parameters: Parameters
+    net: Transformer
+    functions: NetworkFunctions
+    group: Group
+    span: Span
+
+    @property
+    def cached_groups(self) -> int:
+        """Key and value groups in this rank's cache."""
+        return max(1, self.net.kv_heads // size_of(self.group))
+
+    def __call__(
+        self,
+        hidden: torch.Tensor,
+        tokens: Tokens,
+        cache: KeyValueCache | None,
+        watch: Watch,
+    ) -> torch.Tensor:
+        """Return [batch, tokens, hidden]. Collective."""
+        for number in range(*self.span):
+            name = f"decoder.layers.{number}"
+            normed = self.norm(hidden, f"{name}.input_layernorm")
+            hidden = hidden + self._attention(normed, number, tokens, cache)
+            normed = self.norm(hidden, f"{name}.pre_mlp_layernorm")
+            hidden = hidden + self.feed_forward(normed, f"{name}.mlp")
+            watch(name, hidden)
+        return hidden
+
+    def norm(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        """Return RMSNorm or LayerNorm; the former computes in fp32."""
+        weight, epsilon = self.parameters[f"{name}.weight"], self.functions.epsilon
+        if self.net.norm == "layer":
+            bias = self.parameters[f"{name}.bias"]
+            return F.layer_norm(hidden, weight.shape, weight, bias, epsilon)
+        if hidden.dtype == torch.float32:
+            return F.rms_norm(hidden, weight.shape, weight, epsilon)
+        wide = hidden.float()
+        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + epsilon)
+        return weight * (wide * scale).to(hidden.dtype)
+
+    def _column(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        """Return this rank's outputs of a matrix whose rows are cut."""
+        return F.linear(
+            hidden, self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
+        )
+
+    def _row(self, inner: torch.Tensor, name: str) -> torch.Tensor:
+        """Return the outputs of a matrix whose columns are cut; the bias is added once."""
+        made = summed(F.linear(inner, self.parameters[f"{name}.weight"]), self.group)
+        bias = self.parameters.get(f"{name}.bias")
+        return made if bias is None else made + bias
+
+    def feed_forward(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        """Return two matrices with an activation between them. Collective.
+
+        Args:
+            hidden: [batch, tokens, hidden].
+            name: in front of linear_fc1 and linear_fc2.
+        """
+        inner, activation = (
+            self._column(hidden, f"{name}.linear_fc1"),
+            ACTIVATIONS[self.functions.activation],
+        )
+        if self.net.gated:
+            gate, up = inner.chunk(2, dim=-1)
+            inner = activation(gate) * up
+        else:
+            inner = activation(inner)
+        return self._row(inner, f"{name}.linear_fc2")
+
+    def _attention(
+        self, hidden: torch.Tensor, number: int, tokens: Tokens, cache: KeyValueCache | None
+    ) -> torch.Tensor:
+        name = f"decoder.layers.{number}.self_attention"
+        heads, value = self._heads(hidden, f"{name}.linear_qkv")
+        if tokens.turned is not None:
+            heads = rotated(heads, tokens.turned)
+        query, key = heads[..., :-1, :], heads[..., -1, :].transpose(1, 2)
+        value = value.transpose(1, 2)
+        if cache is not None:
+            key, value = cache.extended(number, key, value)
+        mixed = _mixed(query, key, value, tokens.allowed)
+        return self._row(mixed, f"{name}.linear_proj")
+
+    def _heads(self, hidden: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what this rank's groups make of tokens.
+
+        Returns:
+            [batch, tokens, groups, queries + 1, width], the key behind the queries of a group;
+            [batch, tokens, groups, width] of the values.
+        """
+        net, ranks, rank = self.net, size_of(self.group), rank_of(self.group)
+        queries = net.heads // net.kv_heads
+        fused = self._column(hidden, name)
+        if ranks <= net.kv_heads:
+            groups = fused.view(*fused.shape[:2], -1, queries + 2, net.head_dim)
+            return groups[..., :-1, :], groups[..., -1, :]
+        whole = gathered(fused, self.group).movedim(0, -2).flatten(-2)
+        groups = whole.reshape(*whole.shape[:2], -1, queries + 2, net.head_dim)
+        sharers = ranks // net.kv_heads
+        own, first = groups[:, :, rank // sharers], rank % sharers * (queries // sharers)
+        query = own[:, :, first : first + queries // sharers]
+        return torch.cat((query, own[:, :, -2:-1]), dim=2)[:, :, None], own[:, :, -1:]
+
+
+def _mixed(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, allowed: torch.Tensor | None
+) -> torch.Tensor:
+    """Return what attention makes of tokens: [batch, new tokens, heads x width].
+
+    Args:
+        query: [batch, new tokens, groups, queries of a group, width].
+        key: [batch, groups, all tokens, width].
+        value: likewise.
+        allowed: see `Tokens`.
+    """
+    if query.shape[1] == 1:  # the queries of a group read its keys as so many tokens would
+        made = F.scaled_dot_product_attention(query[:, 0], key, value, attn_mask=allowed)
+        return made.flatten(1)[:, None]
+    query = query.flatten(2, 3).transpose(1, 2)
+    made = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, enable_gqa=True)
+    return made.transpose(1, 2).flatten(2)

@@ -1,0 +1,106 @@
+"""The only package that imports Megatron-Core: patches it for a CPU, exports its names.
+
+megatron-core asks CUDA for its device even where it needs none. Without CUDA `cpu.py` answers
+instead; with CUDA it changes nothing. `versions.py` names the versions that this is tested with. No
+other module of mimokit imports `megatron`, assigns to anything that comes from it, or asks
+`sys.modules` for it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mimokit.engine.megatron.cpu import CPU_ONLY, answer_for_cuda, patch_functions, quick_import
+from mimokit.engine.megatron.versions import check_version, installed_version
+
+check_version(installed_version())
+if CPU_ONLY:
+    answer_for_cuda()
+
+with quick_import():
+    from megatron.core import parallel_state, tensor_parallel
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.hyper_comm_grid import HyperCommGrid
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.mimo.config import MimoModelConfig
+    from megatron.core.models.mimo.model.base import MimoModel
+    from megatron.core.models.mimo.submodules.audio import AudioModalitySubmodules
+    from megatron.core.models.mimo.submodules.base import ModalitySubmodules
+    from megatron.core.models.mimo.submodules.vision import VisionModalitySubmodules
+    from megatron.core.models.vision.multimodal_projector import MultimodalProjector
+    from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
+    from megatron.core.tensor_parallel.layers import (
+        ColumnParallelLinear,
+        RowParallelLinear,
+    )
+    from megatron.core.tensor_parallel.utils import VocabUtility
+    from megatron.core.transformer.attention import SelfAttention
+    from megatron.core.transformer.enums import AttnMaskType
+    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.module import MegatronModule
+    from megatron.core.transformer.spec_utils import ModuleSpec, build_module
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+    from megatron.core.transformer.transformer_block import TransformerBlock
+    from megatron.core.transformer.transformer_config import TransformerConfig
+    from megatron.core.transformer.transformer_layer import (
+        TransformerLayer,
+        get_transformer_layer_offset,
+    )
+
+    from mimokit.engine.megatron.state import (
+        cuda_tracker_states,
+        ensure_memory_buffer,
+        forget_rotary_embeddings,
+        seed_cuda_tracker,
+        use_tracker,
+    )
+
+if CPU_ONLY:
+    patch_functions()
+
+# Megatron logs every group; the plan shows the same as its rank map.
+logging.getLogger("absl").setLevel(logging.WARNING)
+# From 0.19 on every `GPTModel` logs that it is deprecated; docs/hybrid_model.md has the plan.
+logging.getLogger("megatron.core.models.gpt.gpt_model").addFilter(
+    lambda record: "GPTModel IS DEPRECATED" not in record.getMessage()
+)
+
+__all__ = [
+    "CPU_ONLY",
+    "AttnMaskType",
+    "AudioModalitySubmodules",
+    "ColumnParallelLinear",
+    "DistributedDataParallel",
+    "DistributedDataParallelConfig",
+    "GPTModel",
+    "HyperCommGrid",
+    "MLPSubmodules",
+    "MegatronModule",
+    "MimoModel",
+    "MimoModelConfig",
+    "ModalitySubmodules",
+    "ModuleSpec",
+    "MultimodalProjector",
+    "ProcessGroupCollection",
+    "RowParallelLinear",
+    "SelfAttention",
+    "TransformerBlock",
+    "TransformerConfig",
+    "TransformerLayer",
+    "VisionModalitySubmodules",
+    "VocabParallelCrossEntropy",
+    "VocabUtility",
+    "WrappedTorchNorm",
+    "build_module",
+    "cuda_tracker_states",
+    "ensure_memory_buffer",
+    "forget_rotary_embeddings",
+    "get_gpt_layer_local_spec",
+    "get_transformer_layer_offset",
+    "parallel_state",
+    "seed_cuda_tracker",
+    "tensor_parallel",
+    "use_tracker",
+]

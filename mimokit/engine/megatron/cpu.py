@@ -1,0 +1,77 @@
+"""What Megatron-Core needs in a process without CUDA. With CUDA nothing here changes anything."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+CPU_ONLY = not torch.cuda.is_available()
+
+
+class _IdleStream:
+    """Stands for a CUDA stream in a process without CUDA, where work runs in order anyway."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
+def answer_for_cuda() -> None:
+    """Replace the functions of `torch.cuda` that Megatron calls on a CPU process."""
+    stream = _IdleStream()
+    torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
+    torch.cuda.synchronize = lambda device=None: None
+    torch.cuda.current_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
+    torch.cuda.default_stream = lambda device=None: stream  # type: ignore[assignment,return-value]
+
+
+def _leave_eager(function: Callable[..., Any] | None = None, **_: Any) -> Callable[..., Any]:
+    return function if function is not None else _leave_eager
+
+
+@contextlib.contextmanager
+def quick_import() -> Iterator[None]:
+    """Import Megatron quietly, and on a CPU without `torch.compile`.
+
+    Decorating a few fused functions loads torch's whole compiler. It takes two thirds of the import
+    time, for kernels that a CPU run does not use.
+    """
+    compiler = torch.compile
+    # A torch with CUDA libraries warns if there is a compiler for CUDA, but no device.
+    extensions = logging.getLogger("torch.utils.cpp_extension")
+    if CPU_ONLY:
+        torch.compile = _leave_eager  # type: ignore[assignment]
+        extensions.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.compile = compiler
+        extensions.disabled = False
+
+
+def patch_functions() -> None:
+    """Replace the functions of Megatron that make a tensor on "cuda", once it is imported."""
+    from megatron.core.fusions import fused_softmax
+    from megatron.core.tensor_parallel import layers
+    from megatron.core.transformer import utils
+
+    # From 0.19 on `MimoModel.forward` passes its language model no mask, whatever it is given; the
+    # softmax then makes a causal one with device="cuda".
+    fused_softmax.get_default_causal_mask = _causal_mask
+    utils.get_default_causal_mask = _causal_mask
+    # Advice for CUDA devices, which every rank would print.
+    layers.linear_with_grad_accumulation_and_async_allreduce.warned = True
+
+
+def _causal_mask(tokens: int) -> torch.Tensor:
+    """Return a mask [tokens, tokens] that is True where a token would attend to a later one."""
+    return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)

@@ -1,0 +1,59 @@
+"""Megatron-Core's globals: its memory buffer, its random states, its caches."""
+
+from __future__ import annotations
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
+from megatron.core.tensor_parallel import random as _random
+
+from mimokit.cluster.rank import on_leave
+
+
+def ensure_memory_buffer() -> None:
+    """Create the buffer into which Megatron's attention writes its scores.
+
+    Usually `initialize_model_parallel` creates it, which mimokit does not call.
+    """
+    if parallel_state._GLOBAL_MEMORY_BUFFER is None:
+        parallel_state._set_global_memory_buffer()
+
+
+def seed_cuda_tracker(seed: int, tensor_rank: int) -> None:
+    """Seed Megatron's own random states, on a process with CUDA."""
+    _random.model_parallel_cuda_manual_seed(
+        seed, tp_rank=tensor_rank, ep_rank=0, etp_rank=0, force_reset_rng=True
+    )
+
+
+def cuda_tracker_states() -> dict[str, torch.Tensor]:
+    """Return name -> Megatron's own random states, on a process with CUDA."""
+    states: dict[str, torch.Tensor] = _random.get_cuda_rng_tracker().get_states()
+    return states
+
+
+def use_tracker(tracker: object) -> None:
+    """Have Megatron take random states from `tracker` instead of its `CudaRNGStatesTracker`."""
+    _random._CUDA_RNG_STATE_TRACKER = tracker
+    _random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
+
+
+def forget_rotary_embeddings() -> None:
+    """Empty Megatron's cache of rotary embeddings, which keeps 32 modules and their groups alive.
+
+    `RotaryEmbedding.forward` is an `lru_cache` with the module among its keys.
+    """
+    RotaryEmbedding.forward.cache_clear()
+
+
+def _forget_world() -> None:
+    """Reset Megatron's globals, so that the next world of this process finds none."""
+    forget_rotary_embeddings()
+    had_buffer = parallel_state._GLOBAL_MEMORY_BUFFER is not None
+    parallel_state.destroy_model_parallel()
+    if had_buffer:
+        # It is created once per process, not per layout: leave an empty one.
+        parallel_state._set_global_memory_buffer()
+
+
+on_leave(_forget_world)

@@ -1,0 +1,1 @@
+"""What replicas exchange under a strategy, by plain arithmetic over models in one process."""

@@ -1,0 +1,222 @@
+"""Converts a checkpoint into the files of a layout's ranks, between layouts, and back.
+
+Every file is written tensor by tensor from slices of the others; the model is nowhere whole. The
+new directory appears under its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mimokit.engine.weights.files import TensorSource
+from mimokit.engine.weights.layout_tensors import opened
+from mimokit.engine.weights.reading import read_parameter
+from mimokit.engine.weights.writing import Shapes, total_bytes, write_tensors
+from mimokit.planning.weights import RankWeights, WeightDirectory, plan_weights
+from mimokit.planning.weights.directory import INDEX, PICKLES, SINGLE, read_json
+from mimokit.planning.weights.headers import FLOATING, ITEM_BYTES, refused
+from mimokit.planning.weights.layout_files import (
+    LAYOUT,
+    UNPLANNED,
+    ConvertedWeights,
+    layout_of,
+    layout_to_json,
+)
+from mimokit.units import bytes_text
+
+_STORED = {torch_name: name for name, torch_name in FLOATING.items()}
+_NOT_COPIED = (*PICKLES, ".safetensors", ".h5", ".msgpack", ".onnx", ".gguf")
+
+
+def convert_to_layout(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+) -> ConvertedWeights:
+    """Write one safetensors file a rank, and layout.json.
+
+    Args:
+        source: a directory of Hugging Face, or one that this function has written.
+
+    Raises:
+        ConfigError: as `plan_weights`; the target exists or cannot be written; ranks of the source
+            hold different values of what must be alike.
+    """
+    with opened(source) as (checkpoint, tensors):
+        plan = plan_weights(checkpoint, tensor_parallel, pipeline_parallel)
+        layout = layout_of(checkpoint, plan, _index_metadata(Path(source)))
+        unplanned = _shapes(checkpoint, layout.unplanned)
+        needed = sum(rank.bytes for rank in plan.ranks) + total_bytes(unplanned)
+        with _new_directory(Path(target), needed) as folder:
+            for rank, file in zip(plan.ranks, layout.files, strict=True):
+                _write_rank(folder / file, rank, tensors)
+            if unplanned:
+                _write_whole(folder / UNPLANNED, unplanned, tensors)
+            _copy_others(checkpoint.directory, folder)
+            folder.joinpath(LAYOUT).write_text(json.dumps(layout_to_json(layout), indent=1))
+    return layout
+
+
+def convert_to_hf(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    max_shard_size: int | None = None,
+) -> tuple[str, ...]:
+    """Write a directory that Hugging Face reads: the same tensors bit for bit, config and index.
+
+    Args:
+        source: a directory that `convert_to_layout` has written, or one of Hugging Face.
+        max_shard_size: bytes of a file at most, except one with a single tensor; None: the files
+            that the checkpoint had.
+
+    Returns:
+        The names of the files with tensors.
+
+    Raises:
+        ConfigError: as `convert_to_layout`.
+    """
+    with opened(source) as (checkpoint, tensors):
+        return write_hf(checkpoint, tensors, Path(target), max_shard_size)
+
+
+def write_hf(
+    checkpoint: WeightDirectory,
+    tensors: TensorSource,
+    target: Path,
+    max_shard_size: int | None = None,
+) -> tuple[str, ...]:
+    """Write a directory that Hugging Face reads; see `convert_to_hf`.
+
+    Args:
+        tensors: of all its tensors.
+        max_shard_size: as there.
+    """
+    files = _files(checkpoint, max_shard_size)
+    total = total_bytes(_shapes(checkpoint, checkpoint.tensors))
+    with _new_directory(target, total) as folder:
+        for file, names in files.items():
+            _write_whole(folder / file, _shapes(checkpoint, names), tensors)
+        _copy_others(checkpoint.directory, folder)
+        if list(files) != [SINGLE]:
+            metadata = {**_index_metadata(checkpoint.directory), "total_size": total}
+            places = {name: file for file, names in files.items() for name in names}
+            index = {"metadata": metadata, "weight_map": dict(sorted(places.items()))}
+            folder.joinpath(INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    return tuple(files)
+
+
+def _write_rank(path: Path, rank: RankWeights, tensors: TensorSource) -> None:
+    """Write the parameters of a rank, the widest dtypes first, so that all are aligned."""
+    shapes = {name: (_STORED[one.dtype], one.shape) for name, one in rank.parameters.items()}
+    ordered = dict(sorted(shapes.items(), key=lambda one: -ITEM_BYTES[one[1][0]]))
+    write_tensors(path, ordered, lambda name: read_parameter(rank.parameters[name], tensors))
+
+
+def _write_whole(path: Path, shapes: Shapes, tensors: TensorSource) -> None:
+    def read(name: str) -> torch.Tensor:
+        _, shape = shapes[name]
+        return tensors.block(name, (0, shape[0] if shape else 0), None)
+
+    write_tensors(path, shapes, read)
+
+
+def _shapes(checkpoint: WeightDirectory, names: Any) -> Shapes:
+    stored = checkpoint.tensors
+    return {name: (stored[name].dtype, stored[name].shape) for name in names}
+
+
+def _files(checkpoint: WeightDirectory, most: int | None) -> dict[str, list[str]]:
+    """Return file -> tensors: the files as they were, or filled one by one up to a size."""
+    if most is None:
+        found: dict[str, list[str]] = {}
+        for name, one in checkpoint.tensors.items():
+            found.setdefault(one.file, []).append(name)
+        return found
+    groups: list[list[str]] = [[]]
+    size = 0
+    for name, one in checkpoint.tensors.items():
+        if groups[-1] and size + one.bytes > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += one.bytes
+    if len(groups) == 1:
+        return {SINGLE: groups[0]}
+    return {
+        f"model-{number:05}-of-{len(groups):05}.safetensors": names
+        for number, names in enumerate(groups, 1)
+    }
+
+
+def _index_metadata(source: Path) -> Mapping[str, Any]:
+    """Return the metadata of the index that a checkpoint has, or had before it was converted."""
+    if (source / LAYOUT).exists():
+        found = read_json(source / LAYOUT, 2**26).get("index_metadata")
+    elif (source / INDEX).exists():
+        found = read_json(source / INDEX, 2**26).get("metadata")
+    else:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _copy_others(source: Path, folder: Path) -> None:
+    """Copy config, tokenizer and the like."""
+    for file in sorted(source.iterdir()):
+        if file.is_file() and file.name not in (LAYOUT, INDEX) and file.suffix not in _NOT_COPIED:
+            shutil.copy(file, folder / file.name)
+
+
+@contextmanager
+def _new_directory(target: Path, needed: int) -> Iterator[Path]:
+    """Yield a directory that gets the name of the target when the block ends without an error.
+
+    Args:
+        needed: bytes that will be written at least.
+
+    Raises:
+        ConfigError: the target exists, the disk is too small, or a file cannot be written; nothing
+            is left then.
+    """
+    target = target.absolute()
+    if target.exists() or target.is_symlink():
+        raise refused(target, "path", str(target), "it exists; name a new directory")
+    folder = target.with_name(f".{target.name}.incomplete-{os.getpid()}")
+    try:
+        folder.mkdir(parents=True)
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            what = f"{bytes_text(needed)} are needed, and the disk has {bytes_text(free)} left"
+            raise refused(target, "disk", free, what)
+        yield folder
+        folder.rename(target)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise refused(target, "path", str(target), f"it cannot be written ({why})") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def bytes_of_size(text: str) -> int:
+    """Return the bytes of a size such as 5GB, 500MB or 20KB (1 KB is 1,000 bytes), or 4GiB.
+
+    Raises:
+        ConfigError: it is something else, or below 1.
+    """
+    units = {"": 1, "B": 1}
+    for power, letter in enumerate("KMGT", 1):
+        units |= {f"{letter}B": 1000**power, f"{letter}IB": 1024**power}
+    number = text.strip().upper().rstrip("KMGTIB")
+    unit = text.strip().upper()[len(number) :]
+    if number.strip().isdigit() and unit in units and (size := int(number) * units[unit]) > 0:
+        return size
+    what = f"'{text}' is not a size; write bytes, or 500MB, 5GB or 4GiB"
+    raise refused("Option --max-shard-size", "max_shard_size", text, what)

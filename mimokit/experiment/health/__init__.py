@@ -1,0 +1,1 @@
+"""The health of a training run: what its ranks measure, record and are compared in."""

@@ -1,0 +1,291 @@
+"""A language model that stays loaded on the ranks of a cluster, and generates."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from mimokit.cluster import ClusterError, EngineCluster, RankError
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.experiment.inference import weights_on_rank
+from mimokit.experiment.inference.generated import Generation, RankTokens, joined
+from mimokit.experiment.inference.health_report import HealthReport
+from mimokit.experiment.inference.prompts import Rows, checked_prompts
+from mimokit.experiment.inference.request_checks import check_count, checked_planner
+from mimokit.experiment.inference.weights_on_rank import ModelOnRanks
+from mimokit.planning.weights.running import placeholder, runnable_functions, stop_tokens
+from mimokit.prediction.hardware import load_hardware
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from mimokit.cluster import ClusterRun
+    from mimokit.engine.inference.generation import GenerationRequest
+
+STOP_SECONDS = 30.0
+"""How long ranks may take to finish the token they are at, when a call is interrupted."""
+
+OnToken = Callable[[int, int], object]
+"""Is given the number of a prompt and its new token."""
+
+
+class ShardedModel:
+    """A language model of Hugging Face on the ranks of a cluster.
+
+    It stays loaded between calls, until the block ends or another world is formed on the engines;
+    then the next call loads it again. Use it in a `with` block, or call `close`.
+
+    Args:
+        cluster: with at least tensor_parallel x replicas engines; the others stay idle.
+        directory: of Hugging Face, or one that `mimokit convert` has written; of a LLaVA its
+            language model is loaded, and prompts have no images.
+        tensor_parallel: ranks that share every layer.
+        pipeline_parallel: 1; generation through a pipeline does not exist.
+        replicas: copies of the model, which share the prompts of a call.
+        dtype: torch's name of the dtype of loading; None: as in the files.
+
+    Attributes:
+        interrupted: what had been generated when the last call was interrupted, or None.
+
+    Raises:
+        ConfigError: as `plan_weights`, or the checkpoint is not of a language model, or it has what
+            cannot run.
+        ClusterError: the cluster has too few engines, or a rank fails.
+    """
+
+    def __init__(
+        self,
+        cluster: EngineCluster,
+        directory: str | os.PathLike[str],
+        tensor_parallel: int = 1,
+        *,
+        pipeline_parallel: int = 1,
+        replicas: int = 1,
+        dtype: str | None = None,
+    ) -> None:
+        planner = checked_planner(directory, tensor_parallel, pipeline_parallel, replicas, dtype)
+        self._positions = runnable_functions(planner.checkpoint).positions
+        self._stop = stop_tokens(planner.checkpoint)
+        self._vocab = planner.family.vocab or 0
+        self._placeholder = placeholder(planner.checkpoint)
+        self._plan = planner.plan()
+        self._cluster = cluster
+        self._replicas = replicas
+        name = uuid.uuid4().hex
+        self._model = ModelOnRanks(name, os.path.abspath(directory), tensor_parallel, dtype)
+        self._closed = False
+        self.interrupted: Generation | None = None
+        self._run(weights_on_rank.open_model, self._model)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"on {self._ranks} ranks"
+        model = self._model
+        return f"<ShardedModel {model.directory} TP {model.tensor_parallel}, {state}>"
+
+    @property
+    def _ranks(self) -> int:
+        return self._model.tensor_parallel * self._replicas
+
+    def logits(self, token_ids: Any) -> NDArray[np.float32]:
+        """Return the logits of prompts, gathered for inspection: [batch, tokens, vocabulary].
+
+        Args:
+            token_ids: rows of ids; behind rows that are shorter than the longest are NaN.
+
+        Raises:
+            ConfigError: a prompt is empty or too long, or an id is not in the vocabulary.
+            RankDied: the process of a rank died; the next call loads the model again.
+        """
+        rows = self._rows(token_ids, 0)
+        found: list[NDArray[np.float32]] = self._run(
+            weights_on_rank.logits_on_rank, self._model, rows
+        )
+        return found[0]
+
+    def generate(
+        self,
+        token_ids: Any,
+        max_new_tokens: int = 32,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+        *,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        stop_tokens: Sequence[int] | None = None,
+        on_token: OnToken | None = None,
+    ) -> Generation:
+        """Return the tokens that follow prompts; the most likely ones without a temperature.
+
+        Interrupting it (the stop button) ends all rows after the token they are at; the model stays
+        loaded, and `interrupted` has what there was.
+
+        Args:
+            token_ids: a row of ids, or rows of any lengths.
+            max_new_tokens: of every row.
+            temperature: logits are divided by it; None or 0: the most likely token.
+            top_k: only as many tokens can be drawn.
+            top_p: only the most likely tokens that reach this probability together.
+            seed: a draw depends on the seed, the number of the prompt and that of the token alone.
+            min_p: only tokens with this share of the highest probability.
+            repetition_penalty: makes tokens of the prompt and new ones less likely.
+            stop_tokens: a row ends with one of them; None: the `eos_token_id` of the files.
+            on_token: called with the number of the prompt and every new token as it comes, from
+                another thread.
+
+        Raises:
+            ConfigError: an argument is out of its range; a prompt as for `logits`; logits that are
+                not finite, with the rank.
+            RankDied: as `logits`.
+        """
+        from mimokit.engine.inference.sampling import Sampling
+
+        check_count(max_new_tokens)
+        rows = self._rows(token_ids, max_new_tokens)
+        how = Sampling(
+            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty,
+        )  # fmt: skip
+        stop = self._stop if stop_tokens is None else tuple(stop_tokens)
+        requests = self._shared(rows, max_new_tokens, how, seed, stop)
+        run = self._submitted(requests)
+        if on_token is not None:
+            run.on_sample(_streamer(on_token))
+        try:
+            made = self._result(run)
+        except KeyboardInterrupt:
+            self._interrupt(run)
+            raise
+        finally:
+            if on_token is not None and run.done:
+                run.drain()
+        return joined([one for one in made if one is not None])
+
+    def health(self, hardware: str | os.PathLike[str] | None = None) -> HealthReport:
+        """Return the health of all ranks: memory, digests, finite values, collectives, waiting.
+
+        Args:
+            hardware: a hardware file or name, such as what `calibrate` has written, that the time
+                of a small all-reduce is compared with.
+
+        Raises:
+            ConfigError: the hardware is unknown.
+            RankDied: as `logits`.
+        """
+        latency = None if hardware is None else load_hardware(hardware).domain.latency
+        parameters = self._plan.ranks[0].parameters
+        alike = tuple(name for name, one in parameters.items() if one.cut.dimension is None)
+        found = self._run(weights_on_rank.health_on_rank, self._model, alike)
+        return HealthReport(tuple(found), self._model.tensor_parallel, latency)
+
+    def head_map(self) -> pd.DataFrame:
+        """Return which heads, groups and rows of the vocabulary every rank has: [start, stop)."""
+        import pandas as pd
+
+        rows = [
+            {
+                "rank": rank,
+                "query_heads": one.query_heads,
+                "query_groups": one.query_groups,
+                "vocab": one.vocab,
+                "bytes": one.bytes,
+            }
+            for rank, one in enumerate(self._plan.ranks)
+        ]
+        return pd.DataFrame(rows).set_index("rank")
+
+    def close(self) -> None:
+        """Forget the model on all ranks; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._cluster.world_size == self._ranks and self._cluster.current_run is None:
+                self._cluster.run(weights_on_rank.close_model, self._model.name)
+        except ClusterError:
+            pass  # ranks that are gone keep nothing
+
+    def _rows(self, token_ids: Any, new: int) -> Rows:
+        return checked_prompts(token_ids, self._vocab, self._positions, new, self._placeholder)
+
+    def _shared(
+        self, rows: Any, new: int, how: Any, seed: int, stop: tuple[int, ...]
+    ) -> tuple[GenerationRequest, ...]:
+        """Return what every replica is asked for: neighbouring prompts, as evenly as can be."""
+        from mimokit.engine.inference.generation import GenerationRequest
+
+        shares = min(self._replicas, len(rows))
+        ends = [number * len(rows) // shares for number in range(shares + 1)]
+        return tuple(
+            GenerationRequest(rows[start:end], tuple(range(start, end)), new, how, seed, stop)
+            for start, end in pairwise(ends)
+        )
+
+    def _submitted(self, requests: tuple[GenerationRequest, ...]) -> ClusterRun:
+        self._check_open()
+        return self._cluster.submit(
+            weights_on_rank.generate_on_rank, self._model, requests, world_size=self._ranks
+        )
+
+    def _run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        self._check_open()
+        run = self._cluster.submit(function, *arguments, world_size=self._ranks)
+        try:
+            return self._result(run)
+        except KeyboardInterrupt:
+            run.abort()
+            run.wait_ended(STOP_SECONDS)
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClusterError("this model is closed; open it again with ShardedModel(...)")
+
+    def _result(self, run: ClusterRun) -> list[Any]:
+        """Return what the ranks return; what a rank rejects is rejected here."""
+        try:
+            return run.result()
+        except RankError as error:
+            if error.type_name not in ("FloatingPointError", "ConfigError"):
+                raise
+            sentence = error.message
+            if error.type_name == "FloatingPointError":
+                sentence = f"{self._model.directory}: {sentence}"
+        raise ConfigError([Problem("weights", "logits", None, sentence)])
+
+    def _interrupt(self, run: ClusterRun) -> None:
+        """End a run after the token it is at, or at once if that takes too long."""
+        run.stop()
+        try:
+            made: list[RankTokens | None] = run.result(STOP_SECONDS)
+        except (TimeoutError, ClusterError):
+            run.abort()
+            run.wait_ended(STOP_SECONDS)
+            return
+        self.interrupted = joined([one for one in made if one is not None])
+
+
+def _streamer(on_token: OnToken) -> Callable[[Any], None]:
+    def hear(sample: Any) -> None:
+        for row, token in sample["tokens"].items():
+            on_token(row, token)
+
+    return hear

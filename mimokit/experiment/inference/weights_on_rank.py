@@ -1,0 +1,210 @@
+"""The functions for checkpoints that run on ranks; torch is imported there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mimokit import cluster
+from mimokit.experiment.inference.generated import RankTokens
+from mimokit.planning.ranks import DIMENSIONS, RankGrid
+from mimokit.planning.weights.check_plan import CheckInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mimokit.engine.inference.checking import PartDifference, Parts
+    from mimokit.engine.inference.generation import GenerationRequest
+    from mimokit.engine.inference.health import RankHealth
+    from mimokit.engine.inference.language import LanguageShard
+    from mimokit.experiment.inference.prompts import Rows
+
+
+ChangeShard = Callable[[int, "Mapping[str, Tensor]"], object]
+"""Is given a rank and its parameters by name."""
+
+
+def tensor_group(tensor_parallel: int) -> Any:
+    """Return this rank's group of tensor parallel neighbours. Collective over the world."""
+    import torch.distributed as dist
+
+    from mimokit.engine.device import group_timeout
+
+    world = dist.get_world_size()
+    if tensor_parallel == 1:
+        return None
+    if tensor_parallel == world:
+        return dist.group.WORLD
+    made = [
+        dist.new_group(range(first, first + tensor_parallel), timeout=group_timeout())
+        for first in range(0, world, tensor_parallel)
+    ]
+    return made[dist.get_rank() // tensor_parallel]
+
+
+@contextmanager
+def _group(tensor_parallel: int) -> Iterator[Any]:
+    """Yield this rank's tensor parallel group, and close it at the end."""
+    from mimokit.engine.device import close_groups_since, open_groups
+
+    before = open_groups()
+    yield tensor_group(tensor_parallel)
+    close_groups_since(before)
+
+
+def check_rank(
+    directory: str,
+    sizes: tuple[int, int],
+    dtype: str,
+    given: CheckInput,
+    oracle: Parts,
+    change: ChangeShard | None = None,
+) -> Mapping[str, PartDifference]:
+    """Load this rank's shard, run it and compare its parts with the oracle's.
+
+    Args:
+        directory: of the checkpoint.
+        sizes: tensor and pipeline parallel size.
+        dtype: of loading.
+        given: what the network is given.
+        oracle: what one process computes.
+        change: is given this rank and its parameters before they are used.
+    """
+    import torch.distributed as dist
+
+    from mimokit.engine.device import rank_device
+    from mimokit.engine.inference.checking import checked_shard, compared, parts_on_rank
+
+    tensor, pipeline = sizes
+    rank = dist.get_rank()
+    stage = RankGrid(DIMENSIONS, (tensor, 1, 1, pipeline)).coordinates(rank)["pp"]
+    device = rank_device()
+
+    def receive(hidden: Any) -> Any:
+        hidden = hidden.to(device)
+        dist.recv(hidden, rank - tensor)
+        return hidden
+
+    def send(hidden: Any) -> None:
+        dist.send(hidden.contiguous(), rank + tensor)
+
+    with _group(tensor) as group:
+        shard = checked_shard(
+            directory,
+            group,
+            dtype,
+            pipeline_parallel=pipeline,
+            pipeline_rank=stage,
+            device=device,
+        )
+        if change is not None:
+            change(rank, shard.parameters)
+        mine = parts_on_rank(
+            shard,
+            given,
+            receive if stage else None,
+            send if stage < pipeline - 1 else None,
+        )
+        return compared(shard, given, mine, oracle)
+
+
+@dataclass(frozen=True)
+class ModelOnRanks:
+    """Which model ranks keep.
+
+    Attributes:
+        name: no other model has it.
+        directory: of its files.
+        tensor_parallel: ranks that share every layer.
+        dtype: of loading; None: as in the files.
+    """
+
+    name: str
+    directory: str
+    tensor_parallel: int
+    dtype: str | None
+
+
+def loaded(model: ModelOnRanks) -> LanguageShard:
+    """Return this rank's shard; it is loaded if this world has not done so. Collective."""
+    from mimokit.engine.device import rank_device
+    from mimokit.engine.inference.loading import load_language
+    from mimokit.engine.inference.resident import resident
+
+    def load() -> LanguageShard:
+        group = tensor_group(model.tensor_parallel)
+        return load_language(model.directory, group, dtype=model.dtype, device=rank_device())
+
+    return resident(model.name, load)
+
+
+def open_model(model: ModelOnRanks) -> None:
+    """Load this rank's shard."""
+    loaded(model)
+
+
+def close_model(name: str) -> None:
+    """Forget this rank's shard."""
+    from mimokit.engine.inference.resident import release
+
+    release(name)
+
+
+def logits_on_rank(model: ModelOnRanks, rows: Rows) -> Any:
+    """Return the logits of all rows in fp32, on rank 0; not a number behind the shorter rows."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.inference.language import PaddedTokens
+
+    shard = loaded(model)
+    batch = PaddedTokens.of([list(row) for row in rows], shard.device)
+    if dist.get_rank() >= model.tensor_parallel:
+        return None  # replicas have the same
+    made = shard.whole_logits(shard(batch)).float().cpu()
+    if dist.get_rank():
+        return None
+    for number, padding in enumerate(batch.padding.tolist()):
+        made[number] = made[number].roll(-padding, dims=0)
+        made[number, len(rows[number]) :] = torch.nan
+    return made.numpy()
+
+
+def generate_on_rank(
+    model: ModelOnRanks, requests: tuple[GenerationRequest, ...]
+) -> RankTokens | None:
+    """Generate what this rank's replica is asked for; the first rank of each returns it."""
+    import torch.distributed as dist
+
+    from mimokit.engine.inference.exchange import counted
+    from mimokit.engine.inference.generation import generate
+
+    shard = loaded(model)
+    replica, tensor_rank = divmod(dist.get_rank(), model.tensor_parallel)
+    if replica >= len(requests):
+        return None
+
+    def emit_tokens(tokens: dict[int, int]) -> None:
+        cluster.emit({"tokens": tokens})
+
+    request = requests[replica]
+    began = time.perf_counter()
+    with counted() as traffic:
+        made = generate(shard, request, None if tensor_rank else emit_tokens, cluster.should_stop)
+    if tensor_rank:
+        return None
+    seconds = time.perf_counter() - began
+    return RankTokens(request.rows, made.tokens, made.log_probs, seconds, traffic.bytes)
+
+
+def health_on_rank(model: ModelOnRanks, alike: tuple[str, ...]) -> RankHealth:
+    """Return the health of this rank."""
+    from mimokit.engine.inference.health import rank_health
+    from mimokit.engine.training.memory import memory_meter
+
+    shard, meter = loaded(model), memory_meter()
+    meter.start()
+    return rank_health(shard, alike, meter.read().allocated)

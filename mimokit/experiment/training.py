@@ -1,0 +1,213 @@
+"""A training run on a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pandas as pd
+
+from mimokit.analysis import samples_to_evaluations, samples_to_steps
+from mimokit.cluster import ClusterRun
+from mimokit.config import ExperimentConfig
+from mimokit.config.evaluations import Evaluations
+from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, UserCode, checked_code
+from mimokit.experiment import on_rank
+from mimokit.experiment.background import BackgroundRun
+from mimokit.experiment.health.record import HealthRecord
+from mimokit.experiment.health.report import RunHealth
+from mimokit.experiment.logger_backends import make_loggers
+from mimokit.experiment.placement import placed
+from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
+from mimokit.experiment.results.folder import Folder, new_folder, unwritable
+from mimokit.experiment.results.info import RunSetting
+from mimokit.experiment.results.writer import RunWriter
+from mimokit.planning import plan as make_plan
+from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.peak import peak_of_hardware
+from mimokit.samples import HealthSample, ProfileSample, RankFacts, Sample, from_wire
+
+if TYPE_CHECKING:
+    from mimokit.engine.data.sources import DataSource
+
+_OF_NO_TABLE = (RankFacts, ProfileSample, HealthSample)
+"""Samples that are for the run's folder or its health."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The tables of a run.
+
+    Attributes:
+        steps: one row per rank and iteration.
+        evaluations: one row per test on held-out samples.
+        directory: the run's folder: config.yaml, experiment_info.json, metrics.csv,
+            metrics_by_rank.csv, evaluations.csv, and trace.json of a traced run.
+    """
+
+    steps: pd.DataFrame
+    evaluations: pd.DataFrame
+    directory: Path
+
+
+class TrainingCluster(Protocol):
+    """Ranks to train on: an `EngineCluster`, a part of one, or a torchrun job."""
+
+    def __len__(self) -> int:
+        """Return the number of ranks."""
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        plan: LayoutPlan,
+        config: ExperimentConfig,
+        data: DataSource | None,
+        evaluations: Evaluations | None,
+        trace: bool,
+        peak_flops: float | None,
+        code: UserCode,
+        /,
+        *,
+        world_size: int,
+    ) -> ClusterRun:
+        """Start `on_rank.train_rank` on the first ranks and return at once."""
+
+
+class TrainingRun(BackgroundRun[TrainingResult]):
+    """A training run in the background.
+
+    Attributes:
+        config: the finalized config.
+        plan: the layout.
+    """
+
+    def __init__(
+        self,
+        run: ClusterRun,
+        config: ExperimentConfig,
+        plan: LayoutPlan,
+        directory: Path,
+        writer: RunWriter,
+        record: HealthRecord | None = None,
+    ) -> None:
+        self.config = config
+        self.plan = plan
+        self._writer = writer
+        self._record_of_health = record or HealthRecord(config, plan)
+        super().__init__(run, directory)
+
+    def _sample_of(self, message: Mapping[str, Any]) -> Sample | None:
+        sample = from_wire(message)
+        return None if isinstance(sample, _OF_NO_TABLE) else sample
+
+    def _record(self, message: Mapping[str, Any]) -> None:
+        sample = from_wire(message)
+        self._record_of_health.take(sample)
+        self._writer.take(sample)
+
+    def health(self, hardware: str | os.PathLike[str] | None = None) -> RunHealth:
+        """Return the health of all ranks, as far as they have said.
+
+        After the first iteration and after the last they say what they hold, their random states
+        and how many collectives they had; memory and times are those of the last iterations.
+        `LiveMonitor` shows what is wrong.
+
+        Args:
+            hardware: a hardware file or name, such as what `calibrate` has written, that the time
+                of a small all-reduce is compared with; by default `runtime.hardware`.
+
+        Raises:
+            ConfigError: the hardware is unknown.
+        """
+        return self._record_of_health.health(hardware)
+
+    def _complete(self, error: Exception | None) -> None:
+        self._writer.finish(self.samples, self.elapsed, error)
+
+    def _collect(self) -> TrainingResult:
+        samples = self.samples
+        steps, evaluations = samples_to_steps(samples), samples_to_evaluations(samples)
+        return TrainingResult(steps, evaluations, self.directory)
+
+
+def train(
+    cluster: TrainingCluster,
+    config: Config,
+    data: DataSource | None = None,
+    *,
+    evaluations: Evaluations | None = None,
+    directory: str | Path | None = None,
+    trace: bool = False,
+    modules: Mapping[str, OwnModule] | None = None,
+    loss_func: OwnLoss | None = None,
+    forward_step: ForwardStep | None = None,
+) -> TrainingRun:
+    """Start training a layout and return at once.
+
+    Args:
+        cluster: with at least as many engines as the layout has ranks.
+        config: a config, or the path of one.
+        data: makes the training and test data on every rank; by default strips of digits if the
+            model can read them, else noise.
+        evaluations: when and on how much to test.
+        directory: for the results; by default `runtime.metrics_output_dir`, else a new folder
+            under `runs/`. The files of an earlier run in it are moved into its `earlier/`.
+        trace: time every step of the schedule on all ranks, into `trace.json`; opens in Perfetto,
+            and `mimokit.analysis.read_trace` reads it.
+        modules: module -> what builds it in place of mimokit, see docs/own_modules.md: a function
+            of (architecture, process groups) that returns a module, or a Megatron `ModuleSpec`.
+        loss_func: a function of (loss mask, loss of every token), both [samples, tokens], that
+            returns the sum of the losses of the language model and the number of their tokens.
+        forward_step: a function of (data iterator, model) that returns the output of one
+            micro-batch and a function that computes the loss of it; in place of `loss_func`.
+
+    Raises:
+        ConfigError: the config is wrong or cannot run yet, or the folder cannot be written.
+        ValueError: the cluster has too few engines.
+    """
+    ready = prepared(config)
+    check_trainable(ready)
+    check_room(ready, len(cluster))
+    code = checked_code(ready, modules, loss_func, forward_step)
+    plan = placed(cluster, make_plan(ready))
+    loggers = make_loggers(ready.runtime)
+    peak = peak_of_hardware(ready.runtime, plan.world_size)
+    named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))
+    folder = Folder.claim(named)
+    # This process writes the tables from the samples of the ranks: on a cluster of many hosts
+    # the ranks may not reach its folder.
+    remote = ready.model_copy(
+        update={"runtime": ready.runtime.model_copy(update={"metrics_output_dir": None})}
+    )
+    try:
+        writer = RunWriter(folder, RunSetting(ready, plan), loggers)
+        run = cluster.submit(
+            on_rank.train_rank,
+            plan,
+            remote,
+            data,
+            evaluations,
+            trace,
+            peak,
+            code,
+            world_size=plan.world_size,
+        )
+    except BaseException:
+        folder.release()
+        raise
+    record = HealthRecord(ready, plan, code, own_data=data is not None)
+    return TrainingRun(run, ready, plan, named, _begun(writer, run, named), record)
+
+
+def _begun(writer: RunWriter, run: ClusterRun, directory: Path) -> RunWriter:
+    """Write the first files of a run; abort it if that fails."""
+    try:
+        writer.begin()
+    except OSError as error:
+        run.abort()
+        writer.release()
+        raise unwritable(directory, error) from None
+    return writer

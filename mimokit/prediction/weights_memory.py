@@ -1,0 +1,265 @@
+"""Bytes per rank of a checkpoint's model, with the real shapes of its shards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module, net_of
+from mimokit.architecture.transformer import Transformer
+from mimokit.planning.weights import WeightPlanner
+from mimokit.planning.weights.directory import WeightDirectory
+from mimokit.planning.weights.headers import FLOATING, refused
+from mimokit.planning.weights.running import (
+    check_language,
+    check_room_for_image,
+    part_planners,
+)
+from mimokit.planning.weights.types import DTYPE_BYTES, RankWeights
+from mimokit.prediction.memory.stage import stage_memory
+from mimokit.prediction.memory.states import GRADIENT, OPTIMIZER, WEIGHT
+from mimokit.prediction.workload import Workload, branches_of, language_of
+
+PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
+
+LANGUAGE = "language_module"
+"""The language model in a layout of a checkpoint."""
+
+_OUTSIDE = ("activations", "logits", "buffers")
+"""Of a stage, what is not a state of the optimizer."""
+
+TOGETHER = (
+    "The language model, the tower and its projector have the same tensor parallel size, and every "
+    "sample has one image of {tokens:,} tokens."
+)
+"""What figures of a LLaVA are for."""
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """Memory of the fullest rank at one size.
+
+    Attributes:
+        tensor_parallel: ranks that share every layer.
+        parts: part -> bytes of all modules; 0 for what does not exist.
+        parameters: module -> its parameters on that rank.
+    """
+
+    tensor_parallel: int
+    parts: Mapping[str, float]
+    parameters: Mapping[str, int]
+
+    @property
+    def total(self) -> float:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class CheckpointMemory:
+    """Memory of a checkpoint's model.
+
+    Attributes:
+        model_type: of the checkpoint.
+        inference: without gradients and optimizer, with a cache.
+        batch: sequences of a rank at once.
+        seq_length: tokens of each.
+        ranks: by ascending size.
+        scope: of a LLaVA, which modules the figures are for; empty for a language model.
+    """
+
+    model_type: str
+    inference: bool
+    batch: int
+    seq_length: int
+    ranks: tuple[RankMemory, ...]
+    scope: str = ""
+
+    def saved(self, number: int) -> float | None:
+        """Return the share that a size saves of the bytes of the one before; None for the first."""
+        if not number:
+            return None
+        return 1 - self.ranks[number].total / self.ranks[number - 1].total
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        fields = ("model_type", "inference", "batch", "seq_length", "scope")
+        return {
+            **{name: getattr(self, name) for name in fields},
+            "sizes": {
+                str(one.tensor_parallel): {
+                    **one.parts, "total": one.total, "saved": self.saved(number),
+                    "parameters": dict(one.parameters),
+                }
+                for number, one in enumerate(self.ranks)
+            },
+        }  # fmt: skip
+
+
+def checkpoint_memory(
+    checkpoint: WeightDirectory,
+    sizes: Sequence[int],
+    *,
+    inference: bool = False,
+    batch: int = 1,
+    seq_length: int = 4096,
+    dtype: str | None = None,
+) -> CheckpointMemory:
+    """Return the bytes of the fullest rank at each tensor parallel size, which all modules have.
+
+    Training is that of `mimokit.prediction.memory`: 16-bit weights, fp32 gradients, Adam on one
+    replica, no recompute. For inference, weights and cache have the dtype of loading, and the
+    activations are those of one layer for the whole prompt, or of the tower where they are more. A
+    LLaVA has one image in every sequence, and its tower the layers that its features need.
+
+    Args:
+        checkpoint: its config and headers.
+        sizes: tensor parallel sizes.
+        inference: generate, do not train.
+        batch: sequences of a rank at once.
+        seq_length: tokens of each, for a cache those that will be generated included.
+        dtype: torch's name of the dtype of loading, for inference; None: as in the files.
+
+    Raises:
+        ConfigError: a size cannot cut the model, a number is below 1, or an image leaves no room.
+    """
+    for name, value in (("batch", batch), ("seq_length", seq_length)):
+        if value < 1:
+            raise refused("Options", name, value, f"{name} is {value}; it must be at least 1")
+    if not sizes:
+        raise refused("Options", "tp", None, "no tensor parallel size is given; write 1,2,4,8")
+    model, scope = computed_model(checkpoint, seq_length)
+    modules = modules_of(model)
+    found = []
+    for size in sorted(set(sizes)):
+        planners = part_planners(checkpoint, size, dtype)
+        shards = [
+            _Shard(module, planner, size, batch, Workload(seq_length, 1).length_of(module))
+            for module, planner in zip(modules, planners, strict=True)
+        ]
+        parts = _inference(shards, dtype) if inference else _training(shards)
+        parameters = {one.name: one.parameters for one in shards}
+        every = {name: float(parts.get(name, 0)) for name in PARTS}
+        found.append(RankMemory(size, every, parameters))
+    kind = str(checkpoint.config.get("model_type"))
+    return CheckpointMemory(kind, inference, batch, seq_length, tuple(found), scope)
+
+
+def modules_of(model: Model) -> tuple[Module, ...]:
+    """Return the language model and what runs in front of it."""
+    return (language_of(model), *branches_of(model))
+
+
+def computed_model(checkpoint: WeightDirectory, seq_length: int) -> tuple[Model, str]:
+    """Return what a run computes of a checkpoint, and what figures are for.
+
+    Raises:
+        ConfigError: it has no language model, or an image leaves no room for text.
+    """
+    model, scope = WeightPlanner(checkpoint).family.model, ""
+    check_language(checkpoint)
+    if isinstance(model, MultimodalModel):
+        model = model.computed
+    for branch in branches_of(model):
+        tokens = branch.encoder.tokens()
+        check_room_for_image(checkpoint, tokens, seq_length)
+        scope = TOGETHER.format(tokens=tokens)
+    return model, scope
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """A module on its fullest rank.
+
+    Attributes:
+        module: the module.
+        planner: of its tensors.
+        tensor_parallel: its size.
+        batch: sequences.
+        length: tokens or patches of each.
+    """
+
+    module: Module
+    planner: WeightPlanner
+    tensor_parallel: int
+    batch: int
+    length: int
+
+    @property
+    def name(self) -> str:
+        """What the module is called in a layout."""
+        return LANGUAGE if isinstance(self.module, LanguageModel) else self.module.name
+
+    @property
+    def ranks(self) -> list[RankWeights]:
+        """What each rank holds."""
+        return [self.planner.rank(rank) for rank in range(self.tensor_parallel)]
+
+    @property
+    def parameters(self) -> int:
+        """On the rank that has most of them."""
+        return max(
+            sum(math.prod(one.shape) for one in rank.parameters.values()) for rank in self.ranks
+        )
+
+
+def _training(shards: Sequence[_Shard]) -> dict[str, float]:
+    parameters = sum(one.parameters for one in shards)
+    kept = 0.0
+    for one in shards:
+        sizes = ParallelSizes(tensor=one.tensor_parallel, micro_batch=one.batch)
+        stage = stage_memory(one.module, sizes, one.length, 1, 0)
+        kept += sum(float(np.asarray(stage[name])) for name in _OUTSIDE if name in stage)
+    return {
+        "weights": WEIGHT * parameters,
+        "gradients": GRADIENT * parameters,
+        "optimizer": OPTIMIZER * parameters,
+        "activations": kept,
+    }
+
+
+def _inference(shards: Sequence[_Shard], dtype: str | None) -> dict[str, float]:
+    language, entries = shards[0], []
+    for one in shards:
+        stored = one.planner.checkpoint.tensors[next(iter(one.planner.family.found.tensors))].dtype
+        entries.append(DTYPE_BYTES[dtype or FLOATING[stored]])
+    size, batch, seq = language.tensor_parallel, language.batch, language.length
+    activations = [
+        entry * _layer_entries(net_of(one.module), size) * batch * one.length
+        for one, entry in zip(shards, entries, strict=True)
+    ]
+    activations[0] += 4 * batch * (language.ranks[0].vocab or (0, 0))[1]
+    return {
+        "weights": sum(max(rank.bytes for rank in one.ranks) for one in shards),
+        "activations": max(activations),
+        "kv_cache": cache_bytes(net_of(language.module), size, batch, seq, entries[0]),
+    }
+
+
+def cache_bytes(net: Transformer, tensor_parallel: int, batch: int, seq: int, entry: int) -> int:
+    """Return the bytes of a rank's key and value cache.
+
+    Below one group a rank they do not shrink further: every rank holds at least one.
+
+    Args:
+        net: the layers.
+        tensor_parallel: ranks that share every layer.
+        batch: sequences.
+        seq: tokens of each.
+        entry: bytes of a number.
+    """
+    groups = max(net.kv_heads // tensor_parallel, 1)
+    return 2 * net.layers * groups * net.head_dim * seq * batch * entry
+
+
+def _layer_entries(net: Transformer, size: int) -> float:
+    """Return the numbers per token that a layer holds at once: residual, input, the widest part."""
+    attention = (2 * net.heads + 2 * net.kv_heads) * net.head_dim
+    feed_forward = (3 if net.gated else 2) * net.ffn
+    return 2 * net.hidden + max(attention, feed_forward) / size

@@ -1,0 +1,100 @@
+"""Bridges on shared ranks, ours and Megatron's: `python -m tests.benchmarks.colocated_transfers`.
+
+Both carry the same rows forward and the same gradients backward on 4 ranks, in turn within one run:
+ours as it runs, with the check that the replicas of a source agree, and without it. Megatron's has
+no such check. megatron-core 0.16.1 has no such bridge: there are no rows then.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import mimokit
+from mimokit.cluster import EngineCluster
+from tests.benchmarks.table import show
+from tests.layouts import digits_config
+from tests.megatron_on_gloo import HAS_COLOCATED_BRIDGE
+
+# name: (TP, DP) of the source, of the destination
+LAYOUTS = {
+    "fan-in TP1 DP4 to TP4 DP1": ((1, 4), (4, 1)),
+    "fan-in TP2 DP2 to TP4 DP1": ((2, 2), (4, 1)),
+    "fan-out TP4 DP1 to TP1 DP4": ((4, 1), (1, 4)),
+    "fan-out TP2 DP2 to TP1 DP4": ((2, 2), (1, 4)),
+}
+SAMPLES, WIDTH, NUMBER = 8, 1024, 4
+REPEATS = {1: 40, 64: 9}
+"""Megabytes of all samples -> pairs."""
+
+
+def measure(plan: Any, megabytes: int) -> dict[str, list[tuple[float, float]]]:
+    """Time both ways together; return pairs (ours, Megatron's) with and without the check."""
+    import torch
+    import torch.distributed as dist
+
+    from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
+    from mimokit.engine.parallel.grids import create_grids
+    from tests.benchmarks.transfers import seconds_of_slowest
+    from tests.megatron_on_gloo import colocated_bridge
+
+    grids, groups = create_grids(plan)
+    checked = ColocatedBridgeCommunicator(plan.bridges[0], groups["images"].tp)
+    unchecked = ColocatedBridgeCommunicator(plan.bridges[0], groups["images"].tp)
+    unchecked.check_replicas = lambda embeddings: None  # type: ignore[method-assign]
+    theirs = colocated_bridge(grids["images"], grids["language_module"])
+    source, destination = plan.modules["images"], plan.modules["language_module"]
+    few = min(source.data_parallel, destination.data_parallel)
+    rows = (megabytes << 20) // SAMPLES // WIDTH // NUMBER
+    counts = [rows] * (SAMPLES // few)
+    # The same on all tensor-parallel ranks of a replica.
+    generator = torch.Generator().manual_seed(source.coordinates(dist.get_rank())["dp"])
+    piece = torch.rand(SAMPLES // source.data_parallel * rows, WIDTH, generator=generator)
+    gradient = torch.rand(SAMPLES // destination.data_parallel * rows, WIDTH)
+
+    def both_ways(send: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], object]:
+        return lambda: send(piece.clone().requires_grad_()).backward(gradient)
+
+    megatrons = both_ways(theirs.communicate)
+    times: dict[str, list[tuple[float, float]]] = {}
+    for name, bridge in (("with", checked), ("without", unchecked)):
+        ours = both_ways(lambda sent, bridge=bridge: bridge(sent, counts))
+        pairs = [
+            (seconds_of_slowest(ours), seconds_of_slowest(megatrons))
+            for _ in range(1 + REPEATS[megabytes])
+        ]
+        times[name] = pairs[1:]
+    return times
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the figures of the table."""
+    if not HAS_COLOCATED_BRIDGE:
+        return []
+    figures = []
+    with EngineCluster(n=4, progress=False) as cluster:
+        for layout, (source, destination) in LAYOUTS.items():
+            plan = mimokit.plan(digits_config(source, destination))
+            for megabytes in REPEATS:
+                times = cluster.run(measure, plan, megabytes, world_size=4)[0]
+                figures += [
+                    _row(f"{layout}, {megabytes} MB, {check} the check of replicas", pairs)
+                    for check, pairs in times.items()
+                ]
+    return figures
+
+
+def _row(name: str, pairs: list[tuple[float, float]]) -> dict[str, Any]:
+    ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
+    return {
+        "name": f"{name}: {ours * 1e3:.2f} ms, Megatron's {theirs * 1e3:.2f} ms; times as fast",
+        "measured": statistics.median(b / a for a, b in pairs),
+        "target": None,
+        "unit": "",
+        "ok": True,
+    }
+
+
+if __name__ == "__main__":
+    show("Transfers on shared ranks", rows())

@@ -1,0 +1,31 @@
+"""The reference of config fields comes from the classes and is complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mimokit.config.base import ConfigModel
+from mimokit.config_files.reference import SECTIONS, reference
+
+PAGE = Path(__file__).parents[2] / "docs" / "config.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run make docs"
+
+
+def test_every_config_class_has_a_section() -> None:
+    def classes(base: type[ConfigModel]) -> set[type[ConfigModel]]:
+        below = base.__subclasses__()
+        return {one for one in below if not one.__subclasses__()}.union(*map(classes, below))
+
+    in_config = {one for one in classes(ConfigModel) if one.__module__.startswith("mimokit.config")}
+    assert in_config == set(SECTIONS.values())
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=lambda section: section.__name__)
+def test_every_field_is_documented_where_it_stands(section: type[ConfigModel]) -> None:
+    undocumented = [name for name, field in section.model_fields.items() if not field.description]
+    assert undocumented == []

@@ -1,0 +1,80 @@
+"""Prompts that cannot be run, and what files state about the end of a text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mimokit.config.errors import ConfigError
+from mimokit.experiment.inference.prompts import checked_prompts
+from mimokit.planning.weights.directory import WeightDirectory
+from mimokit.planning.weights.running import check_runnable, stop_tokens
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "sentence"),
+    [
+        ([], "no prompt is given"),
+        ([[1], []], "prompt 1 is empty"),
+        ([[1], [3, 101]], "prompt 1 has the id 101; ids are 0 to 100"),
+        ([-1], "prompt 0 has the id -1; ids are 0 to 100"),
+        ([[1.5]], "prompt 0 has 1.5; a token id is a whole number"),
+        ([[True]], "prompt 0 has True"),
+        ([[1], 2], "prompt 1 is 2; give a row"),
+        ("one two", "the prompts are 'one two'"),
+        (5, "the prompts are 5"),
+        ([[1] * 25], "prompt 0 has 25 tokens, but the model has 24 positions; shorten it"),
+        ([[1] * 20], "has 20 tokens and 8 shall follow, but .* 24 positions; at most 4 can follow"),
+    ],
+)
+def test_prompts_that_cannot_be_run_are_rejected(token_ids: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        checked_prompts(token_ids, 101, 24, 8)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_rows_may_be_lists_or_arrays() -> None:
+    assert checked_prompts([1, 2], 101, 24, 8) == ((1, 2),)
+    assert checked_prompts(np.array([[1, 2], [3, 4]]), 101, 0) == ((1, 2), (3, 4))
+    assert checked_prompts([np.array([1, 2]), (3,)], 101, 0) == ((1, 2), (3,))
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "wanted"),
+    [
+        ({}, None, ()),
+        ({"eos_token_id": 2}, None, (2,)),
+        ({"eos_token_id": 2}, {"eos_token_id": [5, 6]}, (5, 6)),
+        ({"eos_token_id": 2}, {"do_sample": True}, (2,)),
+        ({"model_type": "llava", "text_config": {"eos_token_id": 3}}, None, (3,)),
+        ({"eos_token_id": None}, {}, ()),
+    ],
+)
+def test_stop_tokens_are_those_that_the_files_state(
+    tmp_path: Path, config: dict[str, Any], generation: Any, wanted: tuple[int, ...]
+) -> None:
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    assert stop_tokens(WeightDirectory(tmp_path, config, {})) == wanted
+
+
+def test_stop_tokens_that_are_none_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="its eos_token_id is 'end'; write a token id"):
+        stop_tokens(WeightDirectory(tmp_path, {"eos_token_id": "end"}, {}))
+
+
+def test_networks_that_cannot_run_are_rejected(tmp_path: Path) -> None:
+    for config, sentence in (
+        (
+            {"model_type": "llava", "text_config": {}, "vision_config": {"hidden_act": "relu"}},
+            "its activation is 'relu'",
+        ),
+        ({"model_type": "mistral", "sliding_window": 8}, "a sliding window of 8 tokens"),
+        ({"model_type": "llama", "hidden_act": "relu"}, "its activation is 'relu'"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            check_runnable(WeightDirectory(tmp_path, config, {}))

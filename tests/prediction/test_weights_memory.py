@@ -1,0 +1,150 @@
+"""Memory of a checkpoint's shards, and advice on the tensor parallel size."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.modules import VOCABULARY_MULTIPLE, MultimodalModel
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters_on_rank import Module, rank_parameters
+from mimokit.cli.main import app
+from mimokit.config.errors import ConfigError
+from mimokit.interop import config_of_checkpoint
+from mimokit.layout_search import resolve_source
+from mimokit.planning.weights import plan_weights, read_directory
+from mimokit.prediction import Layout, Workload, predict
+from mimokit.prediction.advice import advise
+from mimokit.prediction.weights_memory import checkpoint_memory
+from mimokit.prediction.workload import branches_of
+from tests.hugging_face_weights import checkpoint
+from tests.llava import llava_checkpoint
+from tests.sparse_weights import LLAMA_70B, sparse_checkpoint
+
+
+def test_a_cache_with_fewer_groups_than_ranks_does_not_shrink() -> None:
+    """Qwen2 here: 4 layers, 2 groups of width 4, fp32."""
+    found = checkpoint_memory(
+        read_directory(checkpoint("qwen2")), [4, 1, 2, 8], inference=True, batch=3, seq_length=10
+    )
+    cache = {one.tensor_parallel: one.parts["kv_cache"] for one in found.ranks}
+    whole = 2 * 4 * 2 * 4 * 10 * 3 * 4
+    assert cache == {1: whole, 2: whole / 2, 4: whole / 2, 8: whole / 2}
+    for one in found.ranks:
+        plan = plan_weights(checkpoint("qwen2"), one.tensor_parallel)
+        assert one.parts["weights"] == max(rank.bytes for rank in plan.ranks)
+        assert one.parts["gradients"] == one.parts["optimizer"] == 0
+
+
+def test_training_has_18_bytes_a_parameter_and_cuts_what_is_cut(tmp_path: Path) -> None:
+    sparse_checkpoint(tmp_path, LLAMA_70B)
+    found = checkpoint_memory(read_directory(tmp_path), [1, 8])
+    one, eight = found.ranks
+    parts = ("weights", "gradients", "optimizer")
+    assert sum(one.parts[name] for name in parts) == 18 * 68_976_648_192
+    assert 0.125 < eight.parts["optimizer"] / one.parts["optimizer"] < 0.1251  # norms are whole
+    assert found.saved(0) is None
+    assert found.saved(1) == pytest.approx(1 - eight.total / one.total)
+    assert one.parts["kv_cache"] == 0
+
+
+def test_advice_takes_the_fastest_size_that_fits(tmp_path: Path) -> None:
+    sparse_checkpoint(tmp_path, {**LLAMA_70B, "num_hidden_layers": 6})
+    found = advise(read_directory(tmp_path), "h100", 8)
+    assert [one.tensor_parallel for one in found.sizes] == [1, 2, 4, 8]
+    assert set(found.rejected) == {3, 5, 6, 7}
+    shares = [one.communication_share for one in found.sizes]
+    assert shares[0] == 0 < min(shares[1:])
+    fitting = [one for one in found.sizes if one.fits]
+    assert found.take == min(fitting, key=lambda one: one.seconds).tensor_parallel
+    assert f"Take TP {found.take}" in found.why
+    whole = advise(read_directory(tmp_path), "b200", 8)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in whole.environment  # Blackwell has no need
+
+
+def test_advice_says_that_none_fits_and_what_to_set(tmp_path: Path) -> None:
+    sparse_checkpoint(tmp_path, LLAMA_70B)
+    found = advise(read_directory(tmp_path), "h100", 8)
+    assert found.take is None
+    assert "No size fits: TP 8 needs" in found.why
+    (tmp_path / "small").mkdir()
+    sparse_checkpoint(tmp_path / "small", {**LLAMA_70B, "num_hidden_layers": 16})
+    taken = advise(read_directory(tmp_path / "small"), "h100", 8)
+    assert taken.take is not None
+    assert taken.take > 1
+    assert taken.environment["CUDA_DEVICE_MAX_CONNECTIONS"][0] == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["advise", "--gpu", "h10"], "did you mean h100"),
+        (["advise", "--gpu", "h100", "--gpus", "0"], "gpus is 0; it must be at least 1"),
+        (["memory", "--tp", "1,3"], "tensor_parallel 3 does not divide"),
+        (["memory", "--tp", "one"], "'one' is not a list of sizes"),
+        (["memory", "--batch", "0"], "batch is 0"),
+    ],
+)
+def test_what_cannot_be_said_is_rejected(arguments: list[str], sentence: str) -> None:
+    name, *options = arguments
+    done = CliRunner().invoke(app, [name, str(checkpoint("llama")), *options])
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+
+
+def test_a_tower_has_no_such_memory() -> None:
+    with pytest.raises(ConfigError, match="which makes no tokens"):
+        checkpoint_memory(read_directory(checkpoint("clip_tower")), [1])
+
+
+@pytest.mark.parametrize("variant", ["clip", "clip_full", "siglip"])
+def test_a_llava_has_the_layers_that_its_features_need(variant: str) -> None:
+    """The sizes are those of its experiment, and the bytes those of the experiment's modules."""
+    directory = llava_checkpoint(variant)
+    model, _ = resolve_source(directory, Workload(24, 16))
+    config = config_of_checkpoint(directory, seq_length=24)
+    networks = model_of_config(config.model, config.name)
+    assert isinstance(networks, MultimodalModel)
+    modules: tuple[Module, ...] = (networks.language, *networks.branches)
+    assert [one.encoder.net for one in branches_of(model)] == [
+        one.encoder.net for one in networks.branches
+    ]
+    found = checkpoint_memory(read_directory(directory), [1, 2], seq_length=24)
+    assert "same tensor parallel size, and every sample has one image of" in found.scope
+    for rank in found.ranks:
+        sizes = ParallelSizes(tensor=rank.tensor_parallel)
+        held = {one.name: rank_parameters(one, sizes, 0).total for one in modules}
+        assert rank.parameters == held
+        assert rank.parts["optimizer"] == 12 * sum(held.values())
+    known = json.loads((directory / "config.json").read_text())["vision_config"]
+    assert (networks.branches[0].encoder.net.layers == known["num_hidden_layers"]) is (
+        variant == "siglip"
+    )
+    advice = advise(read_directory(directory), "h100", 2, 24)
+    assert advice.scope == found.scope
+    layout = Layout("homogeneous", dict.fromkeys(reversed(held), ParallelSizes(data=2)))
+    padded = replace(networks.language, vocab_multiple=VOCABULARY_MULTIPLE)
+    trained = predict(replace(networks, language=padded), layout, Workload(24, 16), "h100")
+    assert advice.sizes[0].seconds == pytest.approx(trained.seconds, rel=1e-9)
+    assert advice.sizes[0].memory_bytes == trained.peak_memory
+    with pytest.raises(ConfigError, match="a sample has 4 tokens, and one image becomes"):
+        advise(read_directory(directory), "h100", 2, 4)
+
+
+def test_the_commands_print_json() -> None:
+    def stated(*arguments: str) -> Any:
+        done = CliRunner().invoke(app, [*arguments, "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    directory = str(checkpoint("llama"))
+    sizes = stated("memory", directory, "--inference", "--tp", "1,2,4,8")["sizes"]
+    assert list(sizes) == ["1", "2", "4", "8"]
+    assert sizes["4"]["kv_cache"] == sizes["8"]["kv_cache"]
+    assert stated("advise", directory, "--gpu", "h100", "--gpus", "2")["take"] in (1, 2)
