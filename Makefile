@@ -2,7 +2,7 @@
 # `PYTHON=python3.12 make …` chooses a Python; make/pythons.sh says which is taken otherwise.
 export PYTHON
 ifneq ($(MAKECMDGOALS),clean)
-VERSION := $(shell sh make/pythons.sh choose)
+VERSION := $(shell PYTHON='$(PYTHON)' sh make/pythons.sh choose)
 ifneq ($(filter error:,$(VERSION)),)
 $(error $(wordlist 2,$(words $(VERSION)),$(VERSION)))
 endif
@@ -39,7 +39,7 @@ test: setup
 	$(BIN)/python -m pytest --numprocesses 2
 
 # What depends on the versions of Python and Megatron-Core, on the Pythons that `make test` leaves.
-OTHERS = $(filter-out $(VERSION),$(shell sh make/pythons.sh there))
+OTHERS = $(filter-out $(VERSION),$(shell PYTHON='$(PYTHON)' sh make/pythons.sh there))
 test-versions:
 	@$(if $(OTHERS),$(MAKE) --no-print-directory $(OTHERS:%=.venv-%/.ready))
 	@sh make/test_versions.sh $(VERSION)

@@ -55,12 +55,18 @@ there() {
     done
 }
 
-# Whether a folder of pip's find-links has a torch without CUDA for a version.
+# The folders that pip searches for wheels, as the pip of a version says.
+find_links() {
+    "$(path "$1")" -m pip config list 2>/dev/null | sed -n "s/^.*find-links='\(.*\)'\$/\1/p" |
+        sed 's/\\n/ /g; s|file://||g'
+}
+
+# Whether one of some folders has the pinned torch without CUDA for a version.
 has_small_torch() {
+    pinned=$(sed -n 's/^torch==//p' "$root"/constraints/shared.txt)
     tag=cp$(echo "$1" | tr -d .)
-    folders=$("$(path "$1")" -m pip config list 2>/dev/null | sed -n "s/^.*find-links='\(.*\)'\$/\1/p")
-    for folder in $(echo "$folders" | sed 's/\\n/ /g; s|file://||g'); do
-        ls "$folder"/torch-*+cpu-"$tag"-*.whl >/dev/null 2>&1 && return 0
+    for folder in $2; do
+        ls "$folder"/torch-"$pinned"+cpu-"$tag"-*.whl >/dev/null 2>&1 && return 0
     done
     return 1
 }
@@ -87,13 +93,15 @@ choose() {
     fi
     versions=$(there)
     [ -n "$versions" ] || refuse "mimokit needs $(range), and none of them runs here; install one, or name one: PYTHON=/path/to/python make"
+    newest=$(echo "$versions" | head -n 1)
+    folders=$(find_links "$newest")
     for version in $versions; do
-        if has_small_torch "$version"; then
+        if has_small_torch "$version" "$folders"; then
             echo "$version"
             return
         fi
     done
-    echo "$versions" | head -n 1
+    echo "$newest"
 }
 
 case $1 in

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from mimokit.config_files import load_experiments as load_experiments
     from mimokit.config_files import load_preset as load_preset
     from mimokit.experiment.calibration import calibrate as calibrate
-    from mimokit.experiment.planned import plan as plan
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
     from mimokit.planning.traffic import traffic as traffic
@@ -56,5 +55,6 @@ if TYPE_CHECKING:
     from mimokit.prediction import Workload as Workload
     from mimokit.prediction import predict as predict
     from mimokit.prediction.hardware import load_hardware as load_hardware
+    from mimokit.prediction.planned import plan as plan
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -127,19 +127,19 @@ SPELLINGS: Mapping[Axis | Choice, Spelling] = {
 """Every axis and choice, in the order in which layouts list them."""
 
 SIZE_FIELDS: Mapping[Axis | Choice, str] = {
-    one: spelling.size for one, spelling in SPELLINGS.items() if spelling.size
+    axis: spelling.size for axis, spelling in SPELLINGS.items() if spelling.size
 }
 CONFIG_FIELDS: Mapping[Axis | Choice, str] = {
-    one: spelling.config for one, spelling in SPELLINGS.items() if spelling.config
+    axis: spelling.config for axis, spelling in SPELLINGS.items() if spelling.config
 }
 LAYOUT_FIELDS: Mapping[Axis | Choice, str] = {
-    one: spelling.layout for one, spelling in SPELLINGS.items() if spelling.layout
+    axis: spelling.layout for axis, spelling in SPELLINGS.items() if spelling.layout
 }
 MEGATRON_FIELDS: Mapping[Axis | Choice, str] = {
-    one: spelling.megatron for one, spelling in SPELLINGS.items() if spelling.megatron
+    axis: spelling.megatron for axis, spelling in SPELLINGS.items() if spelling.megatron
 }
 MEGATRON_ARGUMENTS: Mapping[Axis | Choice, str] = {
-    one: spelling.argument for one, spelling in SPELLINGS.items() if spelling.argument
+    axis: spelling.argument for axis, spelling in SPELLINGS.items() if spelling.argument
 }
 
 GRID_AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
@@ -166,5 +166,5 @@ COUNTS = (
 )
 """What is a whole number of at least 1 in every layout."""
 
-COUNT_FIELDS = tuple(SIZE_FIELDS[one] for one in COUNTS)
+COUNT_FIELDS = tuple(SIZE_FIELDS[count] for count in COUNTS)
 """The fields of `ParallelSizes` that are counts."""

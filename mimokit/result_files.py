@@ -71,7 +71,7 @@ FIT_COLUMNS: Mapping[FitFile, tuple[str, ...]] = {
 }
 """The first columns of each table of a fit; those of metrics and times follow."""
 
-FIT_TIMES = PREDICTED_SECONDS, MEASURED_SECONDS = "predicted_seconds", "seconds"
+PREDICTED_SECONDS, MEASURED_SECONDS = "predicted_seconds", "seconds"
 """Columns of a fit with a network: time since the first step began, validation aside."""
 
 BY_STRATEGY = "strategy"
@@ -98,8 +98,10 @@ def write_metrics(directory: str | os.PathLike[str], samples: Iterable[StepSampl
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    ordered = sorted(samples, key=lambda one: (one.iteration, one.rank))
-    write_table(folder / RunFile.METRICS_BY_RANK, [one.row() for one in ordered], STEP_COLUMNS)
+    ordered = sorted(samples, key=lambda sample: (sample.iteration, sample.rank))
+    write_table(
+        folder / RunFile.METRICS_BY_RANK, [sample.row() for sample in ordered], STEP_COLUMNS
+    )
     write_table(folder / RunFile.METRICS, reduce_ranks(ordered), TOGETHER_COLUMNS)
 
 
@@ -107,8 +109,8 @@ def write_evaluations(
     directory: str | os.PathLike[str], samples: Iterable[EvaluationSample]
 ) -> None:
     """Write `evaluations.csv` into an existing folder, a row per evaluation."""
-    ordered = sorted(samples, key=lambda one: (one.iteration, one.task, one.rank))
-    rows = [one.row() for one in ordered]
+    ordered = sorted(samples, key=lambda sample: (sample.iteration, sample.task, sample.rank))
+    rows = [sample.row() for sample in ordered]
     write_table(Path(directory) / RunFile.EVALUATIONS, rows, EVALUATION_COLUMNS)
 
 
@@ -116,7 +118,6 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence
     """Write a CSV file completely or not at all.
 
     Args:
-        path: of the file.
         rows: column -> value; a missing value is written as an empty cell.
         columns: the first columns; others of the rows follow in order of occurrence.
     """

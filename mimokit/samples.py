@@ -128,7 +128,6 @@ class EvaluationSample:
     """A test on held-out samples; the fields are the columns, in file order.
 
     Attributes:
-        rank: the sender.
         iteration: after which the model was tested.
         time: Unix seconds.
         task: name of the data.
@@ -136,7 +135,6 @@ class EvaluationSample:
         digit_accuracy: share of answer tokens that are right.
         loss: mean over answer tokens.
         chance: exact match of guessing; None if it is not known.
-        samples: number of samples tested.
     """
 
     rank: int = 0
@@ -176,7 +174,6 @@ class HealthSample:
     """What a rank holds after an iteration.
 
     Attributes:
-        rank: the sender.
         iteration: after which.
         digests: tensor or shard -> digest of its bits and their places; ranks of one replica of a
             layout that have a name in common must have the same.
@@ -234,9 +231,6 @@ class RankFacts:
     """Where a rank runs; it sends this once, before its first step.
 
     Attributes:
-        rank: the sender.
-        host: name of its machine.
-        hardware: of its machine.
         peak_flops_per_sec: what its device computes at most; None if it is not known.
     """
 
@@ -258,9 +252,11 @@ Sample: TypeAlias = (
 Emit: TypeAlias = Callable[[Sample], None]
 
 _STEP_FIELDS: Mapping[str, Field[Any]] = {
-    one.name: one for one in fields(StepSample) if one.name not in ("modules", "further")
+    column.name: column
+    for column in fields(StepSample)
+    if column.name not in ("modules", "further")
 }
-_MODULE_FIELDS: Mapping[str, Field[Any]] = {one.name: one for one in fields(ModuleSample)}
+_MODULE_FIELDS: Mapping[str, Field[Any]] = {column.name: column for column in fields(ModuleSample)}
 
 STEP_COLUMNS = tuple(_STEP_FIELDS)
 """Columns of every step table, in file order; those of modules follow."""
@@ -268,7 +264,7 @@ MODULE_COLUMNS = tuple(_MODULE_FIELDS)
 """Columns of a step table for every module; see `module_column`."""
 _step_values = attrgetter(*STEP_COLUMNS)
 _module_values = attrgetter(*MODULE_COLUMNS)
-EVALUATION_COLUMNS = tuple(one.name for one in fields(EvaluationSample))
+EVALUATION_COLUMNS = tuple(column.name for column in fields(EvaluationSample))
 """Columns of every evaluation table."""
 TEXT_COLUMNS = ("task",)
 """The columns of text."""
@@ -279,8 +275,10 @@ OF_A_RANK = ("rank", "replica")
 """Columns that say whose row it is, and that the row of all ranks lacks."""
 TOGETHER_COLUMNS = tuple(name for name in STEP_COLUMNS if name not in OF_A_RANK)
 """Columns of the row of all ranks."""
-LIVE_STEP_COLUMNS = tuple(name for name, one in _STEP_FIELDS.items() if one.metadata["live"])
-LIVE_MODULE_COLUMNS = tuple(name for name, one in _MODULE_FIELDS.items() if one.metadata["live"])
+LIVE_STEP_COLUMNS = tuple(name for name, column in _STEP_FIELDS.items() if column.metadata["live"])
+LIVE_MODULE_COLUMNS = tuple(
+    name for name, column in _MODULE_FIELDS.items() if column.metadata["live"]
+)
 """The columns that are sent to a browser during a run."""
 
 
@@ -299,7 +297,9 @@ def over_ranks(column: str) -> OverRanks:
     """Return the reduction of a column over ranks; of an unknown column the largest."""
     known = _STEP_FIELDS.get(column)
     if known is None:
-        ends = (one for name, one in _MODULE_FIELDS.items() if column.endswith(f"_{name}"))
+        ends = (
+            definition for name, definition in _MODULE_FIELDS.items() if column.endswith(f"_{name}")
+        )
         known = next(ends, None)
     over: OverRanks = OverRanks.LARGEST if known is None else known.metadata["over"]
     return over
@@ -315,12 +315,12 @@ def reduce_ranks(samples: Iterable[StepSample]) -> list[Row]:
 
 def _reduced(group: Sequence[StepSample]) -> Row:
     values: dict[str, list[tuple[int | None, float]]] = defaultdict(list)
-    for sample in sorted(group, key=lambda one: one.rank):
+    for sample in sorted(group, key=lambda sample: sample.rank):
         for name, value in sample.row().items():
             values[name].append((sample.replica, value))
     for name in OF_A_RANK:
         values.pop(name, None)
-    return {name: _reduce(over_ranks(name), found) for name, found in values.items()}
+    return {name: _reduce(over_ranks(name), measured) for name, measured in values.items()}
 
 
 def _reduce(over: OverRanks, values: Sequence[tuple[int | None, float]]) -> float:
@@ -345,7 +345,7 @@ def to_wire(sample: Sample) -> dict[str, Any]:
     """Return a sample as a message: a mapping, where a step is values without names of columns."""
     if not isinstance(sample, StepSample):
         return {_OTHER: sample}
-    modules = {name: _module_values(one) for name, one in sample.modules.items()}
+    modules = {name: _module_values(measured) for name, measured in sample.modules.items()}
     return {_STEP: (_step_values(sample), modules, sample.further)}
 
 
@@ -359,5 +359,5 @@ def from_wire(message: Mapping[str, Any]) -> Sample:
         sample: Sample = message[_OTHER]
         return sample
     values, modules, further = message[_STEP]
-    found = {name: ModuleSample(*measured) for name, measured in modules.items()}
-    return StepSample(*(*values, found, further))
+    of_modules = {name: ModuleSample(*measured) for name, measured in modules.items()}
+    return StepSample(*(*values, of_modules, further))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
 _LINE = "1px solid rgba(128,128,128,.35)"
@@ -15,12 +17,51 @@ _TABLE = "border-collapse:collapse;color:inherit;font-size:inherit;margin:0"
 _ROW = '<tr style="background:transparent">'  # notebooks give every second row a background
 
 
+@dataclass(frozen=True)
+class Section:
+    """A table under a heading, and the sentences below it.
+
+    Attributes:
+        rows: texts per column.
+    """
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    sentences: Sequence[str] = ()
+
+    def table(self) -> Table:
+        """Return the table for a terminal."""
+        return rich_table(self.heading, self.columns, self.rows)
+
+    def to_html(self, marks: Sequence[str] = ()) -> str:
+        """Return the table for a notebook; `marks` as `html_table` takes them."""
+        return html_table(self.columns, self.rows, heading=self.heading, marks=marks)
+
+
+class Report:
+    """Shows itself as a section, in a terminal and in a notebook."""
+
+    def section(self) -> Section:
+        """Return what is shown."""
+        raise NotImplementedError
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show the table and the sentences."""
+        section = self.section()
+        yield section.table()
+        yield from section.sentences
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        section = self.section()
+        return section.to_html() + "".join(map(html_heading, section.sentences))
+
+
 def rich_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
     """Return a table with a title and a line under its headings; cells are plain text.
 
     Args:
-        heading: the title.
-        columns: the headings of the columns.
         rows: texts per column; none where the caller adds its own.
     """
     from rich import box
@@ -53,7 +94,6 @@ def html_table(
     """Return a table in HTML with the colours of the page it is on. Texts are escaped.
 
     Args:
-        columns: the headings of the columns.
         rows: texts per column.
         heading: a line above the table.
         marks: HTML in front of the first cell of each row, such as a coloured dot.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.processes import nothing_left_behind
 from tests.scheduling import GroupScheduling, order
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 
 gc.disable()  # while the tests are imported: nothing of that is garbage
+
+settings.register_profile("any machine", deadline=None)  # a busy one takes ten times as long
+settings.load_profile("any machine")
 
 
 def pytest_collection_finish() -> None:

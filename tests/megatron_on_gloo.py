@@ -9,16 +9,20 @@ from typing import Any
 from unittest import mock
 
 import torch.distributed as dist
+from packaging.version import Version
 
-HAS_COLOCATED_BRIDGE = not version("megatron-core").startswith("0.16.")
+HAS_COLOCATED_BRIDGE = Version(version("megatron-core")) >= Version("0.18")
 
 
 @contextmanager
 def groups_of_gloo() -> Iterator[None]:
     """Make groups with the backend of the world, whichever is asked for."""
-    subgroups = dist.new_subgroups_by_enumeration
-    with mock.patch.object(
-        dist, "new_subgroups_by_enumeration", lambda ranks, backend: subgroups(ranks)
+    group, subgroups = dist.new_group, dist.new_subgroups_by_enumeration
+    with (
+        mock.patch.object(dist, "new_group", lambda ranks, backend: group(ranks)),
+        mock.patch.object(
+            dist, "new_subgroups_by_enumeration", lambda ranks, backend: subgroups(ranks)
+        ),
     ):
         yield
 

@@ -104,10 +104,12 @@ def test_pythons_of_pyenv_are_found_though_they_are_not_selected(
 def test_a_torch_without_cuda_at_hand_is_taken_first(tools: Path, tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()
+    (pinned,) = (pin[7:] for pin in pins_of("shared.txt") if pin.startswith("torch=="))
     for version in SUPPORTED:
         stub(tmp_path / "bin", version, find_links=str(wheels))
+    (wheels / "torch-2.5.0+cpu-cp312-cp312-linux_x86_64.whl").touch()  # not the pinned one
     assert asked(tools, "choose") == "3.13"
-    (wheels / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl").touch()
+    (wheels / f"torch-{pinned}+cpu-cp311-cp311-manylinux_2_28_x86_64.whl").touch()
     assert asked(tools, "choose") == "3.11"
     assert asked(tools, "choose", python="python3.12") == "3.12"
 

@@ -31,6 +31,10 @@ PLANTED = {
         "engine/parallel/gradients.py",
         "mimokit.engine.models",
     ),
+    "Inside the engine models know no data, and weights no network": (
+        "engine/weights/files.py",
+        "mimokit.engine.inference",
+    ),
     "Charts draw plans and tables, nothing that runs": ("charts/_palette.py", "mimokit.cluster"),
     "Only the engine's calibration predicts": ("engine/digests.py", "mimokit.prediction"),
     "Frame parallel, strategies and sharded weights are plain torch": (

@@ -58,8 +58,6 @@ def estimate_run(values: Array, rng: np.random.Generator, resamples: int) -> Est
 
     Args:
         values: of successive steps, in order.
-        rng: draws the blocks.
-        resamples: bootstrap samples.
     """
     known = values[np.isfinite(values)]
     count = len(known)
@@ -84,13 +82,13 @@ def estimate_runs(runs: Sequence[Array], rng: np.random.Generator, resamples: in
     which says nothing about another run.
     """
     each = [estimate_run(values, rng, resamples) for values in runs]
-    each = [one for one in each if math.isfinite(one.value)]
+    each = [estimate for estimate in each if math.isfinite(estimate.value)]
     if len(each) < 2:
         return each[0] if each else Estimate(math.nan, math.nan, 0.0)
-    medians, count = np.array([one.value for one in each]), len(each)
+    medians, count = np.array([estimate.value for estimate in each]), len(each)
     drawn = medians[rng.integers(0, count, (resamples, count))].mean(axis=1)
     between = float(drawn.std(ddof=1)) * math.sqrt(count / (count - 1))
-    errors = [one.error for one in each if math.isfinite(one.error)]
+    errors = [estimate.error for estimate in each if math.isfinite(estimate.error)]
     within = math.sqrt(sum(error**2 for error in errors)) / count if errors else 0.0
     return Estimate(float(medians.mean()), max(between, within), count - 1.0)
 
@@ -148,12 +146,12 @@ def _medians(values: Array, block: int, rng: np.random.Generator, resamples: int
     count = len(values)
     blocks = -(-count // block)
     at_once = max(1, _MOST_DRAWN // (blocks * block))
-    found = []
+    medians = []
     for begin in range(0, resamples, at_once):
         starts = rng.integers(0, count, (min(at_once, resamples - begin), blocks, 1))
         places = ((starts + np.arange(block)) % count).reshape(len(starts), -1)[:, :count]
-        found.append(np.median(values[places], axis=1))
-    return np.concatenate(found)
+        medians.append(np.median(values[places], axis=1))
+    return np.concatenate(medians)
 
 
 def _quantile(confidence: float, freedom: float) -> float:

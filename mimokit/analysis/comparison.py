@@ -13,7 +13,7 @@ from mimokit.analysis.bootstrap import FEWEST_STEPS, Estimate, difference, estim
 from mimokit.analysis.runs import Runs
 from mimokit.analysis.table_file import records
 from mimokit.samples import OverRanks, over_ranks
-from mimokit.tables import html_table, rich_table
+from mimokit.tables import Report, Section, html_table
 from mimokit.units import listed
 
 COMPARISON_COLUMNS = (
@@ -25,11 +25,10 @@ HEADINGS = ("", "runs", "median", "interval", "against baseline", "interval of t
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Report):
     """What `compare` found.
 
     Attributes:
-        metric: the compared column.
         baseline: the name that the others are compared with.
         confidence: of the intervals, between 0 and 1.
         table: a row per name, best first, with COMPARISON_COLUMNS. `low` and `high` are the
@@ -96,17 +95,15 @@ class Comparison:
     def __str__(self) -> str:
         return "\n".join(self.sentences())
 
+    def section(self) -> Section:
+        """Return a row per run or layout, and below them what they say."""
+        heading = f"{self.metric}: medians with {self.confidence:.0%} intervals"
+        return Section(heading, HEADINGS, self.rows(), self.sentences())
+
     def _repr_html_(self) -> str:
-        heading = f"{self.metric}: medians with {self.confidence:.0%} intervals"
-        table = html_table(HEADINGS, self.rows(), heading=heading)
-        said = [(sentence,) for sentence in self.sentences()]
-        return table + html_table(("in words",), said)
-
-    def __rich__(self) -> object:
-        from rich.console import Group
-
-        heading = f"{self.metric}: medians with {self.confidence:.0%} intervals"
-        return Group(rich_table(heading, HEADINGS, self.rows()), *self.sentences())
+        section = self.section()
+        said = [(sentence,) for sentence in section.sentences]
+        return section.to_html() + html_table(("in words",), said)
 
 
 def compare(
@@ -127,14 +124,11 @@ def compare(
     many equal layouts none looks better by chance more often than `confidence` says.
 
     Args:
-        runs: from `load_runs`.
         baseline: the name to compare with; by default `baseline`, or else the first one that is
             complete, or the first one.
         metric: a column of `runs.iterations`.
         by: the column of `runs.runs` whose values are compared: "run" for each run alone, "layout"
             to put repeated runs (seeds) of one layout together.
-        confidence: of the intervals.
-        resamples: bootstrap samples.
         seed: of the bootstrap; the same seed gives the same intervals.
 
     Raises:
@@ -191,20 +185,20 @@ def _series(runs: Runs, metric: str, by: str) -> tuple[dict[str, list[np.ndarray
         str(name): group[metric].dropna().to_numpy(dtype=np.float64)
         for name, group in steps.groupby("run", observed=True)
     }
-    counts = {name: len(own) for name, own in values.items()}
+    counts = {name: len(series) for name, series in values.items()}
     # Too few steps have no interval. If no run has enough, medians alone are better than nothing.
     fewest = FEWEST_STEPS if max(counts.values(), default=0) >= FEWEST_STEPS else 1
-    found: dict[str, list[np.ndarray]] = {}
+    compared: dict[str, list[np.ndarray]] = {}
     reasons: dict[str, str] = {}
     for row in records(runs.runs):
         name = row["run"] if pd.isna(row[by]) else str(row[by])
         count = counts.get(row["run"], 0)
         if count >= fewest:
-            found.setdefault(name, []).append(values[row["run"]])
+            compared.setdefault(name, []).append(values[row["run"]])
         else:
             many = f"only {count} after the warm-up" if count else "no iteration"
             reasons[name] = f"its status is {row['status']}, and it has {many} with {metric}"
-    return found, {name: why for name, why in reasons.items() if name not in found}
+    return compared, {name: why for name, why in reasons.items() if name not in compared}
 
 
 def _measured(
@@ -214,24 +208,24 @@ def _measured(
     baseline: str,
     levels: tuple[float, float],
 ) -> dict[str, object]:
-    own, base = estimates[name], estimates[baseline]
-    low, high = own.interval(levels[0])
-    found: dict[str, object] = {
+    estimate, base = estimates[name], estimates[baseline]
+    low, high = estimate.interval(levels[0])
+    row: dict[str, object] = {
         "name": name,
         "runs": len(series),
         "iterations": sum(map(len, series)),
-        "median": own.value,
+        "median": estimate.value,
         "low": low,
         "high": high,
         "significant": False,
     }
     if name != baseline:
-        gap = difference(own, base)
+        gap = difference(estimate, base)
         less, more = gap.interval(levels[1])
-        found |= {"difference": gap.value, "difference_low": less, "difference_high": more}
-        found["change"] = gap.value / base.value if base.value else math.nan
-        found["significant"] = _significant(gap, levels[1])
-    return found
+        row |= {"difference": gap.value, "difference_low": less, "difference_high": more}
+        row["change"] = gap.value / base.value if base.value else math.nan
+        row["significant"] = _significant(gap, levels[1])
+    return row
 
 
 def _significant(gap: Estimate, level: float) -> bool:
@@ -267,16 +261,16 @@ def _against(row: Mapping[str, float]) -> str:
 
 def _row(row: Mapping[str, object], baseline: str) -> tuple[str, ...]:
     known = {name: value for name, value in row.items() if isinstance(value, int | float)}
-    own = (
+    cells = (
         str(row["name"]),
         f"{known['runs']:.0f}",
         _number(known["median"]),
         _span(known["low"], known["high"]),
     )
     if row["name"] == baseline:
-        return (*own, "baseline", "", "")
+        return (*cells, "baseline", "", "")
     return (
-        *own,
+        *cells,
         f"{known['change']:+.1%}",
         _span(known["difference_low"], known["difference_high"]),
         "" if row["significant"] else "not significant",

@@ -41,7 +41,6 @@ class Explanation:
     """Where the time of one run went.
 
     Attributes:
-        run: its name.
         step: median seconds of a step, warm-up left out; NaN if none was measured.
         parts: where a step goes, the largest part first; see `StepFigures.parts`.
         findings: what stands out, the largest share of the step first.
@@ -59,11 +58,11 @@ class Explanation:
     @property
     def kinds(self) -> list[str]:
         """The kinds of the findings, in their order."""
-        return [one.kind for one in self.findings]
+        return [finding.kind for finding in self.findings]
 
     def sentences(self) -> list[str]:
         """Return everything as sentences, findings with their advice."""
-        said = [f"{one.sentence} Try: {one.advice}" for one in self.findings]
+        said = [f"{finding.sentence} Try: {finding.advice}" for finding in self.findings]
         return [*self.summary, *said, *self.missing]
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -78,15 +77,18 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         shown = [html_heading(f"Where the time of {self.run} went")]
-        shown += [f'<p style="margin:.3em 0">{escape(one)}</p>' for one in self.summary]
+        shown += [f'<p style="margin:.3em 0">{escape(sentence)}</p>' for sentence in self.summary]
         if self.findings:
             items = "".join(
-                f'<li style="margin:.4em 0">{escape(one.sentence)} '
-                f'<span style="opacity:.75">Try: {escape(one.advice)}</span></li>'
-                for one in self.findings
+                f'<li style="margin:.4em 0">{escape(finding.sentence)} '
+                f'<span style="opacity:.75">Try: {escape(finding.advice)}</span></li>'
+                for finding in self.findings
             )
             shown.append(f'<ol style="margin:.3em 0;padding-left:1.6em">{items}</ol>')
-        shown += [f'<p style="margin:.3em 0;opacity:.75">{escape(one)}</p>' for one in self.missing]
+        shown += [
+            f'<p style="margin:.3em 0;opacity:.75">{escape(sentence)}</p>'
+            for sentence in self.missing
+        ]
         if len(self.parts):
             shown.append(html_table(PART_HEADINGS, self.rows()))
         return "".join(shown)
@@ -107,7 +109,6 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
 
     Args:
         run: one run, as `runs["name"]` or its folder; or many, with a name.
-        name: of the run.
 
     Raises:
         RunFolderError: this path has no run.
@@ -123,15 +124,15 @@ def explain(run: Runs | str | Path, name: str | None = None) -> Explanation:
     problems = (*runs[chosen].endings(), *missing)
     if figures is None:
         return Explanation(chosen, float("nan"), _no_parts(), (), (), problems)
-    found = [finding for find in FINDERS for finding in find(figures)]
-    found += causes.waiting(figures, sum(one.explains for one in found))
-    found.sort(key=lambda one: -one.share)
+    findings = [finding for find in FINDERS for finding in find(figures)]
+    findings += causes.waiting(figures, sum(finding.explains for finding in findings))
+    findings.sort(key=lambda finding: -finding.share)
     return Explanation(
         run=chosen,
         step=figures.step,
         parts=_largest_first(figures.parts),
-        findings=tuple(found),
-        summary=tuple(_summary(figures, found)),
+        findings=tuple(findings),
+        summary=tuple(_summary(figures, findings)),
         missing=problems,
     )
 
@@ -144,7 +145,7 @@ def _largest_first(parts: pd.DataFrame) -> pd.DataFrame:
     return parts.sort_values("seconds", ascending=False, kind="stable", ignore_index=True)
 
 
-def _summary(run: StepFigures, found: Sequence[Finding]) -> Iterator[str]:
+def _summary(run: StepFigures, findings: Sequence[Finding]) -> Iterator[str]:
     parts = _largest_first(run.parts)
     first = parts.iloc[0]
     modules = parts[parts["column"].isin([phase.column for phase in MODULE_PHASES])]
@@ -159,5 +160,5 @@ def _summary(run: StepFigures, found: Sequence[Finding]) -> Iterator[str]:
         yield (
             f"{totals.index[0]} {verb}: forward and backward on the mean rank take {listed(each)}."
         )
-    if not found:
+    if not findings:
         yield "Nothing stands out: ranks work equally long and hardly wait for each other."

@@ -33,8 +33,6 @@ class Finding:
         kind: straggler, uneven steps, bubble, imbalance, waiting, data, communication, optimizer,
             rest, outliers, drift or memory.
         share: of the step that it costs, by which findings are ordered.
-        sentence: what was found, with figures.
-        advice: what to try.
         figures: the numbers of the sentence and others: seconds, shares, ranks.
         explains: the mean share of the step for which ranks wait because of it.
     """
@@ -49,28 +47,35 @@ class Finding:
 
 def straggler(run: StepFigures) -> Iterator[Finding]:
     """Find the rank that works longer than the other ranks with the same work in most steps."""
-    found = max((_slowest(run, peers) for peers in run.peers), key=lambda one: one.excess)
-    if not found.always or run.share(found.excess) < SMALL or found.excess < UNEVEN * found.typical:
+    slowest = max(
+        (_slowest(run, peers) for peers in run.peers), key=lambda straggler: straggler.excess
+    )
+    if (
+        not slowest.always
+        or run.share(slowest.excess) < SMALL
+        or slowest.excess < UNEVEN * slowest.typical
+    ):
         return
     known = [name for name in WORK if name in run.ranks.columns]
-    others = run.ranks.loc[found.peers, known].drop(found.rank).median()
-    gaps = (run.ranks.loc[found.rank, known] - others).astype(float)
+    others = run.ranks.loc[slowest.peers, known].drop(slowest.rank).median()
+    gaps = (run.ranks.loc[slowest.rank, known] - others).astype(float)
     phase, gap = str(gaps.idxmax()), float(gaps.to_numpy(dtype=np.float64).max())
-    waits = found.excess * (len(run.ranks) - 1) / len(run.ranks)
+    waits = slowest.excess * (len(run.ranks) - 1) / len(run.ranks)
     yield Finding(
         "straggler",
-        run.share(found.excess),
-        f"Rank {found.rank} is the slowest: it works {seconds_text(found.typical + found.excess)} "
-        f"in a step, {found.excess / found.typical:.0%} longer than the median of the ranks with "
-        f"the same work ({seconds_text(found.typical)}), mostly in {_phase_words(phase)} "
-        f"(+{seconds_text(gap)}). It is the slowest of them in {found.often:.0%} of the steps. "
-        f"The others wait for it: {run.share(found.excess):.0%} of the step.",
+        run.share(slowest.excess),
+        f"Rank {slowest.rank} is the slowest: it works "
+        f"{seconds_text(slowest.typical + slowest.excess)} in a step, "
+        f"{slowest.excess / slowest.typical:.0%} longer than the median of the ranks with the same "
+        f"work ({seconds_text(slowest.typical)}), mostly in {_phase_words(phase)} "
+        f"(+{seconds_text(gap)}). It is the slowest of them in {slowest.often:.0%} of the steps. "
+        f"The others wait for it: {run.share(slowest.excess):.0%} of the step.",
         _STRAGGLER_ADVICE[phase],
         {
-            "rank": found.rank,
-            "seconds": found.excess,
-            "typical": found.typical,
-            "often": found.often,
+            "rank": slowest.rank,
+            "seconds": slowest.excess,
+            "typical": slowest.typical,
+            "often": slowest.often,
         },
         run.share(waits),
     )
@@ -243,7 +248,6 @@ def waiting(run: StepFigures, explained: float) -> Iterator[Finding]:
     """Find waiting that no other finding explains.
 
     Args:
-        run: its figures.
         explained: share of the step for which ranks wait because of other findings.
     """
     seconds = run.mean(WAITING)

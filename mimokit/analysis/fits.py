@@ -46,7 +46,6 @@ class FitFolder:
     """The content of the folder of a fit.
 
     Attributes:
-        directory: the folder.
         config: strategy and arguments, from config.json.
         train: a row per step.
         validation: a row per validation.
@@ -95,10 +94,10 @@ def _read(folder: Path, file: FitFile) -> pd.DataFrame:
     if not (folder / file).is_file():
         return pd.DataFrame(columns=list(columns))
     keys = [name for name in ("step", "node") if name in columns]
-    found = read_table(folder / file, columns, keys, TEXTS)
-    if found.problems:
-        raise RunFolderError(found.problems[0].sentence)
-    return found.table
+    content = read_table(folder / file, columns, keys, TEXTS)
+    if content.problems:
+        raise RunFolderError(content.problems[0].sentence)
+    return content.table
 
 
 def validation_of_fits(fits: Fits) -> pd.DataFrame:
@@ -110,13 +109,13 @@ def validation_of_fits(fits: Fits) -> pd.DataFrame:
     """
     losses, times = ["local_loss", "global_loss"], PREDICTED_SECONDS
     tables = []
-    for name, one in fits.items():
-        table = one.validation.reindex(columns=["step", *losses, times])
+    for name, fit in fits.items():
+        table = fit.validation.reindex(columns=["step", *losses, times])
         local, mean, predicted = (_numbers(table[column]) for column in (*losses, times))
-        sent = _sent_by_step(one)
-        found = pd.DataFrame({"step": table["step"].astype(int), "loss": mean.fillna(local)})
-        found["sent_bytes"] = [float(sent[sent.index <= step].sum()) for step in found["step"]]
-        tables.append(found.assign(fit=name, **{times: predicted}))
+        sent = _sent_by_step(fit)
+        rows = pd.DataFrame({"step": table["step"].astype(int), "loss": mean.fillna(local)})
+        rows["sent_bytes"] = [float(sent[sent.index <= step].sum()) for step in rows["step"]]
+        tables.append(rows.assign(fit=name, **{times: predicted}))
     together = _together(tables, ["fit", "step", "loss", "sent_bytes", times])
     return together.drop(columns=times) if together[times].isna().all() else together
 
@@ -127,9 +126,9 @@ def bytes_of_fits(fits: Fits) -> pd.DataFrame:
     Columns: fit, step, sent_bytes; steps without an exchange have 0.
     """
     tables = []
-    for name, one in fits.items():
-        steps = one.train["step"].astype(int)
-        sent = _sent_by_step(one).reindex(steps, fill_value=0.0)
+    for name, fit in fits.items():
+        steps = fit.train["step"].astype(int)
+        sent = _sent_by_step(fit).reindex(steps, fill_value=0.0)
         columns = {"fit": name, "step": steps, "sent_bytes": sent.to_numpy()}
         tables.append(pd.DataFrame(columns))
     return _together(tables, ["fit", "step", "sent_bytes"])
@@ -142,7 +141,7 @@ def drift_of_fits(fits: Fits) -> pd.DataFrame:
     """
     columns = list(FIT_COLUMNS[FitFile.DRIFT])
     tables = [
-        one.drift[columns].assign(fit=name) for name, one in fits.items() if not one.drift.empty
+        fit.drift[columns].assign(fit=name) for name, fit in fits.items() if not fit.drift.empty
     ]
     return _together(tables, ["fit", *columns])
 
@@ -151,14 +150,14 @@ def _sent_by_step(fit: Fit) -> pd.Series:
     """Return step -> bytes that a node sends for the strategy, mean over the nodes."""
     table = fit.communication.reindex(columns=list(FIT_COLUMNS[FitFile.COMMUNICATION]))
     nodes = max(1, table["node"].nunique())
-    own = table[table["purpose"] == BY_STRATEGY]
-    sent: pd.Series = _numbers(own["sent_bytes"]).groupby(own["step"].astype(int)).sum()
+    exchanged = table[table["purpose"] == BY_STRATEGY]
+    sent: pd.Series = _numbers(exchanged["sent_bytes"]).groupby(exchanged["step"].astype(int)).sum()
     return sent / nodes
 
 
 def _numbers(values: pd.Series) -> pd.Series:
-    found: pd.Series = pd.to_numeric(values, errors="coerce").astype(float)
-    return found
+    numbers: pd.Series = pd.to_numeric(values, errors="coerce").astype(float)
+    return numbers
 
 
 def _together(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:

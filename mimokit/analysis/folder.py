@@ -35,7 +35,6 @@ class RunTables:
     """The content of a results folder.
 
     Attributes:
-        directory: the folder the tables were read from.
         info: the content of `experiment_info.json`; empty if the run wrote none.
         metrics: one row per iteration.
         metrics_by_rank: one row per iteration and rank; empty without that file.
@@ -106,7 +105,7 @@ def _read_optional(file: Path, needed: tuple[str, ...], columns: tuple[str, ...]
 
 
 def _read_table(file: Path, needed: tuple[str, ...]) -> pd.DataFrame:
-    found = read_table(file, needed, [name for name in KEYS if name in needed])
-    if found.problems:
-        raise RunFolderError(found.problems[0].sentence)
-    return found.table
+    content = read_table(file, needed, [name for name in KEYS if name in needed])
+    if content.problems:
+        raise RunFolderError(content.problems[0].sentence)
+    return content.table

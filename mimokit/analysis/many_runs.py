@@ -35,18 +35,17 @@ def scaling_table(runs: Runs, comparison: Comparison) -> pd.DataFrame:
     the best one on the fewest ranks.
 
     Args:
-        runs: the compared runs.
         comparison: of a rate, by run or by layout.
     """
     about = runs.runs[["run", "layout", "mode", "world_size"]]
-    found = []
+    rows = []
     for row in records(comparison.table):
-        own = about[(about["run"] == row["name"]) | (about["layout"] == row["name"])].iloc[:1]
-        if len(own) and own["world_size"].notna().all():
-            place = {"mode": own["mode"].iloc[0], "world_size": int(own["world_size"].iloc[0])}
-            found.append({**row, **place})
+        alike = about[(about["run"] == row["name"]) | (about["layout"] == row["name"])].iloc[:1]
+        if len(alike) and alike["world_size"].notna().all():
+            place = {"mode": alike["mode"].iloc[0], "world_size": int(alike["world_size"].iloc[0])}
+            rows.append({**row, **place})
     columns = ["name", "mode", "world_size", "median", "low", "high"]
-    table = pd.DataFrame(found, columns=columns).sort_values(
+    table = pd.DataFrame(rows, columns=columns).sort_values(
         ["world_size", "median"], ignore_index=True
     )
     fewest = table["world_size"] == table["world_size"].min()

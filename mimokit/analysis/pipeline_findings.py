@@ -20,7 +20,6 @@ class MeasuredPipeline:
     """The planned schedule with the measured times of its stages.
 
     Attributes:
-        plan: the pipeline.
         forward: seconds per micro-batch, by stage, loading included.
         backward: the same.
         weights: by stage: its ranks, as a share of all.
@@ -36,8 +35,8 @@ class MeasuredPipeline:
     @cached_property
     def work(self) -> np.ndarray:
         """Seconds that a stage works in a step."""
-        found: np.ndarray = self.plan.schedule.num_microbatches * (self.forward + self.backward)
-        return found
+        seconds: np.ndarray = self.plan.schedule.num_microbatches * (self.forward + self.backward)
+        return seconds
 
     @cached_property
     def seconds(self) -> float:
@@ -47,7 +46,7 @@ class MeasuredPipeline:
     @cached_property
     def even(self) -> float:
         """How long it would take if all stages worked equally long."""
-        mean = (float(one @ self.weights) for one in (self.forward, self.backward))
+        mean = (float(times @ self.weights) for times in (self.forward, self.backward))
         return float(makespan(self.plan.schedule, *mean))
 
     @property
@@ -146,8 +145,8 @@ def _extremes(pipeline: MeasuredPipeline) -> tuple[int, int]:
     """Return the longest stage, and the shortest one: of the same module if these differ."""
     work, stages = pipeline.work, pipeline.plan.graph.stages
     longest = int(work.argmax())
-    own = [stage.index for stage in stages if stage.module == stages[longest].module]
-    within = min(own, key=lambda index: float(work[index]))
+    same_module = [stage.index for stage in stages if stage.module == stages[longest].module]
+    within = min(same_module, key=lambda index: float(work[index]))
     if work[longest] >= (1 + UNEVEN) * work[within]:
         return longest, within
     return longest, int(work.argmin())
@@ -155,7 +154,7 @@ def _extremes(pipeline: MeasuredPipeline) -> tuple[int, int]:
 
 def _place(plan: PipelinePlan, index: int) -> str:
     stage = plan.graph.stages[index]
-    of_module = sum(one.module == stage.module for one in plan.graph.stages)
+    of_module = sum(other.module == stage.module for other in plan.graph.stages)
     name = f"stage {stage.place} of {stage.module}" if of_module > 1 else stage.module
     ranks = plan.ranks[index]
     return f"{name} (rank{'s' if len(ranks) > 1 else ''} {span_text(ranks)})"

@@ -28,7 +28,6 @@ def planned_against_measured(
     """Predict the step of every run from its config.yaml, and put the measured median next to it.
 
     Args:
-        runs: from `load_runs`.
         hardware: a calibration of the machine that the runs were on, or the file of one: then ranks
             share its cores. Or a GPU, as in `mimokit.predict`. None takes the GPU of each config,
             which is right only for runs on such GPUs.
@@ -58,9 +57,9 @@ def planned_against_measured(
         except (ConfigError, ValueError) as error:
             left_out[name] = str(error).splitlines()[0]
             continue
-        own = measured.loc[name]
-        found = (own["median"], own["low"], own["high"])
-        rows.append((name, modes[name], planned, low, high, *found, planned / found[0] - 1))
+        figures = measured.loc[name]
+        interval = (figures["median"], figures["low"], figures["high"])
+        rows.append((name, modes[name], planned, low, high, *interval, planned / interval[0] - 1))
     table = pd.DataFrame(rows, columns=list(PLANNED_COLUMNS))
     table.attrs["left_out"] = left_out
     table.attrs["how"] = "predicted for " + (
@@ -92,5 +91,5 @@ def _predicted(
     if known is not None:
         seconds = predict_shared(config, known.costs, known.cores).seconds
         return seconds, seconds, seconds
-    found = predict(config, gpu=hardware)  # type: ignore[arg-type]
-    return found.seconds, found.low, found.high
+    prediction = predict(config, gpu=hardware)  # type: ignore[arg-type]
+    return prediction.seconds, prediction.low, prediction.high

@@ -28,7 +28,6 @@ class RunProblem:
     """Something that is wrong with what was read, or missing.
 
     Attributes:
-        path: of the file or folder.
         run: its run; empty if it belongs to none.
         sentence: names the path, what is wrong, and what was left out.
     """
@@ -64,10 +63,10 @@ def find_runs(paths: Paths) -> Found:
     Raises:
         RunFolderError: the paths have no run.
     """
-    given = _given(paths)
+    listed = _given(paths)
     folders: dict[Path, None] = {}
     problems: list[RunProblem] = []
-    for path in given:
+    for path in listed:
         if not path.exists():
             problems.append(_problem(path, f"Folder {path} does not exist."))
             continue
@@ -81,14 +80,14 @@ def find_runs(paths: Paths) -> Found:
     for sweep in dict.fromkeys(parent for folder in folders for parent in (folder, folder.parent)):
         problems += _not_run(sweep, folders)
     if not folders:
-        raise RunFolderError(_nothing(given, problems))
+        raise RunFolderError(_nothing(listed, problems))
     return Found(_named(list(folders)), tuple(problems))
 
 
-def _nothing(given: Sequence[Path], problems: Sequence[RunProblem]) -> str:
-    if len(given) == 1 and len(problems) == 1 and not given[0].is_dir():
+def _nothing(listed: Sequence[Path], problems: Sequence[RunProblem]) -> str:
+    if len(listed) == 1 and len(problems) == 1 and not listed[0].is_dir():
         return problems[0].sentence
-    where = ", ".join(map(str, given)) or "no path"
+    where = ", ".join(map(str, listed)) or "no path"
     return (
         f"{where} has no run: the folder of a run has {RunFile.METRICS}, {RunFile.INFO} or "
         f"{RunFile.ERROR}; `mimokit run FILE --results-dir DIR` makes one."
@@ -102,11 +101,11 @@ def _problem(path: Path, sentence: str) -> RunProblem:
 def _given(paths: Paths) -> list[Path]:
     """Return paths, with globs replaced by what they match, in order."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found: dict[Path, None] = {}
-    for one in (os.fspath(path) for path in listed):
-        matches = [one] if os.path.exists(one) or not glob.has_magic(one) else []
-        found.update(dict.fromkeys(map(Path, matches or sorted(glob.glob(one)) or [one])))
-    return list(found)
+    matched: dict[Path, None] = {}
+    for pattern in (os.fspath(path) for path in listed):
+        matches = [pattern] if os.path.exists(pattern) or not glob.has_magic(pattern) else []
+        matched.update(dict.fromkeys(map(Path, matches or sorted(glob.glob(pattern)) or [pattern])))
+    return list(matched)
 
 
 def is_run(folder: Path) -> bool:
@@ -127,15 +126,15 @@ def _runs_below(path: Path, depth: int) -> Iterator[Path]:
 def _folders(path: Path) -> list[Path]:
     """Return the folders in a folder that may hold runs, by name; links to folders above aside."""
     try:
-        inside = sorted(one for one in path.iterdir() if one.is_dir())
+        inside = sorted(folder for folder in path.iterdir() if folder.is_dir())
     except OSError:
         return []
     return [
-        one
-        for one in inside
-        if not one.name.startswith(".")
-        and one.name not in _INSIDE_A_RUN
-        and one.resolve() not in (path.resolve(), *path.resolve().parents)
+        folder
+        for folder in inside
+        if not folder.name.startswith(".")
+        and folder.name not in _INSIDE_A_RUN
+        and folder.resolve() not in (path.resolve(), *path.resolve().parents)
     ]
 
 
@@ -155,11 +154,11 @@ def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
     file = sweep / SweepFile.SWEEP
     if not file.is_file():
         return
-    found = {folder.resolve() for folder in folders}
+    known = {folder.resolve() for folder in folders}
     try:
         for entry in json.loads(file.read_text(encoding="utf-8"))["experiments"]:
             folder = sweep / str(entry["directory"])
-            if not is_run(folder) and folder.resolve() not in found:
+            if not is_run(folder) and folder.resolve() not in known:
                 why = str(entry["status"])
                 if message := str(entry["message"]).removesuffix("."):
                     why = f"{why} ({message})"
@@ -172,14 +171,14 @@ def _not_run(sweep: Path, folders: Collection[Path]) -> Iterator[RunProblem]:
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
     """Return the folders by the shortest names that distinguish them."""
     resolved = {folder: folder.resolve() for folder in folders}
-    deepest = max(len(one.parts) for one in resolved.values())
-    names = {folder: one.name or str(one) for folder, one in resolved.items()}
+    deepest = max(len(path.parts) for path in resolved.values())
+    names = {folder: path.name or str(path) for folder, path in resolved.items()}
     for parts in range(2, deepest + 1):
-        taken = Counter(names.values())
-        if max(taken.values()) == 1:
+        uses = Counter(names.values())
+        if max(uses.values()) == 1:
             break
         names = {
-            folder: name if taken[name] == 1 else "/".join(resolved[folder].parts[-parts:])
+            folder: name if uses[name] == 1 else "/".join(resolved[folder].parts[-parts:])
             for folder, name in names.items()
         }
     return {name: folder for folder, name in names.items()}

@@ -13,7 +13,7 @@ import pandas as pd
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SHOWN_AXES
 from mimokit.config import ConfigError, ExperimentConfig
 from mimokit.config_files import load_experiment_config
-from mimokit.planning import plan
+from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import hardware_names, load_hardware
 from mimokit.result_files import RunFile
@@ -58,8 +58,6 @@ def run_row(name: str, folder: Path, iterations: int, sentences: list[str]) -> d
     """Return one row of the table of runs; what is not known is absent.
 
     Args:
-        name: of the run.
-        folder: of its results.
         iterations: rows of its metrics.csv.
         sentences: sentences about files that cannot be read are appended.
     """
@@ -106,7 +104,7 @@ def config_of(folder: Path) -> ExperimentConfig:
 
 def plan_of(folder: Path) -> LayoutPlan:
     """Return the plan of a run's layout; raises what `config_of` does."""
-    return plan(config_of(folder))
+    return plan_layout(config_of(folder))
 
 
 def memory_limit(row: Mapping[str, Any]) -> float | None:
@@ -170,13 +168,13 @@ def _words(values: object) -> str | None:
 
 def _hardware(info: Mapping[str, Any]) -> dict[str, Any]:
     known, git = info.get("hardware"), info.get("git")
-    found = _numbers(known, "cores", "memory_bytes") if isinstance(known, dict) else {}
+    facts = _numbers(known, "cores", "memory_bytes") if isinstance(known, dict) else {}
     if isinstance(known, dict) and isinstance(known.get("accelerators"), list):
         counts = Counter(map(str, known["accelerators"]))
-        found["accelerators"] = _words([f"{count} × {name}" for name, count in counts.items()])
+        facts["accelerators"] = _words([f"{count} × {name}" for name, count in counts.items()])
     if isinstance(git, dict) and git.get("revision"):
-        found["revision"] = f"{git['revision']}{' (changed)' if git.get('dirty') else ''}"
-    return found
+        facts["revision"] = f"{git['revision']}{' (changed)' if git.get('dirty') else ''}"
+    return facts
 
 
 def _error(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,12 +194,12 @@ def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> di
         return {}
     try:
         config = config_of(folder)
-        layout = plan(config)
+        layout = plan_layout(config)
     except ValueError as error:
         sentence = str(error).splitlines()[0]
         sentences.append(f"The layout of {folder / RunFile.CONFIG} is not known ({sentence})")
         return {}
-    found = {
+    facts = {
         "mode": layout.deployment_mode,
         "world_size": layout.world_size,
         "seed": config.runtime.seed,
@@ -210,7 +208,7 @@ def _of_config(folder: Path, row: Mapping[str, Any], sentences: list[str]) -> di
         "tokens_per_step": layout.batch.global_batch_size * config.data.seq_length,
         **_layout(dict(_planned_modules(layout))),
     }
-    return {name: value for name, value in found.items() if row.get(name) is None}
+    return {name: value for name, value in facts.items() if row.get(name) is None}
 
 
 def _planned_modules(layout: LayoutPlan) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -221,22 +219,22 @@ def _planned_modules(layout: LayoutPlan) -> Iterator[tuple[str, dict[str, Any]]]
 
 def _layout(modules: Mapping[str, Any]) -> dict[str, Any]:
     """Return the layout of all modules as text, and the columns of each."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     texts = []
     for name, known in modules.items():
         if not isinstance(known, dict):
             continue
         ranks = known.get("ranks")
         if isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks):
-            found[module_column(name, "ranks")] = span_text(sorted(ranks))
+            columns[module_column(name, "ranks")] = span_text(sorted(ranks))
         sizes = {axis: known.get(CONFIG_FIELDS[axis]) for axis in RANK_AXES}
         for axis, size in sizes.items():
             if isinstance(size, int):
-                found[module_column(name, CONFIG_FIELDS[axis])] = size
+                columns[module_column(name, CONFIG_FIELDS[axis])] = size
         if isinstance(known.get("parameters"), int | float):
-            found[module_column(name, "parameters")] = known["parameters"]
+            columns[module_column(name, "parameters")] = known["parameters"]
         texts.append(f"{name} {_sizes_text(sizes)}")
-    return {"layout": " · ".join(texts), **found}
+    return {"layout": " · ".join(texts), **columns}
 
 
 def _sizes_text(sizes: Mapping[Any, Any]) -> str:

@@ -32,12 +32,7 @@ THREADS = min(8, os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class RunTable:
-    """One table of one run.
-
-    Attributes:
-        table: its rows.
-        problems: what was wrong with its file.
-    """
+    """One table of one run."""
 
     table: pd.DataFrame = field(default_factory=pd.DataFrame)
     problems: tuple[RunProblem, ...] = ()
@@ -57,8 +52,8 @@ def read_evaluations(run: str, folder: Path) -> RunTable:
     file = folder / RunFile.EVALUATIONS
     if not file.is_file():
         return RunTable()
-    found = read_table(file, NEEDED_EVALUATION_COLUMNS)
-    return RunTable(found.table, _problems(run, file, found.problems))
+    evaluations = read_table(file, NEEDED_EVALUATION_COLUMNS)
+    return RunTable(evaluations.table, _problems(run, file, evaluations.problems))
 
 
 def check_by_rank(run: str, folder: Path) -> tuple[RunProblem, ...]:
@@ -90,7 +85,7 @@ def read_by_rank(
     lengths = [len(table) for _, _, table in pieces]
     modules.insert(0, "run", _repeated([run for run, _, _ in pieces], lengths, list(folders)))
     modules.insert(3, "module", _repeated([names[place] for _, place, _ in pieces], lengths, names))
-    return steps, modules, tuple(one for part in parts for one in part[0].problems)
+    return steps, modules, tuple(problem for part in parts for problem in part[0].problems)
 
 
 def _by_rank(run: str, folder: Path) -> tuple[RunTable, dict[str, pd.DataFrame]]:
@@ -101,27 +96,27 @@ def _by_rank(run: str, folder: Path) -> tuple[RunTable, dict[str, pd.DataFrame]]
     table = read.table
     if table.empty:
         return read, {}
-    own = columns_by_module(table.columns)
+    by_module = columns_by_module(table.columns)
     modules = {}
-    for module, names in own.items():
+    for module, names in by_module.items():
         piece = table[["rank", "iteration", *names]].rename(columns=names)
         modules[module] = _on_its_ranks(piece)
-    of_modules = [name for names in own.values() for name in names]
+    of_modules = [name for names in by_module.values() for name in names]
     return RunTable(table.drop(columns=of_modules), read.problems), modules
 
 
 def columns_by_module(columns: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return module -> its columns in a step table -> their names without the module."""
     known = list(columns)
-    found: dict[str, dict[str, str]] = {name: {} for name in modules_of(known)}
-    by_length = sorted(found, key=len, reverse=True)
+    by_module: dict[str, dict[str, str]] = {name: {} for name in modules_of(known)}
+    by_length = sorted(by_module, key=len, reverse=True)
     for column in known:
         for module in by_length:
             start = module_column(module, "")
             if column.startswith(start) and column not in STEP_COLUMNS:
-                found[module][column] = column.removeprefix(start)
+                by_module[module][column] = column.removeprefix(start)
                 break
-    return found
+    return by_module
 
 
 def _on_its_ranks(table: pd.DataFrame) -> pd.DataFrame:
@@ -157,7 +152,7 @@ def stacked(
         runs: the categories; by default the keys of `tables`.
     """
     table = _concatenated(list(tables.values()), first)
-    lengths = [len(one) for one in tables.values()]
+    lengths = [len(rows) for rows in tables.values()]
     table.insert(0, "run", _repeated(list(tables), lengths, list(runs or tables)))
     return table
 
@@ -189,21 +184,21 @@ def _read(
     if not file.is_file():
         sentence = f"The folder {file.parent} has no {file.name}; no iteration was measured."
         return RunTable(problems=(RunProblem(file, run, sentence),))
-    found: TableFile = read_table(file, (), keys)
-    problems = list(found.problems)
-    absent = [name for name in expected if name not in found.columns]
+    content: TableFile = read_table(file, (), keys)
+    problems = list(content.problems)
+    absent = [name for name in expected if name not in content.columns]
     lacking = [name for name in keys if name in absent]
-    if found.columns and lacking:
+    if content.columns and lacking:
         sentence = f"The file {file} has no column {listed(lacking)}; no row of it can be used."
         problems.append(TableProblem(sentence))
-    elif found.columns and absent:
+    elif content.columns and absent:
         sentence = f"The file {file} has no columns {listed(absent)}; an earlier version wrote it."
         problems.append(TableProblem(sentence))
-    return RunTable(found.table, _problems(run, file, problems))
+    return RunTable(content.table, _problems(run, file, problems))
 
 
-def _problems(run: str, file: Path, found: Iterable[TableProblem]) -> tuple[RunProblem, ...]:
-    return tuple(RunProblem(file, run, _with_rows(one)) for one in found)
+def _problems(run: str, file: Path, problems: Iterable[TableProblem]) -> tuple[RunProblem, ...]:
+    return tuple(RunProblem(file, run, _with_rows(problem)) for problem in problems)
 
 
 def _with_rows(problem: TableProblem) -> str:

@@ -102,7 +102,7 @@ class Runs:
         `metrics_by_rank.csv` and `trace.json` once `ranks`, `modules` or `events` were used.
         """
         later = [self.__dict__[name][-1] for name in ("_by_rank", "_events") if self._read(name)]
-        return tuple(dict.fromkeys([*self.found, *(one for part in later for one in part)]))
+        return tuple(dict.fromkeys([*self.found, *(problem for part in later for problem in part)]))
 
     def _read(self, name: str) -> bool:
         return name in self.__dict__
@@ -131,16 +131,20 @@ class Runs:
             iterations=_of_runs(self.iterations, names),
             evaluations=_of_runs(self.evaluations, names),
             folders={name: self.folders[name] for name in names},
-            found=tuple(one for one in self.found if one.run in names),
+            found=tuple(problem for problem in self.found if problem.run in names),
         )
         if self._read("_by_rank"):
             ranks, modules, problems = self._by_rank
-            own = tuple(one for one in problems if one.run in names)
-            chosen.__dict__["_by_rank"] = (_of_runs(ranks, names), _of_runs(modules, names), own)
+            of_names = tuple(problem for problem in problems if problem.run in names)
+            chosen.__dict__["_by_rank"] = (
+                _of_runs(ranks, names),
+                _of_runs(modules, names),
+                of_names,
+            )
         if self._read("_events"):
             events, problems = self._events
-            own = tuple(one for one in problems if one.run in names)
-            chosen.__dict__["_events"] = (_of_runs(events, names), own)
+            of_names = tuple(problem for problem in problems if problem.run in names)
+            chosen.__dict__["_events"] = (_of_runs(events, names), of_names)
         return chosen
 
     def config(self, name: str) -> ExperimentConfig:
@@ -167,13 +171,13 @@ class Runs:
         `warmup_iterations`. The last iteration is never warm-up.
         """
         rows = {row["run"]: row for row in records(self.runs)}
-        found = {}
+        warmup = {}
         for name, steps in self.iterations.groupby("run", observed=True):
             numbers = sorted(steps["iteration"])
             marked = steps.get("warmup", pd.Series(dtype=float)).dropna()
             count = int((marked > 0).sum()) if len(marked) else warmup_of(rows[str(name)])
-            found[str(name)] = int(numbers[min(count, len(numbers) - 1)])
-        return found
+            warmup[str(name)] = int(numbers[min(count, len(numbers) - 1)])
+        return warmup
 
     def settled(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of one of the tables that are after the warm-up of their run."""
@@ -201,7 +205,7 @@ class Runs:
         shown = [html_table(SUMMARY, self.summary(), heading=self._heading)]
         for heading, sentences in (("not completed", self.endings()), ("problems", self.problems)):
             if sentences:
-                shown.append(html_table((heading,), [(str(one),) for one in sentences]))
+                shown.append(html_table((heading,), [(str(sentence),) for sentence in sentences]))
         return "".join(shown)
 
     def __rich__(self) -> object:
@@ -228,12 +232,12 @@ def load_runs(paths: Paths) -> Runs:
     Raises:
         RunFolderError: the paths have no run.
     """
-    found = find_runs(paths)
-    problems = list(found.problems)
+    listed = find_runs(paths)
+    problems = list(listed.problems)
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(_read, found.folders, found.folders.values()))
+        parts = list(pool.map(_read, listed.folders, listed.folders.values()))
     rows = []
-    for (name, folder), (steps, _, wrong) in zip(found.folders.items(), parts, strict=True):
+    for (name, folder), (steps, _, wrong) in zip(listed.folders.items(), parts, strict=True):
         sentences: list[str] = []
         rows.append(run_row(name, folder, len(steps.table), sentences))
         if rows[-1]["status"] != REFUSED:  # which has an error.json alone
@@ -241,9 +245,9 @@ def load_runs(paths: Paths) -> Runs:
             problems += [RunProblem(folder, name, sentence) for sentence in sentences]
     return Runs(
         runs=pd.DataFrame(rows, columns=[*RUN_COLUMNS, *module_columns(rows)]),
-        iterations=_stacked(found.folders, [steps for steps, _, _ in parts]),
-        evaluations=_stacked(found.folders, [evaluations for _, evaluations, _ in parts]),
-        folders=dict(found.folders),
+        iterations=_stacked(listed.folders, [steps for steps, _, _ in parts]),
+        evaluations=_stacked(listed.folders, [evaluations for _, evaluations, _ in parts]),
+        folders=dict(listed.folders),
         found=tuple(problems),
     )
 

@@ -48,7 +48,6 @@ class StepFigures:
     """Medians of one run, warm-up left out.
 
     Attributes:
-        name: of the run.
         row: its row in the table of runs.
         iterations: its settled iterations.
         by_rank: its settled rows per rank and iteration.
@@ -90,12 +89,12 @@ class StepFigures:
     def peers(self) -> list[list[int]]:
         """The ranks with the same work: the same modules, and the same stage of a pipeline."""
         groups: dict[object, list[int]] = {}
-        held: dict[int, list[str]] = {}
+        modules_of: dict[int, list[str]] = {}
         for module, rank in self.modules.index:
-            held.setdefault(rank, []).append(module)
+            modules_of.setdefault(rank, []).append(module)
         stages = dict(self._stages())
         for rank in map(int, self.ranks.index):
-            groups.setdefault((tuple(held.get(rank, ())), stages.get(rank)), []).append(rank)
+            groups.setdefault((tuple(modules_of.get(rank, ())), stages.get(rank)), []).append(rank)
         return list(groups.values())
 
     def _stages(self) -> list[tuple[int, int]]:
@@ -159,24 +158,24 @@ def step_figures(runs: Runs, name: str) -> tuple[StepFigures | None, list[str]]:
 
     The figures are None if no iteration was measured.
     """
-    own = runs[name]
-    row = records(own.runs)[0]
-    steps = own.settled(own.iterations)
+    run = runs[name]
+    row = records(run.runs)[0]
+    steps = run.settled(run.iterations)
     missing: list[str] = []
     if "total_time" not in steps.columns or steps["total_time"].notna().sum() == 0:
         return None, ["No iteration was measured: metrics.csv has no total_time."]
-    by_rank = own.settled(own.ranks)
+    by_rank = run.settled(run.ranks)
     if by_rank.empty:
         missing.append("The run has no metrics_by_rank.csv: its ranks cannot be distinguished.")
         by_rank = steps.assign(rank=0)
     try:
-        plan = own.plan(name)
+        plan = run.plan(name)
     except (ConfigError, OSError) as error:
         plan = None
         reason = str(error).splitlines()[0]
         missing.append(f"The plan is not known: bubbles cannot be computed ({reason})")
-    tables = (steps, by_rank, own.settled(own.modules))
-    measured, by_rank, by_module = (one.replace([np.inf, -np.inf], np.nan) for one in tables)
+    tables = (steps, by_rank, run.settled(run.modules))
+    measured, by_rank, by_module = (table.replace([np.inf, -np.inf], np.nan) for table in tables)
     figures = StepFigures(name, row, measured, by_rank, by_module, plan)
     if not figures.has(WAITING):
         missing.append(
@@ -202,15 +201,15 @@ def stage_times(
     """Return the median forward and backward seconds of a stage in a step, loading included.
 
     Args:
-        figures: of the run.
-        ranks: of the stage.
         around: the modules on its ranks that run before and after the pipeline.
 
     Raises:
         KeyError: a rank was not measured.
     """
     inside = figures.modules[~figures.modules.index.get_level_values(0).isin(list(around))]
-    own = inside[[phase.column for phase in MODULE_PHASES]].groupby("rank").sum().loc[list(ranks)]
+    by_rank = (
+        inside[[phase.column for phase in MODULE_PHASES]].groupby("rank").sum().loc[list(ranks)]
+    )
     loading = figures.ranks.loc[list(ranks), Phase.DATA.column].fillna(0.0)
-    forward = own[Phase.FORWARD.column] + loading
-    return float(forward.median()), float(own[Phase.BACKWARD.column].median())
+    forward = by_rank[Phase.FORWARD.column] + loading
+    return float(forward.median()), float(by_rank[Phase.BACKWARD.column].median())

@@ -131,7 +131,6 @@ def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame
 
     Args:
         steps: a step table with one row per rank and iteration.
-        warmup_iterations: leading iterations to leave out.
     """
     used = without_warmup(steps, warmup_iterations)
     if "rank" not in used.columns:
@@ -151,10 +150,10 @@ def phase_times(steps: pd.DataFrame, warmup_iterations: int = 0) -> pd.DataFrame
 
 def _sources(steps: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Return (module, phase, column) in the order in which phases are stacked."""
-    found = [
+    sources = [
         (module, str(phase), module_column(module, phase.column))
         for phase in MODULE_PHASES
         for module in module_names(steps)
     ]
-    found += [("", str(phase), phase.column) for phase in RANK_PHASES]
-    return [source for source in found if source[2] in steps.columns]
+    sources += [("", str(phase), phase.column) for phase in RANK_PHASES]
+    return [source for source in sources if source[2] in steps.columns]

@@ -38,7 +38,6 @@ class TableFile:
 
     Attributes:
         table: the columns; empty if the file cannot be read.
-        columns: all columns that the file has.
         problems: in the order in which they were found.
     """
 
@@ -64,10 +63,8 @@ def read_table(
     left out. Text in any other column becomes NaN.
 
     Args:
-        file: of the table.
         needed: the columns whose absence is a problem.
         keys: the columns without which no row can be used.
-        texts: the columns of text.
     """
     problems: list[TableProblem] = []
     try:
@@ -127,9 +124,9 @@ def _whole_bytes(file: Path) -> tuple[int, int]:
         while stop:
             start = max(0, stop - _TAIL)
             opened.seek(start)
-            found = opened.read(stop - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1, size
+            newline = opened.read(stop - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1, size
             stop = start
     return 0, size
 
@@ -154,7 +151,7 @@ def _numbers(
     kinds: _Kinds,
     problems: list[TableProblem],
 ) -> pd.DataFrame:
-    """Return the table; text in place of a number costs a second, slower look."""
+    """Return the table; if a column of numbers holds text, read the file again, more slowly."""
     try:  # without dtypes: the reader takes twice as long with them as without
         table = pd.read_csv(source, low_memory=False)
     except UnicodeDecodeError as error:

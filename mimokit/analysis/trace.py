@@ -28,7 +28,11 @@ class TraceFileError(ValueError):
 
 def samples_to_trace(samples: Iterable[Sample]) -> pd.DataFrame:
     """Return the traced steps of all ranks, sorted by start and rank."""
-    rows = [(one.rank, one.iteration, *event) for one in _traces(samples) for event in one.events]
+    rows = [
+        (sample.rank, sample.iteration, *event)
+        for sample in _traces(samples)
+        for event in sample.events
+    ]
     table = _table(rows)
     if len(table):
         begin = table["start"].min()
@@ -49,8 +53,8 @@ def write_trace(file: str | Path, samples: Iterable[Sample], plan: LayoutPlan) -
         "displayTimeUnit": "ms",
         "otherData": {
             "clock": "rank 0",
-            "clock_offset_seconds": {str(one.rank): one.clock_offset for one in traced},
-            "clock_error_seconds": {str(one.rank): one.clock_error for one in traced},
+            "clock_offset_seconds": {str(sample.rank): sample.clock_offset for sample in traced},
+            "clock_error_seconds": {str(sample.rank): sample.clock_error for sample in traced},
         },
     }
     with whole_file(Path(file)) as opened:
@@ -118,14 +122,14 @@ def read_trace(path: str | Path) -> pd.DataFrame:
 
 
 def _row(event: Mapping[str, Any]) -> tuple[Any, ...]:
-    given = event["args"]
+    arguments = event["args"]
     start = event["ts"] / _MICROSECONDS
     return (
         event["pid"],
-        given["iteration"],
-        given["step"],
-        given.get("module"),
-        given.get("microbatch"),
+        arguments["iteration"],
+        arguments["step"],
+        arguments.get("module"),
+        arguments.get("microbatch"),
         start,
         start + event["dur"] / _MICROSECONDS,
     )

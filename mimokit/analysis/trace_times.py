@@ -124,13 +124,15 @@ def predicted_steps(prediction: SharedPrediction) -> pd.DataFrame:
     """
     passes: Counter[tuple[int, Span]] = Counter()
     rows: list[tuple[object, ...]] = []
-    for one in sorted(prediction.spans, key=lambda span: (span.rank, span.start)):
-        if one.span.kind not in MODULE_PHASES:
-            rows.append((one.rank, one.span.kind, None, None, one.start, one.stop))
+    for placed in sorted(prediction.spans, key=lambda span: (span.rank, span.start)):
+        if placed.span.kind not in MODULE_PHASES:
+            rows.append((placed.rank, placed.span.kind, None, None, placed.start, placed.stop))
             continue
-        number = passes[one.rank, one.span]
-        passes[one.rank, one.span] += 1
-        rows.append((one.rank, one.span.kind, one.span.module, number, one.start, one.stop))
+        number = passes[placed.rank, placed.span]
+        passes[placed.rank, placed.span] += 1
+        rows.append(
+            (placed.rank, placed.span.kind, placed.span.module, number, placed.start, placed.stop)
+        )
     return pd.DataFrame(rows, columns=list(STEP_TIME_COLUMNS))
 
 
@@ -148,7 +150,7 @@ def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
         ValueError: the layout has no pipeline.
     """
     pipeline = _pipeline(plan)
-    timeline, own = simulate_as_measured(trace, plan), pipeline.timeline()
+    timeline, planned = simulate_as_measured(trace, plan), pipeline.timeline()
     measured = _measured_bubbles(trace)
     rows = [
         {
@@ -157,7 +159,7 @@ def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
             "stage": stage.place,
             "measured": measured.get(rank, np.nan),
             "planned": timeline.bubble[stage.index],
-            "on_plans_clock": own.bubble[stage.index],
+            "on_plans_clock": planned.bubble[stage.index],
         }
         for rank, stage in pipeline.by_rank()
     ]
@@ -166,13 +168,13 @@ def bubbles(trace: pd.DataFrame, plan: LayoutPlan) -> pd.DataFrame:
 
 def _measured_bubbles(trace: pd.DataFrame) -> dict[int, float]:
     iterations = sorted(set(trace["iteration"]))
-    found = []
+    idle = []
     for iteration in iterations[1:] or iterations:
         steps = trace[trace["iteration"] == iteration]
         steps = steps[steps["name"].isin(BUSY)]
         span = steps["stop"].max() - steps["start"].min()
         busy = (steps["stop"] - steps["start"]).groupby(steps["rank"]).sum()
-        found.append(1.0 - busy / span)
+        idle.append(1.0 - busy / span)
     return {
-        int(rank): float(share) for rank, share in pd.concat(found, axis=1).median(axis=1).items()
+        int(rank): float(share) for rank, share in pd.concat(idle, axis=1).median(axis=1).items()
     }

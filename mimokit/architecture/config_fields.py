@@ -46,17 +46,17 @@ class NetworkField:
     always: bool = False
 
 
-def _constant(own: str, config: str, value: object) -> NetworkField:
-    return NetworkField(own, config, lambda known: value)
+def _constant(field: str, config: str, value: object) -> NetworkField:
+    return NetworkField(field, config, lambda known: value)
 
 
-def _as(own: str, config: str, other: str) -> NetworkField:
+def _as(field: str, config: str, other: str) -> NetworkField:
     """Return a field that is as another one of the description if it is unset."""
-    return NetworkField(own, config, lambda known: known[other])
+    return NetworkField(field, config, lambda known: known[other])
 
 
-def _always(own: str, config: str, value: object = None) -> NetworkField:
-    return NetworkField(own, config, lambda known: value, always=True)
+def _always(field: str, config: str, value: object = None) -> NetworkField:
+    return NetworkField(field, config, lambda known: value, always=True)
 
 
 def _head_dim(known: Known) -> int:
@@ -143,17 +143,16 @@ def read(
 
     Args:
         rows: one of the tables above.
-        config: the section of the config.
         known: further values that the table asks for.
     """
-    found: dict[str, Any] = {}
+    description: dict[str, Any] = {}
     for row in rows:
         stated = getattr(config, row.config)
         if stated is None:
-            found[row.own] = row.unset({**(known or {}), **found})
+            description[row.own] = row.unset({**(known or {}), **description})
         else:
-            found[row.own] = NORMS[stated] if row.own == "norm" else stated
-    return found
+            description[row.own] = NORMS[stated] if row.own == "norm" else stated
+    return description
 
 
 def write(
@@ -166,13 +165,13 @@ def write(
         description: the record whose fields they are.
         known: further values that the table asks for.
     """
-    found: dict[str, Any] = {}
+    section: dict[str, Any] = {}
     values = {row.own: getattr(description, row.own) for row in rows}
     for row in rows:
         value = values[row.own]
         if row.always or value != row.unset({**(known or {}), **values}):
-            found[row.config] = _written(row, value)
-    return found
+            section[row.config] = _written(row, value)
+    return section
 
 
 def _written(row: NetworkField, value: Any) -> Any:

@@ -56,9 +56,7 @@ def forward_flops(
     """Return the operations of a forward pass.
 
     Args:
-        module: the network.
         length: tokens of a sequence; of an encoder the positions of an image, window or text.
-        sequences: number of them.
         rows: that an encoder hands to its projector per sequence. None: all positions, merged.
     """
     net, tokens = net_of(module), length * sequences
@@ -75,13 +73,11 @@ def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
     """Return the passes of a module in a training step, in units of its forward pass.
 
     Args:
-        name: of the module.
-        frozen: modules that are not trained.
         before: modules whose output reaches it. If one is trained, a gradient passes through.
     """
     if name not in frozen:
         return TRAINED
-    return PASSES_GRADIENT if any(one not in frozen for one in before) else FORWARD_ONLY
+    return PASSES_GRADIENT if any(module not in frozen for module in before) else FORWARD_ONLY
 
 
 def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:

@@ -22,8 +22,8 @@ class RotaryScaling:
         kind: "linear" divides all of them; "llama3" divides the low ones (Llama 3.1); any other is
             as its file names it, and cannot run.
         factor: that they are divided by.
-        low: llama3: of the original length, wavelengths longer than its share 1/low are divided.
-        high: llama3: wavelengths shorter than its share 1/high stay as they are.
+        low: llama3: wavelengths longer than `original_positions / low` are divided by `factor`.
+        high: llama3: wavelengths shorter than `original_positions / high` stay as they are.
         original_positions: llama3: positions that the model was trained for at first.
     """
 
@@ -59,21 +59,21 @@ class NetworkFunctions:
     @property
     def obstacles(self) -> Mapping[str, str]:
         """What cannot run: field -> what is wrong with it, and what can."""
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         if self.activation not in ACTIVATIONS:
-            found["activation"] = (
+            fields["activation"] = (
                 f"its activation is {self.activation!r}; {listed(ACTIVATIONS)} can run"
             )
         scaling = self.rotary_scaling
         if scaling is not None and scaling.kind not in SCALINGS:
-            found["rotary_scaling"] = (
+            fields["rotary_scaling"] = (
                 f"its rotary scaling is {scaling.kind!r}; {listed(SCALINGS)} can run"
             )
         if self.window and not 0 < self.positions <= self.window:
-            found["window"] = (
+            fields["window"] = (
                 f"its attention has a sliding window of {self.window:,} tokens; a window can run "
                 "if it is as long as the longest sequence"
             )
         if self.unknown:
-            found["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
-        return found
+            fields["fields"] = f"it sets {listed(self.unknown)}, which cannot run"
+        return fields

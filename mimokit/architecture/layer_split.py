@@ -1,4 +1,4 @@
-"""How the layers of a module are split over its pipeline stages."""
+"""How Megatron-Core splits the layers of a module over its pipeline stages."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ def check_parameters(model: Model, where: str, module: str) -> None:
     """Reject a model whose sizes together are too large.
 
     Args:
-        model: the model.
         where: what it was read from; begins the sentence.
         module: what `Problem.module` holds.
 

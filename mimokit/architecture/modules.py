@@ -27,8 +27,6 @@ class LanguageModel:
     """A decoder-only language model.
 
     Attributes:
-        name: what it is called.
-        net: its layers.
         vocab: rows of the token embedding, without padding.
         tied: the output layer is the token embedding.
         positions: learned position embeddings; 0 for rotary positions.
@@ -77,11 +75,8 @@ class VisionEncoder:
     """A vision transformer, without its projector.
 
     Attributes:
-        name: what it is called.
-        net: its layers.
         image_size: pixels per side that it was trained on.
         patch_size: pixels per side of a patch.
-        channels: of an image.
         frames_per_patch: frames of a video that one patch spans.
         merge: merge x merge patches become one token before the projector.
         positions: learned position embeddings; 0 for rotary positions.
@@ -155,8 +150,6 @@ class AudioEncoder:
     """Two convolutions over a spectrogram and a stack of layers (Whisper's encoder).
 
     Attributes:
-        name: what it is called.
-        net: its layers.
         mel_bins: channels of the spectrogram.
         positions: positions after the convolutions, which halve the time once. Learned or not,
             they are stored as a table.
@@ -194,8 +187,6 @@ class TextEncoder:
     """A text head: embedding, learned positions and causal layers, without an output layer.
 
     Attributes:
-        name: what it is called.
-        net: its layers.
         vocab: rows of the embedding.
         positions: words of the longest text, and learned positions.
     """
@@ -259,10 +250,10 @@ class Projector:
     @property
     def parameters(self) -> int:
         """All parameters, copies included."""
-        one = self.matrices + self.bias * sum(self.widths[1:])
-        own = norm_parameters(*self.norm) if self.norm else 0
+        projection = self.matrices + self.bias * sum(self.widths[1:])
+        norms = norm_parameters(*self.norm) if self.norm else 0
         copied = norm_parameters(*self.copy_norm) if self.copy_norm else 0
-        return one + own + self.copies * (one + copied)
+        return projection + norms + self.copies * (projection + copied)
 
 
 @dataclass(frozen=True)
@@ -270,8 +261,6 @@ class EncoderBranch:
     """An encoder and its projector, which are one module of a layout.
 
     Attributes:
-        name: name of the module.
-        encoder: the encoder.
         projector: runs with the parallelism of the encoder.
         features: the part of the encoder whose output the projector takes, as a network; None
             where it is all of it.
@@ -312,13 +301,7 @@ class DecoderHead:
 
 @dataclass(frozen=True)
 class MultimodalModel:
-    """Encoders that feed a language model.
-
-    Attributes:
-        name: what it is called.
-        language: the language model.
-        branches: encoders with their projectors.
-    """
+    """Encoders that feed a language model."""
 
     name: str
     language: LanguageModel

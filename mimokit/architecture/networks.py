@@ -35,7 +35,6 @@ def language_network(
     """Return the fields of a language model's `ModuleArchitecture`.
 
     Args:
-        model: the language model.
         seq_length: tokens of a sample.
         tensor_parallel: if it does not divide the vocabulary, the field for padding is written.
     """
@@ -69,8 +68,12 @@ def lone_encoder_network(encoder: Encoder) -> dict[str, Any]:
     if isinstance(encoder, AudioEncoder):
         return {**network, "seq_length": encoder.positions, "mel_bins": encoder.mel_bins}
     if isinstance(encoder, TextEncoder):
-        own = {"seq_length": encoder.positions, "vocab_size": encoder.vocab, "modal_type": "text"}
-        return {**network, **own}
+        of_text = {
+            "seq_length": encoder.positions,
+            "vocab_size": encoder.vocab,
+            "modal_type": "text",
+        }
+        return {**network, **of_text}
     return {**network, **_vision(encoder)}
 
 
@@ -96,12 +99,12 @@ def _vision(encoder: VisionEncoder) -> dict[str, Any]:
 
 
 def _layers(net: Transformer) -> dict[str, Any]:
-    found = write(LAYERS, net, {"mla": net.mla})
+    fields = write(LAYERS, net, {"mla": net.mla})
     if net.moe is not None:
-        found |= write(EXPERTS, net.moe, {"dense_ffn": net.ffn})
+        fields |= write(EXPERTS, net.moe, {"dense_ffn": net.ffn})
     if net.mla is not None:
-        found |= {"multi_latent_attention": True, **write(LATENT_ATTENTION, net.mla)}
-    return found
+        fields |= {"multi_latent_attention": True, **write(LATENT_ATTENTION, net.mla)}
+    return fields
 
 
 def _projector(projector: Projector, hidden: int, language: LanguageModel) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from mimokit.axes import CONFIG_FIELDS, RANK_AXES, SIZE_FIELDS, Axis, Choice
 from mimokit.config import ModuleParallelismConfig
+from mimokit.config.parallelism import LEFT_OUT
 from mimokit.config.rules.facts import ModuleSizes, Numbers
 
 __all__ = [
@@ -80,20 +81,18 @@ _ENDS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipelin
 
 
 def sizes_of(module: ModuleParallelismConfig, replicas: int, micro_batch: Numbers) -> ParallelSizes:
-    """Return the sizes that a config gives a module.
+    """Return the sizes that a config gives a module, as predictions take them.
 
     Args:
-        module: its fields.
         replicas: its data_parallel, which the config may leave unset.
-        micro_batch: samples per replica and micro-batch.
     """
     stated = {
-        SIZE_FIELDS[one]: value
-        for one, field in CONFIG_FIELDS.items()
-        if (value := getattr(module, field)) is not None
+        SIZE_FIELDS[choice]: module.in_predictions(field)
+        if field in LEFT_OUT
+        else getattr(module, field)
+        for choice, field in CONFIG_FIELDS.items()
     }
-    granularity = module.recompute_granularity or RECOMPUTE_NAMES[RECOMPUTE_NONE]
-    stated["recompute"] = RECOMPUTE_NAMES.index(granularity)
+    stated["recompute"] = RECOMPUTE_NAMES.index(stated["recompute"])
     return ParallelSizes(**{**stated, "data": replicas, "micro_batch": micro_batch})
 
 
@@ -107,24 +106,23 @@ def beyond_ranks(sizes: ParallelSizes) -> dict[Axis | Choice, int | str | bool]:
 
     Recomputation goes by its name.
     """
-    found: dict[Axis | Choice, int | str | bool] = {}
-    for one in _BEYOND_RANKS:
-        value, plain = sizes.size(one), _PLAIN.size(one)
+    changed: dict[Axis | Choice, int | str | bool] = {}
+    for choice in _BEYOND_RANKS:
+        value, plain = sizes.size(choice), _PLAIN.size(choice)
         if value != plain:
-            found[one] = bool(value) if isinstance(plain, bool) else int(value)
-    if Choice.RECOMPUTE in found:
-        found[Choice.RECOMPUTE] = RECOMPUTE_NAMES[int(sizes.recompute)]
-    return found
+            changed[choice] = bool(value) if isinstance(plain, bool) else int(value)
+    if Choice.RECOMPUTE in changed:
+        changed[Choice.RECOMPUTE] = RECOMPUTE_NAMES[int(sizes.recompute)]
+    return changed
 
 
 def other_fields(sizes: ParallelSizes, layers: int | None) -> dict[str, Any]:
     """Return the other fields of a `ModuleParallelismConfig`, those at their default left out.
 
     Args:
-        sizes: of a module.
         layers: of the module. Where the chunks of its pipeline do not divide them, embedding and
             loss count as layers (`mimokit.architecture.layer_split`).
     """
-    stated = {CONFIG_FIELDS[one]: value for one, value in beyond_ranks(sizes).items()}
+    stated = {CONFIG_FIELDS[choice]: value for choice, value in beyond_ranks(sizes).items()}
     uneven = layers is not None and layers % (int(sizes.pipeline) * int(sizes.virtual)) != 0
     return {**stated, **(dict.fromkeys(_ENDS, True) if uneven else {})}

@@ -53,13 +53,15 @@ def rank_parameters(module: Module, sizes: ParallelSizes, stage: Numbers) -> Ran
     """Return the parameters on one rank of a stage."""
     net = net_of(module)
     layers = layers_of(module, sizes, stage)
-    held = _times(dense_layer(net), layers.dense, sizes)
+    parameters = _times(dense_layer(net), layers.dense, sizes)
     if net.moe is not None:
         experts = _times(expert_layer(net, net.moe), layers.expert, sizes)
-        held = RankParameters(held.ordinary + experts.ordinary, experts.expert)
+        parameters = RankParameters(parameters.ordinary + experts.ordinary, experts.expert)
     ends = _ends(module, sizes, stage)
     matrices = 0 if net.moe is not None else dense_layer(net).sharded / sizes.tensor * layers.dense
-    return RankParameters(held.ordinary + ends.ordinary, held.expert + ends.expert, matrices)
+    return RankParameters(
+        parameters.ordinary + ends.ordinary, parameters.expert + ends.expert, matrices
+    )
 
 
 def _times(layer: LayerParameters, layers: Numbers, sizes: ParallelSizes) -> RankParameters:

@@ -105,17 +105,17 @@ def stage_tensors(
     """Return the tensors of a module on the ranks of a stage."""
     net = module.encoder.net if isinstance(module, EncoderBranch) else module.net
     layers = stage_spans(net.layers, sizes)
-    return tuple(one for one in module_tensors(module) if one.is_on(stage, layers))
+    return tuple(row for row in module_tensors(module) if row.is_on(stage, layers))
 
 
 def cuts_of(module: Module | DecoderHead) -> dict[str, TensorCut]:
     """Return tensor -> how it is cut; a copy goes by the name of what it copies."""
-    return {one.copy_of or one.name: one.cut for one in module_tensors(module)}
+    return {row.copy_of or row.name: row.cut for row in module_tensors(module)}
 
 
 def by_name(tensors: Iterable[ModuleTensor]) -> dict[str, ModuleTensor]:
     """Return tensors by their names."""
-    return {one.name: one for one in tensors}
+    return {row.name: row for row in tensors}
 
 
 def encoder_tensors(encoder: Encoder, prefix: str) -> tuple[ModuleTensor, ...]:

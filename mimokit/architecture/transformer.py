@@ -63,11 +63,8 @@ class Transformer:
     """Equal layers, except that the first layers of a mixture of experts may be dense.
 
     Attributes:
-        layers: transformer layers.
         hidden: width of an activation.
         heads: query heads.
-        kv_heads: key and value heads.
-        head_dim: dimensions of one head.
         ffn: width inside a dense feed-forward layer.
         gated: SwiGLU with three matrices, otherwise two matrices around an activation.
         norm: RMSNorm (one vector) or LayerNorm (two).
@@ -82,8 +79,6 @@ class Transformer:
         activation: inside the feed-forward layer; None: silu if it is gated, else gelu.
         epsilon: added to the variance in a norm.
         init_std: standard deviation of matrices before training.
-        moe: experts, or None.
-        mla: latent attention, or None.
     """
 
     layers: int

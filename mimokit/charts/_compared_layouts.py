@@ -63,11 +63,11 @@ def compared_layouts(comparison: Comparison) -> alt.LayerChart:
 
 
 def _row(row: dict[str, Any], baseline: str) -> dict[str, Any]:
-    own = row["name"] == baseline
+    is_baseline = row["name"] == baseline
     high = row["median"] if pd.isna(row["high"]) else max(row["high"], row["median"])
     return {
         **{name: row[name] for name in ("name", "runs", "median", "low", "high")},
         "end": high,
-        "verdict": BASELINE if own else DIFFERENT if row["significant"] else SAME,
-        "against": "" if own else f"{row['change']:+.1%}",
+        "verdict": BASELINE if is_baseline else DIFFERENT if row["significant"] else SAME,
+        "against": "" if is_baseline else f"{row['change']:+.1%}",
     }

@@ -43,7 +43,7 @@ def loss(steps: pd.DataFrame, evaluations: pd.DataFrame | None = None) -> alt.La
     color = _loss_color([name for name, drawn in layers.items() if drawn])
     of_tokens = "tokens_per_sec" in iterations.columns
     chart: alt.LayerChart = layered(
-        *(one.encode(color=color) for drawn in layers.values() for one in drawn)
+        *(layer.encode(color=color) for drawn in layers.values() for layer in drawn)
     ).properties(
         title=alt.TitleParams("Loss", subtitle="mean over the unmasked tokens" * of_tokens),
         description=f"Loss over {len(iterations)} iterations",

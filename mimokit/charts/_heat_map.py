@@ -19,28 +19,26 @@ def cells(table: pd.DataFrame, value: str, digits: int) -> pd.DataFrame:
     Args:
         table: rank, iteration and the value.
         value: name of the column.
-        digits: to round to.
     """
     width = _iterations_in_a_column(table["iteration"])
     first = table["iteration"] // width * width
-    found: pd.DataFrame = (
+    means: pd.DataFrame = (
         table.assign(first=first, stop=first + width)
         .groupby(["rank", "first", "stop"], as_index=False)[[value]]
         .mean()
         .round(digits)
     )
-    return found
+    return means
 
 
 def heat_map(
-    found: pd.DataFrame, value: str, scale: alt.Scale, tooltip: str, legend: str
+    table: pd.DataFrame, value: str, scale: alt.Scale, tooltip: str, legend: str
 ) -> alt.Chart:
     """Return cells as coloured rectangles.
 
     Args:
-        found: of `cells`.
+        table: of `cells`.
         value: the column of the colours.
-        scale: of the colours.
         tooltip: the format of the value in a tooltip.
         legend: its format in the legend.
     """
@@ -49,7 +47,7 @@ def heat_map(
         gradientThickness=8, offset=6,
     )  # fmt: skip
     chart: alt.Chart = (
-        alt.Chart(inline(records(found)))
+        alt.Chart(inline(records(table)))
         .mark_rect(strokeWidth=0.7)
         .encode(
             x=_axes.iterations("first"),

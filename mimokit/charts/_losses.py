@@ -24,7 +24,9 @@ def losses(table: pd.DataFrame) -> alt.Chart:
     need(table, "losses", "run", "tokens", "loss")
     names = list(dict.fromkeys(map(str, table["run"])))
     color, dash = _axes.named_lines("run", names)
-    rows = [row for _, own in table.groupby("run", observed=True) for row in records(_thin(own))]
+    rows = [
+        row for _, of_run in table.groupby("run", observed=True) for row in records(_thin(of_run))
+    ]
     chart: alt.Chart = (
         alt.Chart(inline(rows))
         .mark_line(strokeWidth=1.8, opacity=0.85)
@@ -59,6 +61,6 @@ def _title(table: pd.DataFrame) -> str:
 
 def _thin(table: pd.DataFrame) -> pd.DataFrame:
     every = -(-len(table) // MOST_POINTS)
-    own = table[["tokens", "loss"]].reset_index(drop=True)
-    means = own.groupby(own.index // every).mean()
+    curve = table[["tokens", "loss"]].reset_index(drop=True)
+    means = curve.groupby(curve.index // every).mean()
     return means.assign(run=str(table["run"].iloc[0]))

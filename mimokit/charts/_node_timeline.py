@@ -40,14 +40,14 @@ def node_timeline(
     named = {"": timelines} if isinstance(timelines, StrategyTimeline) else dict(timelines)
     if not named:
         raise ValueError("The chart node_timeline needs at least one timeline.")
-    rows = [row for name, one in named.items() for row in _rows(name, one)]
+    rows = [row for name, timeline in named.items() for row in _rows(name, timeline)]
     whole = max((row["stop"] for row in rows), default=0.0)
     until = whole
     if len(rows) > MOST_CELLS:
         until = sorted(row["start"] for row in rows)[MOST_CELLS]
         rows = [{**row, "stop": min(row["stop"], until)} for row in rows if row["start"] < until]
     bars = _bars(rows, until)
-    shares = ", ".join(_share(name, one) for name, one in named.items())
+    shares = ", ".join(_share(name, timeline) for name, timeline in named.items())
     cut = f"; the first {until:.3g} s" if until < whole else ""
     subtitle = f"share of the time computing: {shares}{cut}"
     about = {
@@ -77,7 +77,9 @@ def _bars(rows: list[dict[str, Any]], until: float) -> alt.Chart:
             ),
             x2="stop:Q",
             y=alt.Y("node:N", title=None, sort=None, axis=alt.Axis(minExtent=_axes.LEFT)),
-            color=_axes.parts("activity", [one for one in COLORS if one in present], COLORS),
+            color=_axes.parts(
+                "activity", [activity for activity in COLORS if activity in present], COLORS
+            ),
             tooltip=[
                 "node:N",
                 "activity:N",
@@ -93,7 +95,7 @@ def _bars(rows: list[dict[str, Any]], until: float) -> alt.Chart:
 
 def _rows(name: str, timeline: StrategyTimeline) -> Iterator[dict[str, Any]]:
     for node in range(timeline.nodes):
-        for block in _joined([one for one in timeline.blocks if one.node == node]):
+        for block in _joined([block for block in timeline.blocks if block.node == node]):
             yield {
                 "strategy": name,
                 "node": f"node {node}",
@@ -106,13 +108,13 @@ def _rows(name: str, timeline: StrategyTimeline) -> Iterator[dict[str, Any]]:
 
 def _joined(blocks: list[NodeBlock]) -> list[NodeBlock]:
     """Return the blocks of a node, successive ones of one kind as one."""
-    found: list[NodeBlock] = []
-    for one in blocks:
-        if found and found[-1].activity == one.activity and found[-1].stop == one.start:
-            before = found.pop()
-            one = NodeBlock(one.node, one.activity, before.start, one.stop, one.step)
-        found.append(one)
-    return found
+    joined: list[NodeBlock] = []
+    for block in blocks:
+        if joined and joined[-1].activity == block.activity and joined[-1].stop == block.start:
+            before = joined.pop()
+            block = NodeBlock(block.node, block.activity, before.start, block.stop, block.step)
+        joined.append(block)
+    return joined
 
 
 def _share(name: str, timeline: StrategyTimeline) -> str:

@@ -22,7 +22,7 @@ def pareto(result: SearchResult) -> alt.LayerChart:
     A point is a layout that no other one beats in step time, memory and GPUs at once; its size
     shows the GPUs. Each point has its layout, and its place in `result.pareto` as `index`.
     """
-    rows = [_row(one, index) for index, one in enumerate(result.pareto)]
+    rows = [_row(prediction, index) for index, prediction in enumerate(result.pareto)]
     limit = result.task.memory_limit / GIB
     modes = list(dict.fromkeys(row["mode"] for row in rows))
     base = alt.Chart(inline(rows)).encode(x=_time(), y=_memory(limit))
@@ -43,15 +43,15 @@ def pareto(result: SearchResult) -> alt.LayerChart:
     return chart
 
 
-def _row(one: Prediction, index: int) -> dict[str, Any]:
+def _row(prediction: Prediction, index: int) -> dict[str, Any]:
     return {
         "index": index,
-        "seconds": one.seconds,
-        "memory": one.peak_memory / GIB,
-        "gpus": one.layout.gpus,
-        "mode": one.layout.mode,
-        "layout": str(one.layout).split(": ", 1)[1],
-        "utilisation": one.utilisation,
+        "seconds": prediction.seconds,
+        "memory": prediction.peak_memory / GIB,
+        "gpus": prediction.layout.gpus,
+        "mode": prediction.layout.mode,
+        "layout": str(prediction.layout).split(": ", 1)[1],
+        "utilisation": prediction.utilisation,
     }
 
 

@@ -102,9 +102,9 @@ def _names(timeline: Timeline) -> list[str]:
 
 def _colors(timeline: Timeline) -> dict[str, str]:
     """Return the colour of each pass of each module."""
-    given = _palette.module_colors(dict.fromkeys(s.module for s in timeline.schedule.graph.stages))
-    forward = {f"{name} forward": _palette.forward_color(hue) for name, hue in given.items()}
-    return forward | {f"{name} backward": hue for name, hue in given.items()}
+    hues = _palette.module_colors(dict.fromkeys(s.module for s in timeline.schedule.graph.stages))
+    forward = {f"{name} forward": _palette.forward_color(hue) for name, hue in hues.items()}
+    return forward | {f"{name} backward": hue for name, hue in hues.items()}
 
 
 def _critical(base: alt.Chart) -> alt.Chart:

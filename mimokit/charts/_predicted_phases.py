@@ -26,7 +26,6 @@ def predicted_phases(
 
     Args:
         runs: name of a layout -> (its prediction, the step table of its run).
-        warmup_iterations: leading iterations to leave out.
 
     Raises:
         ValueError: there is no run, or a table lacks a column.
@@ -56,11 +55,11 @@ def _predicted(prediction: SharedPrediction) -> dict[str, float]:
 def _measured(steps: pd.DataFrame, warmup_iterations: int) -> dict[str, float]:
     times = phase_times(steps, warmup_iterations)
     ranks = times["rank"].nunique()
-    found: dict[str, float] = {}
+    milliseconds: dict[str, float] = {}
     for row in records(times):
         key = f"{row['module']} {row['phase']}".strip()
-        found[key] = found.get(key, 0.0) + 1000 * float(row["seconds"]) / ranks
-    return found
+        milliseconds[key] = milliseconds.get(key, 0.0) + 1000 * float(row["seconds"]) / ranks
+    return milliseconds
 
 
 def _bars(rows: list[dict[str, Any]], colors: Mapping[str, str]) -> alt.Chart:

@@ -75,9 +75,7 @@ def report(
     scripts are not run. It follows the light or dark colours of the reader's machine.
 
     Args:
-        runs: from `mimokit.analysis.load_runs`.
         baseline: as in `mimokit.analysis.compare`.
-        metric: the compared column.
         by: "run", or "layout" to put repeated runs of one layout together.
         hardware: to predict for, as in `mimokit.analysis.planned_against_measured`.
 
@@ -127,12 +125,12 @@ def _in_short(runs: Runs, comparison: Comparison | str) -> Iterator[str]:
 def _compared(runs: Runs, comparison: Comparison) -> list[str]:
     heading = f"{comparison.metric}: medians with {comparison.confidence:.0%} intervals"
     table_of_medians = html_table(HEADINGS, comparison.rows(), heading=heading)
-    found = [f'<div class="wide">{table_of_medians}</div>']
-    found.append(_figure(compared_layouts(comparison)))
+    parts = [f'<div class="wide">{table_of_medians}</div>']
+    parts.append(_figure(compared_layouts(comparison)))
     table = scaling_table(runs, comparison)
     if table["world_size"].nunique() > 1 and str(over_ranks(comparison.metric)) == "min":
-        found.append(_figure(scaling(table, comparison.metric)))
-    return found
+        parts.append(_figure(scaling(table, comparison.metric)))
+    return parts
 
 
 def _planned(runs: Runs, hardware: Any) -> list[str]:
@@ -140,8 +138,8 @@ def _planned(runs: Runs, hardware: Any) -> list[str]:
         table = planned_against_measured(runs, hardware)
     except ValueError as error:
         return [f"<p>{escape(str(error))}</p>"]
-    found = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in _left_out(table)]
-    return [_figure(planned_and_measured(table)), *found] if len(table) else found
+    left_out = [f"<p>{escape(name)}: {escape(why)}</p>" for name, why in _left_out(table)]
+    return [_figure(planned_and_measured(table)), *left_out] if len(table) else left_out
 
 
 def _left_out(table: Any) -> Iterator[tuple[str, str]]:
@@ -159,31 +157,31 @@ def _explained(runs: Runs, comparison: Comparison | str) -> list[str]:
     ordered = [name for name in compared if name in runs.folders]
     ordered = [*ordered, *(name for name in runs if name not in ordered)][:MOST_EXPLAINED]
     table = time_parts(runs.only(ordered))
-    found = [_figure(module_phases(table))] if len(table) else []
+    parts = [_figure(module_phases(table))] if len(table) else []
     for place, name in enumerate(ordered):
         words = explain(runs, name)
         opened = " open" if place == 0 else ""
-        found.append(
+        parts.append(
             f"<details{opened}><summary>{escape(name)}</summary>{words._repr_html_()}</details>"
         )
     hidden = len(runs) - MOST_EXPLAINED
     if hidden > 0:
-        found.append(f"<p>{hidden} further runs: `explain(runs, name)` explains each.</p>")
-    return found
+        parts.append(f"<p>{hidden} further runs: `explain(runs, name)` explains each.</p>")
+    return parts
 
 
 def _ranks(runs: Runs, comparison: Comparison) -> list[str]:
     """Return the ranks of the best and of the worst run."""
     measured = set(runs.iterations["run"].unique())
     ordered = [str(name) for name in comparison.table["name"] if str(name) in measured]
-    found = []
+    parts = []
     for name in dict.fromkeys([*ordered[:1], *ordered[-1:]]):
         ranks = runs[name].ranks
         if len(ranks):
-            found.append(f"<h3>{escape(name)}</h3>")
-            found.append(_figure(stragglers(ranks)))
-            found.append(_figure(rank_memory(ranks, runs.memory_limit(name))))
-    return found
+            parts.append(f"<h3>{escape(name)}</h3>")
+            parts.append(_figure(stragglers(ranks)))
+            parts.append(_figure(rank_memory(ranks, runs.memory_limit(name))))
+    return parts
 
 
 def _figure(chart: alt.TopLevelMixin) -> str:

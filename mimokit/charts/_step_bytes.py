@@ -71,8 +71,8 @@ def _largest(table: pd.DataFrame, every: int) -> pd.DataFrame:
     """Return the largest of every few successive steps: fit, first, sent_bytes."""
     first = (table["step"] - 1) // every * every
     groups = table.assign(first=first).groupby(["fit", "first"], as_index=False, sort=False)
-    found: pd.DataFrame = groups[["sent_bytes"]].max()
-    return found
+    bytes_of_step: pd.DataFrame = groups[["sent_bytes"]].max()
+    return bytes_of_step
 
 
 def _label(name: str, sent: pd.Series) -> str:

@@ -23,8 +23,8 @@ def step_parts(predictions: Prediction | Sequence[Prediction]) -> alt.LayerChart
     shown = [predictions] if isinstance(predictions, Prediction) else list(predictions)
     if not shown:
         raise ValueError("The chart step_parts needs at least one prediction.")
-    names = [str(one.layout) for one in shown]
-    rows = [row for one in shown for row in _rows(one)]
+    names = [str(prediction.layout) for prediction in shown]
+    rows = [row for prediction in shown for row in _rows(prediction)]
     keys = [
         PART_WORDS[part] for part in _palette.STEP_COLORS if any(r["name"] == part for r in rows)
     ]
@@ -65,7 +65,12 @@ def _rows(prediction: Prediction) -> list[dict[str, Any]]:
 
 def _band(shown: Sequence[Prediction], names: list[str]) -> alt.Chart:
     rows = [
-        {"layout": str(one.layout), "low": 1000 * one.low, "high": 1000 * one.high} for one in shown
+        {
+            "layout": str(prediction.layout),
+            "low": 1000 * prediction.low,
+            "high": 1000 * prediction.high,
+        }
+        for prediction in shown
     ]
     chart: alt.Chart = (
         alt.Chart(inline(rows))

@@ -19,10 +19,10 @@ def step_times(steps: pd.DataFrame) -> alt.Chart:
     """
     need(steps, "step_times", "iteration", "total_time")
     table = steps if "rank" in steps.columns else steps.assign(rank=0)
-    found = cells(table.assign(ms=table["total_time"] * 1000), "ms", 2)
-    median = float(found["ms"].median()) if len(found) else 1.0
+    times = cells(table.assign(ms=table["total_time"] * 1000), "ms", 2)
+    median = float(times["ms"].median()) if len(times) else 1.0
     colors = alt.Scale(domain=_around(median), range=list(_palette.HEAT), clamp=True)
-    chart: alt.Chart = heat_map(found, "ms", colors, tooltip=".1f", legend=".0f").properties(
+    chart: alt.Chart = heat_map(times, "ms", colors, tooltip=".1f", legend=".0f").properties(
         title=alt.TitleParams("Step time", subtitle="milliseconds, rank by rank"),
         description="Heat map of the step time, ranks by iterations",
     )

@@ -32,8 +32,8 @@ def stragglers(ranks: pd.DataFrame) -> alt.Chart:
     shown = relative.median().abs().nlargest(MOST_RANKS).index
     table = relative[sorted(shown)].reset_index().melt("iteration", value_name="share").dropna()
     colors = alt.Scale(domain=[-FAR, 0.0, FAR], range=list(_palette.DIVERGING), clamp=True)
-    found = cells(table, "share", 4)
-    chart: alt.Chart = heat_map(found, "share", colors, tooltip="+.1%", legend="+.0%").properties(
+    shares = cells(table, "share", 4)
+    chart: alt.Chart = heat_map(shares, "share", colors, tooltip="+.1%", legend="+.0%").properties(
         title=alt.TitleParams(
             "Stragglers",
             subtitle="work of a rank against the median of all ranks in the same step",

@@ -29,7 +29,6 @@ def trace_timeline(
     Args:
         measured: one iteration, from `mimokit.analysis.traced_iteration`.
         planned: from `mimokit.analysis.planned_steps`; None without a pipeline.
-        title: above the chart.
     """
     need(measured, "trace_timeline", "rank", "name", "module", "start", "stop")
     if planned is None:
@@ -50,7 +49,6 @@ def trace_over_prediction(
     Args:
         measured: one iteration, from `mimokit.analysis.traced_iteration`.
         predicted: from `mimokit.analysis.predicted_steps`.
-        title: above the chart.
     """
     for table in (measured, predicted):
         need(table, "trace_over_prediction", "rank", "name", "module", "start", "stop")
@@ -126,8 +124,8 @@ def _key(name: str, module: Any) -> str:
 def _modules(measured: pd.DataFrame) -> list[str]:
     """Return the modules in the order of the plan: by first rank, then by first forward pass."""
     forward = measured[measured["name"] == "forward"]
-    found = forward.groupby("module")[["rank", "start"]].min().sort_values(["rank", "start"])
-    return [str(name) for name in found.index]
+    starts = forward.groupby("module")[["rank", "start"]].min().sort_values(["rank", "start"])
+    return [str(name) for name in starts.index]
 
 
 def _colors(modules: list[str]) -> dict[str, str]:

@@ -30,7 +30,6 @@ def training(
     Args:
         steps: a step table with at least one row.
         evaluations: an evaluation table, if there were evaluations.
-        title: above the chart.
         sentence: below the title, such as how the run ended.
         warmup_iterations: leading iterations left out of medians and phase times.
     """

@@ -42,8 +42,8 @@ def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChar
     if over == "sent_bytes":
         shown = shown[shown[over] > 0]
         across = _axes.wide_scale(shown[over])
-    given = ["fit", "step", "loss", *({over} - {"step"})]
-    base = alt.Chart(columns(shown, given)).encode(
+    shown_columns = ["fit", "step", "loss", *({over} - {"step"})]
+    base = alt.Chart(columns(shown, shown_columns)).encode(
         x=alt.X(
             f"{over}:Q",
             title=TITLES[over],
@@ -57,7 +57,7 @@ def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChar
             scale=_axes.wide_scale(shown["loss"]),
         ),
         color=color,
-        tooltip=["fit:N", *(f"{name}:Q" for name in given[1:])],
+        tooltip=["fit:N", *(f"{name}:Q" for name in shown_columns[1:])],
     )
     chart: alt.LayerChart = layered(
         base.mark_line(strokeWidth=1.8, opacity=0.85).encode(strokeDash=dash),

@@ -35,10 +35,10 @@ def weight_map(plan: WeightPlan) -> alt.VConcatChart:
     tensors = sliced_tensors(plan)
     sizes = f"TP {plan.tensor_parallel}, PP {plan.pipeline_parallel}"
     panels = _held(plan)
-    held = alt.hconcat(*panels, spacing=BETWEEN)
+    stages = alt.hconcat(*panels, spacing=BETWEEN)
     width = len(panels) * (PANEL + BETWEEN) - BETWEEN
     chart: alt.VConcatChart = alt.vconcat(
-        held, _sliced(plan, tensors, width), spacing=22
+        stages, _sliced(plan, tensors, width), spacing=22
     ).properties(
         title=alt.TitleParams(f"Weights of {plan.model_type}, {sizes}", subtitle=_subtitle(plan)),
         description=f"Weights of {plan.model_type} on {len(plan.ranks)} ranks, {sizes}",
@@ -136,10 +136,10 @@ def _texts(base: alt.Chart) -> list[alt.Chart]:
 
 def _sliced(plan: WeightPlan, tensors: Sequence[SlicedTensor], width: int) -> alt.LayerChart:
     """Return a tensor of every kind as a rectangle, in a column for its stage."""
-    names = list(dict.fromkeys(one.name for one in tensors))
-    whole = {one.name: one for one in tensors}
+    names = list(dict.fromkeys(tensor.name for tensor in tensors))
+    whole = {tensor.name: tensor for tensor in tensors}
     labels = [f"{name}  {whole[name].shape_text}" for name in names]
-    rows = [row for one in tensors for row in _bands(plan, one, names.index(one.name))]
+    rows = [row for tensor in tensors for row in _bands(plan, tensor, names.index(tensor.name))]
     stages = plan.pipeline_parallel
     middles = [row + 0.5 for row in range(len(names))]
     y = alt.Y(
@@ -199,19 +199,19 @@ def _bands(plan: WeightPlan, tensor: SlicedTensor, line: int) -> Iterator[dict[s
     colors = _palette.place_colors(plan.tensor_parallel)
     high = (CELL if tensor.columns > 1 else VECTOR) / (CELL + GAP)
     others = len(tensor.files) - 1
-    for one in tensor.slices:
-        (left, right), (top, bottom) = tensor.place_of(one)
-        alike = len(one.ranks) > 1
+    for part in tensor.slices:
+        (left, right), (top, bottom) = tensor.place_of(part)
+        alike = len(part.ranks) > 1
         yield {
             "tensor": tensor.name,
             "layers": span_text(tensor.layers) or "outside of layers",
             "files": tensor.files[0] + (f" and {others} more" if others else ""),
-            "rows": samples_text(one.rows),
-            "columns": "all" if one.columns is None else samples_text(one.columns),
-            "ranks": span_text(one.ranks),
+            "rows": samples_text(part.rows),
+            "columns": "all" if part.columns is None else samples_text(part.columns),
+            "ranks": span_text(part.ranks),
             "left": tensor.stage + 0.02 + 0.96 * left,
             "right": tensor.stage + 0.02 + 0.96 * right,
             "top": line + 0.5 + high * (top - 0.5),
             "bottom": line + 0.5 + high * (bottom - 0.5),
-            "color": _palette.SHARED if alike else colors[plan.ranks[one.ranks[0]].tensor_rank],
+            "color": _palette.SHARED if alike else colors[plan.ranks[part.ranks[0]].tensor_rank],
         }

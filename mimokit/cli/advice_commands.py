@@ -36,29 +36,29 @@ def memory(
 
     with refusals():
         checkpoint = WeightPlanner(checkpoint_of(directory)).checkpoint
-        found = checkpoint_memory(
+        predicted = checkpoint_memory(
             checkpoint, _sizes(tp), inference=inference, batch=batch,
             seq_length=seq_length, dtype=dtype,
         )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(found.to_json()))
+        typer.echo(json.dumps(predicted.to_json()))
         return
     from mimokit.tables import rich_table
     from mimokit.units import bytes_text
 
     rows = []
-    for number, one in enumerate(found.ranks):
-        saved = found.saved(number)
-        parts = [bytes_text(int(one.parts[name])) for name in PARTS]
+    for number, rank in enumerate(predicted.ranks):
+        saved = predicted.saved(number)
+        parts = [bytes_text(int(rank.parts[name])) for name in PARTS]
         last = "" if saved is None else f"{saved:.0%}"
-        rows.append([str(one.tensor_parallel), *parts, bytes_text(int(one.total)), last])
+        rows.append([str(rank.tensor_parallel), *parts, bytes_text(int(rank.total)), last])
     columns = [Axis.TENSOR.label, *PARTS, "total", "saved"]
     use = "inference" if inference else "training"
-    heading = f"{found.model_type}, {use}, {batch} x {seq_length:,} tokens, bytes per rank"
+    heading = f"{predicted.model_type}, {use}, {batch} x {seq_length:,} tokens, bytes per rank"
     console = _console()
     console.print(rich_table(heading, columns, rows))
-    if found.scope:
-        console.print(found.scope, highlight=False)
+    if predicted.scope:
+        console.print(predicted.scope, highlight=False)
 
 
 def advise(
@@ -77,32 +77,32 @@ def advise(
     from mimokit.prediction.advice import advise as find
 
     with refusals():
-        found = find(WeightPlanner(checkpoint_of(directory)).checkpoint, gpu, gpus, seq_length)
+        advice = find(WeightPlanner(checkpoint_of(directory)).checkpoint, gpu, gpus, seq_length)
     if as_json:
-        typer.echo(json.dumps(found.to_json()))
+        typer.echo(json.dumps(advice.to_json()))
         return
     from mimokit.tables import rich_table
     from mimokit.units import bytes_text
 
     rows = (
         [
-            str(one.tensor_parallel), str(one.data_parallel), f"{one.seconds:.3g} s",
-            f"{one.communication_share:.0%}", bytes_text(int(one.memory_bytes)),
-            "yes" if one.fits else "no",
+            str(size.tensor_parallel), str(size.data_parallel), f"{size.seconds:.3g} s",
+            f"{size.communication_share:.0%}", bytes_text(int(size.memory_bytes)),
+            "yes" if size.fits else "no",
         ]
-        for one in found.sizes
+        for size in advice.sizes
     )  # fmt: skip
     tensor, data = Axis.TENSOR.label, Axis.DATA.label
     columns = [tensor, data, "step", "in collectives", "memory of a rank", "fits"]
-    heading = f"{gpus} x {found.gpu}, {found.seq_length:,} tokens a sample"
+    heading = f"{gpus} x {advice.gpu}, {advice.seq_length:,} tokens a sample"
     console = _console()
     console.print(rich_table(heading, columns, rows))
-    if found.scope:
-        console.print(found.scope, highlight=False)
-    for size, why in found.rejected.items():
+    if advice.scope:
+        console.print(advice.scope, highlight=False)
+    for size, why in advice.rejected.items():
         console.print(f"TP {size}: {why}.", highlight=False)
-    console.print(found.why, highlight=False)
-    for name, (value, reason) in found.environment.items():
+    console.print(advice.why, highlight=False)
+    for name, (value, reason) in advice.environment.items():
         console.print(f"Set {name}={value} before engines start: {reason}.", highlight=False)
     for name, reason in LEFT_UNSET.items():
         console.print(f"Leave {name} unset: {reason}", highlight=False)
@@ -124,7 +124,7 @@ def _sizes(text: str) -> list[int]:
     from mimokit.units import shown
 
     try:
-        return [int(one) for one in text.split(",")]
+        return [int(number) for number in text.split(",")]
     except ValueError:
         what = f"{shown(text)} is not a list of sizes; write sizes such as 1,2,4,8"
         raise refused("Option --tp", "tp", text, what) from None

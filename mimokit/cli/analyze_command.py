@@ -107,8 +107,8 @@ def _looked_at(runs: Runs, comparison: Comparison) -> str:
         return comparison.best
     layouts = runs.runs.set_index("run")["layout"]
     measured = set(runs.iterations["run"].unique())
-    own = (name for name in runs if name in measured and layouts[name] == comparison.best)
-    return next(own, runs.names[0])
+    of_best = (name for name in runs if name in measured and layouts[name] == comparison.best)
+    return next(of_best, runs.names[0])
 
 
 def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
@@ -129,14 +129,14 @@ def _plain(runs: Runs, comparison: Comparison | None) -> dict[str, Any]:
         },
         "explanations": [
             {
-                "run": one.run,
-                "parts": _records(one.parts),
-                "findings": [vars(finding) for finding in one.findings],
-                "sentences": one.sentences(),
+                "run": explanation.run,
+                "parts": _records(explanation.parts),
+                "findings": [vars(finding) for finding in explanation.findings],
+                "sentences": explanation.sentences(),
             }
-            for one in explanations
+            for explanation in explanations
         ],
-        "problems": [str(one) for one in runs.problems],
+        "problems": [str(problem) for problem in runs.problems],
     }
 
 

@@ -41,7 +41,7 @@ def config(
             else written_values(file)
         )
     if as_json:
-        rows = [asdict(one) | {"path": ".".join(one.path)} for one in values]
+        rows = [asdict(value) | {"path": ".".join(value.path)} for value in values]
         typer.echo(json.dumps(rows, default=str))
     else:
         typer.echo(to_commented_yaml(values), nl=False)

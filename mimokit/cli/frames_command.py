@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,15 +44,9 @@ def frames(
     """Show the frames of every rank as read and balanced, what travels, and if it is worth it."""
     from mimokit.planning.frames import FrameCost, FrameLinks, forecast_frames
     from mimokit.planning.frames.batch_frames import BatchFrames
-    from mimokit.planning.frames.counts import read_counts
-    from mimokit.planning.report.frames import (
-        frame_headings,
-        frame_rows,
-        frame_sentences,
-        frames_to_json,
-    )
+    from mimokit.planning.report.frames import frame_section, frames_to_json
+    from mimokit.prediction.frame_counts import read_counts
     from mimokit.prediction.network.links import Link
-    from mimokit.tables import rich_table
     from mimokit.units import seconds_of
 
     with refusals():
@@ -61,7 +56,7 @@ def frames(
             cost = FrameCost(per_patch=0.0, per_frame=seconds_of(frame_time))
         except ValueError as error:
             raise _refused("--frame-time", frame_time, str(error).rstrip(".")) from None
-        found = forecast_frames(
+        forecast = forecast_frames(
             [[patches] * sum(samples) for samples in ranks],
             cost,
             FrameLinks(link.bandwidth / 8, link.latency, input_bytes, output_bytes, not frozen),
@@ -72,7 +67,7 @@ def frames(
         tuple((rank,) for rank in range(len(ranks))),
         tuple(map(tuple, ranks)),
         patches,
-        forecast=found,
+        forecast=forecast,
     )
     if as_json:
         typer.echo(json.dumps(frames_to_json(batch)))
@@ -80,9 +75,9 @@ def frames(
     from rich.console import Console
 
     console = Console(soft_wrap=not sys.stdout.isatty())
-    title = f"Frames on {len(ranks)} ranks"
-    console.print(rich_table(title, frame_headings(batch), frame_rows(batch)))
-    for sentence in ("", *frame_sentences(batch)):
+    section = replace(frame_section(batch), heading=f"Frames on {len(ranks)} ranks")
+    console.print(section.table())
+    for sentence in ("", *section.sentences):
         console.print(sentence, highlight=False)
 
 

@@ -147,16 +147,16 @@ def predict(
 
     with refusals():
         read = read_layout_file(file, gpus=gpus, model=model_named(model))
-        found = with_samples(read.found, seq_length, global_batch)
-        if read.model is None or found.workload is None:
-            raise ConfigError([Problem("file", "content", None, _lacking(file, read, found))])
+        imported = with_samples(read.found, seq_length, global_batch)
+        if read.model is None or imported.workload is None:
+            raise ConfigError([Problem("file", "content", None, _lacking(file, read, imported))])
         supposed = read.supposed
         if price is not None:
             supposed.price_per_gpu_hour = price
         known = predict_layout(
             read.model,
-            found.layout,
-            found.workload,
+            imported.layout,
+            imported.workload,
             gpu=gpu or supposed.chosen_gpu,
             software=supposed.chosen_software,
             price_per_gpu_hour=supposed.price_per_gpu_hour,
@@ -187,10 +187,10 @@ def export(
     with refusals():
         form = _format(to)
         read = read_layout_file(file, gpus=gpus, model=model_named(model))
-        found = with_samples(read.found, seq_length, global_batch)
+        imported = with_samples(read.found, seq_length, global_batch)
         text = written(
-            found.layout,
-            found.workload,
+            imported.layout,
+            imported.workload,
             form,
             model=read.model,
             experiment=read.experiment,
@@ -215,12 +215,12 @@ def _export_best(result: SearchResult, asked: Searched, form: Any) -> str:
     )
 
 
-def _lacking(file: str, read: LayoutFile, found: Imported) -> str:
+def _lacking(file: str, read: LayoutFile, imported: Imported) -> str:
     """Return the sentence that says what a file does not, and which options do."""
     lacks = []
     if read.model is None:
         lacks.append(("what model it lays out", "--model"))
-    if found.workload is None:
+    if imported.workload is None:
         lacks.append(("the samples of a step", "--seq-length and --global-batch"))
     what, options = (" and ".join(part) for part in zip(*lacks, strict=True))
     return f"Layout file '{file}': it does not say {what}; give {options}."

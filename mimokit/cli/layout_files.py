@@ -69,17 +69,17 @@ def read_layout_file(
     if is_experiment(source):
         config = load_experiment_config(source, world_size=gpus)
         config.finalize(gpus)
-        found = Imported(layout_of_config(config), workload_of_config(config))
+        imported = Imported(layout_of_config(config), workload_of_config(config))
         supposed = config.prediction or PredictionConfig()
         if model is not None:
-            return LayoutFile(found, model, supposed=supposed)
-        own = model_of_config(config.model, config.name)
-        return LayoutFile(found, own, config, supposed)
+            return LayoutFile(imported, model, supposed=supposed)
+        planned_model = model_of_config(config.model, config.name)
+        return LayoutFile(imported, planned_model, config, supposed)
     text = _text(Path(source))
     if Path(source).suffix == ".py":
         return LayoutFile(from_bridge(text), model)
-    found = from_megatron_arguments(text, gpus)
-    return LayoutFile(found, model or found.model)
+    imported = from_megatron_arguments(text, gpus)
+    return LayoutFile(imported, model or imported.model)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,6 @@ class Searched:
     """What a search is asked about.
 
     Attributes:
-        source: the model, or the experiment.
-        workload: what one step computes.
         prediction: GPU, software and price; a file of the search's result repeats them.
     """
 
@@ -122,15 +120,15 @@ def searched(
     Raises:
         ConfigError: it cannot be read, or nothing says the samples of a step.
     """
-    found = load_source(source)
-    known = section_of(found)
+    loaded = load_source(source)
+    known = section_of(loaded)
     prediction = PredictionConfig(
         gpu=gpu or known.chosen_gpu,
         price_per_gpu_hour=known.price_per_gpu_hour if price is None else price,
         software=known.software,
     )
-    own = workload_of_config(found) if isinstance(found, ExperimentConfig) else None
-    return Searched(found, step_of(own, seq_length, global_batch_size), prediction)
+    workload = workload_of_config(loaded) if isinstance(loaded, ExperimentConfig) else None
+    return Searched(loaded, step_of(workload, seq_length, global_batch_size), prediction)
 
 
 def written(
@@ -148,15 +146,10 @@ def written(
     """Return a layout in one of the forms that it can leave in.
 
     Args:
-        layout: the layout.
-        workload: what one step computes.
-        form: the form.
         model: what is laid out, for an experiment.
         experiment: keeps its other sections.
         supposed: GPU, price and software, for an experiment.
         script: what torchrun starts.
-        hosts: that torchrun runs on, for torchrun.
-        gpus_per_node: GPUs of each host.
 
     Raises:
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.
@@ -183,7 +176,7 @@ def written(
 
 
 def with_samples(
-    found: Imported, seq_length: int | None, global_batch_size: int | None
+    imported: Imported, seq_length: int | None, global_batch_size: int | None
 ) -> Imported:
     """Return the same with the samples of a step, where they are given.
 
@@ -192,19 +185,19 @@ def with_samples(
     Raises:
         ConfigError: as `step_of` does, or the samples fill no whole number of micro-batches.
     """
-    workload = step_of(found.workload, seq_length, global_batch_size)
-    own = found.layout.modules[found.layout.language]
-    each = own.data * own.micro_batch
+    workload = step_of(imported.workload, seq_length, global_batch_size)
+    language = imported.layout.modules[imported.layout.language]
+    each = language.data * language.micro_batch
     if workload is not None and workload.global_batch_size % each:
         sentence = (
             f"Step: its {workload.global_batch_size} samples fill no whole number of micro-batches "
-            f"of {each} (data parallel {own.data} x micro-batch {own.micro_batch}); give a "
-            f"--global-batch that is a multiple of {each}."
+            f"of {each} (data parallel {language.data} x micro-batch {language.micro_batch}); give "
+            f"a --global-batch that is a multiple of {each}."
         )
         raise ConfigError(
             [Problem("step", "global_batch_size", workload.global_batch_size, sentence)]
         )
-    return replace(found, workload=workload)
+    return replace(imported, workload=workload)
 
 
 _OPTIONS = {"seq_length": "--seq-length", "global_batch_size": "--global-batch"}
@@ -221,13 +214,13 @@ def step_of(
     """
     if seq_length is None and global_batch_size is None:
         return known
-    given = {"seq_length": seq_length, "global_batch_size": global_batch_size}
-    changes = {name: value for name, value in given.items() if value is not None}
+    options = {"seq_length": seq_length, "global_batch_size": global_batch_size}
+    changes = {name: value for name, value in options.items() if value is not None}
     if known is not None:
         return replace(known, **changes)  # type: ignore[arg-type]
-    if len(changes) < len(given):
+    if len(changes) < len(options):
         there = _OPTIONS[next(iter(changes))]
-        other = next(name for name in given if name not in changes)
+        other = next(name for name in options if name not in changes)
         sentence = (
             f"Step: {there} is given, but nothing says the other number; give {_OPTIONS[other]}."
         )

@@ -42,8 +42,8 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not tables.")] = False,
 ) -> None:
     """Show a layout before it runs: ranks, batches, bridges, and what sharing frames saves."""
-    from mimokit.experiment.planned import equal_hosts
-    from mimokit.experiment.planned import plan as plan_layout
+    from mimokit.prediction.planned import equal_hosts
+    from mimokit.prediction.planned import plan as plan_layout
 
     with refusals():
         layout = plan_layout(file, world_size)

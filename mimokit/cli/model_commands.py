@@ -117,7 +117,7 @@ def generate(
         from mimokit.experiment.inference.request_checks import check_request
         from mimokit.experiment.inference.text import decoded
 
-        prompts = [_ids(one) for one in tokens]
+        prompts = [_ids(text) for text in tokens]
         how: dict[str, Any] = {
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
             "repetition_penalty": repetition_penalty,
@@ -153,9 +153,9 @@ def _ids(text: str) -> list[int]:
     from mimokit.planning.weights.headers import refused
     from mimokit.units import shown
 
-    parts = [one.strip() for one in text.split(",")] if text.strip() else []
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
     try:
-        return [int(one) for one in parts]
+        return [int(part) for part in parts]
     except ValueError:
         what = f"{shown(text)} is not a list of token ids; write ids such as 1,2,3"
         raise refused("Option --tokens", "tokens", text, what) from None

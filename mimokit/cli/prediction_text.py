@@ -11,39 +11,43 @@ from mimokit.tables import rich_table
 from mimokit.units import GIB, gib_text, seconds_text
 
 
-def prediction_to_rich(found: Prediction) -> Group:
+def prediction_to_rich(prediction: Prediction) -> Group:
     """Return what `rich` prints for a prediction: totals, parts of the step, memory by module."""
     return Group(
-        Text(str(found.layout), style="bold"), _totals(found), _parts(found), _memory(found)
+        Text(str(prediction.layout), style="bold"),
+        _totals(prediction),
+        _parts(prediction),
+        _memory(prediction),
     )
 
 
-def _totals(found: Prediction) -> Text:
-    room = "fits" if found.fits else "does NOT fit"
-    cost = found.dollars_per_million_tokens
+def _totals(prediction: Prediction) -> Text:
+    room = "fits" if prediction.fits else "does NOT fit"
+    cost = prediction.dollars_per_million_tokens
     price = "" if cost is None else f", {cost:.3g} dollars per million tokens"
-    exchange = found.exchange_text()
+    exchange = prediction.exchange_text()
     return Text(
-        f"{found.layout.gpus:,} GPUs, {seconds_text(found.seconds)} per step "
-        f"({seconds_text(found.low)} to {seconds_text(found.high)}), "
-        f"{found.tokens_per_second:,.0f} tokens/s, {found.tflops_per_gpu:.0f} TFLOP/s per GPU "
-        f"({found.utilisation:.1%} of peak){price}; fullest rank {found.peak_memory / GIB:.1f} of "
-        f"{gib_text(found.capacity)}: {room}" + (f"; {exchange}" if exchange else "")
+        f"{prediction.layout.gpus:,} GPUs, {seconds_text(prediction.seconds)} per step "
+        f"({seconds_text(prediction.low)} to {seconds_text(prediction.high)}), "
+        f"{prediction.tokens_per_second:,.0f} tokens/s, {prediction.tflops_per_gpu:.0f} TFLOP/s "
+        f"per GPU ({prediction.utilisation:.1%} of peak){price}; fullest rank "
+        f"{prediction.peak_memory / GIB:.1f} of {gib_text(prediction.capacity)}: {room}"
+        + (f"; {exchange}" if exchange else "")
     )
 
 
-def _parts(found: Prediction) -> Table:
+def _parts(prediction: Prediction) -> Table:
     table = rich_table("Step time", ("part", "seconds", "share"))
-    for name, seconds in sorted(found.parts.items(), key=lambda item: -item[1]):
+    for name, seconds in sorted(prediction.parts.items(), key=lambda item: -item[1]):
         if seconds > 0:
-            share = f"{seconds / found.seconds:.1%}"
+            share = f"{seconds / prediction.seconds:.1%}"
             table.add_row(PART_WORDS.get(name, name), f"{seconds:.4f}", share)
     return table
 
 
-def _memory(found: Prediction) -> Table:
+def _memory(prediction: Prediction) -> Table:
     table = rich_table("Memory of the fullest rank of each module", ("module", "part", "GiB"))
-    for module, parts in found.memory.items():
+    for module, parts in prediction.memory.items():
         for name, amount in parts.items():
             table.add_row(Text(module), name, f"{amount / GIB:.2f}")
     return table

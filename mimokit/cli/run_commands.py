@@ -105,12 +105,12 @@ def run(
     request = SweepRequest(experiments, results_dir, resume, strict, time_limit, trace, save_hf)
     data = _source(task)
     with failures(), ExitStack() as stack:
-        options, found = request.options(data), request.find()
+        options, listed = request.options(data), request.find()
         there: EngineCluster | None = None
         if cluster is not None:
             there = stack.enter_context(EngineCluster(engines, **connection(cluster)))
-        size = len(there) if there is not None else engines or _engines_for(found)
-        prepared = request.prepare(found, size, Console(stderr=True, soft_wrap=True))
+        size = len(there) if there is not None else engines or _engines_for(listed)
+        prepared = request.prepare(listed, size, Console(stderr=True, soft_wrap=True))
         stack.callback(prepared.folder.release)
         seats: Seats = NoSeats()
         if prepared.needs_engines:
@@ -133,11 +133,11 @@ def _source(task: str | None) -> Any:
     return DigitData(task)  # type: ignore[arg-type]
 
 
-def _engines_for(found: Sequence[Experiment]) -> int:
+def _engines_for(experiments: Sequence[Experiment]) -> int:
     """Return how many engines to start here."""
     from mimokit.experiment.sweeps.choice import largest_world
 
-    return largest_world(found, MOST_ENGINES if len(found) > 1 else sys.maxsize)
+    return largest_world(experiments, MOST_ENGINES if len(experiments) > 1 else sys.maxsize)
 
 
 @contextmanager

@@ -58,28 +58,28 @@ def strategy(
         "chunk": chunk, "bits": bits, "compression_topk": compression_topk,
         "compression_chunk": compression_chunk,
     }  # fmt: skip
-    given = {key: value for key, value in arguments.items() if value is not None}
+    options = {key: value for key, value in arguments.items() if value is not None}
     with refusals():
         _check("parameters", parameters, parameters >= 1, "it must be at least 1")
         _check("compute-seconds", compute_seconds, 0 < compute_seconds < 1e9, "it must be above 0")
         _check("steps", steps, steps >= 1, "it must be at least 1")
         share = 0 < target_utilisation < 1
         _check("target-utilisation", target_utilisation, share, "it must be between 0 and 1")
-        found = _predict(
-            name, given, (parameters, nodes), (bandwidth, latency, jitter), compute_seconds,
+        prediction = _predict(
+            name, options, (parameters, nodes), (bandwidth, latency, jitter), compute_seconds,
             steps=steps, target_utilisation=target_utilisation,
         )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(found.to_json()))
+        typer.echo(json.dumps(prediction.to_json()))
         return
     from rich.console import Console
 
-    Console(soft_wrap=not sys.stdout.isatty()).print(_table(found, target_utilisation))
+    Console(soft_wrap=not sys.stdout.isatty()).print(_table(prediction, target_utilisation))
 
 
 def _predict(
     name: str,
-    given: dict[str, Any],
+    fields: dict[str, Any],
     size: tuple[int, int],
     line: tuple[str, str, str],
     compute_seconds: float,
@@ -89,7 +89,7 @@ def _predict(
     from mimokit.planning.strategies import plan_of_size
     from mimokit.prediction.network import Network, predict_strategy
 
-    config = StrategyConfig(name=name.replace("-", "_"), **given)  # type: ignore[arg-type]
+    config = StrategyConfig(name=name.replace("-", "_"), **fields)  # type: ignore[arg-type]
     plan = plan_of_size(config, *size)
     return predict_strategy(plan, Network(*line), compute_seconds, **options)
 
@@ -102,23 +102,23 @@ def _check(option: str, value: float, right: bool, sentence: str) -> None:
         raise ConfigError([Problem("strategy", option, value, text)])
 
 
-def _table(found: StrategyPrediction, target: float) -> Table:
+def _table(prediction: StrategyPrediction, target: float) -> Table:
     from mimokit.tables import rich_table
     from mimokit.units import bytes_text, seconds_text
 
     none = "none: strategies that exchange in each step have no H"
-    if found.H > 1 or found.smallest_h is not None:
-        none = "none" if found.smallest_h is None else f"{found.smallest_h:,}"
+    if prediction.H > 1 or prediction.smallest_h is not None:
+        none = "none" if prediction.smallest_h is None else f"{prediction.smallest_h:,}"
     rows = [
-        ("parameters", f"{found.parameters:,} on each of {found.nodes} nodes"),
-        ("steps of a round", f"{found.H:,}"),
-        ("a node gives to collectives, per round", bytes_text(round(found.payload_bytes))),
-        ("a node sends, per round", bytes_text(round(found.sent_bytes))),
-        ("exchange, per round", seconds_text(found.exchange_seconds)),
-        ("waiting for the slowest node, per round", seconds_text(found.waiting_seconds)),
-        ("round", seconds_text(found.round_seconds)),
-        ("compute utilisation", f"{found.compute_utilisation:.1%}"),
-        (f"{found.steps:,} steps", seconds_text(found.wall_seconds)),
+        ("parameters", f"{prediction.parameters:,} on each of {prediction.nodes} nodes"),
+        ("steps of a round", f"{prediction.H:,}"),
+        ("a node gives to collectives, per round", bytes_text(round(prediction.payload_bytes))),
+        ("a node sends, per round", bytes_text(round(prediction.sent_bytes))),
+        ("exchange, per round", seconds_text(prediction.exchange_seconds)),
+        ("waiting for the slowest node, per round", seconds_text(prediction.waiting_seconds)),
+        ("round", seconds_text(prediction.round_seconds)),
+        ("compute utilisation", f"{prediction.compute_utilisation:.1%}"),
+        (f"{prediction.steps:,} steps", seconds_text(prediction.wall_seconds)),
         (f"smallest H for {target:.0%} utilisation", none),
     ]
-    return rich_table(f"{found.name} on {found.nodes} nodes", ("what", "how much"), rows)
+    return rich_table(f"{prediction.name} on {prediction.nodes} nodes", ("what", "how much"), rows)

@@ -47,7 +47,6 @@ class EngineCluster:
             starts ordinary ones; None forks where that is safe.
         preload: modules the forked engines have imported already.
         timeout: seconds a collective may wait for its peers.
-        progress: whether to show the start.
 
     Raises:
         ClusterError: if the cluster cannot be started or found.
@@ -152,13 +151,11 @@ class EngineCluster:
 
         Args:
             function: sent by cloudpickle, so functions of a notebook or script work.
-            args: its positional arguments.
             ranks: the ranks to run on; all by default. The others stay idle.
             world_size: the size of the world to run in; by default that of the world that is
                 formed, or all engines.
             on_sample: called with every sample, from another thread; has seen all of them when
                 this returns.
-            kwargs: its keyword arguments.
 
         Raises:
             RankError: if a rank raised; holds that rank's traceback.
@@ -229,12 +226,14 @@ class EngineCluster:
         with self._lock:
             self._check_free(chosen)
             numbers = self._formation.places()
-            pool = PoolPart(self._pool, chosen, lambda: self._formation.take_back(own, chosen))
-            own = Formation(pool, self._timeout, tuple(numbers[slot] for slot in chosen))
+            pool = PoolPart(
+                self._pool, chosen, lambda: self._formation.take_back(formation, chosen)
+            )
+            formation = Formation(pool, self._timeout, tuple(numbers[slot] for slot in chosen))
             part = EngineCluster.__new__(EngineCluster)
             part._prepare(self._timeout)
-            part._pool, part._formation = pool, own
-            self._formation.lend(own, chosen)
+            part._pool, part._formation = pool, formation
+            self._formation.lend(formation, chosen)
             self._parts = [reference for reference in self._parts if reference() is not None]
             self._parts.append(weakref.ref(part))
             return part

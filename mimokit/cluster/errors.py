@@ -32,9 +32,7 @@ class RankError(ClusterError):
     """A rank raised: the root cause, not the broken connections of its neighbours.
 
     Attributes:
-        rank: the rank in the world that raised.
         type_name: the name of the exception's class.
-        message: the exception's text.
         traceback_text: that rank's own traceback, which is also `traceback`.
     """
 

@@ -45,7 +45,6 @@ class Formation:
         """Take the engines.
 
         Args:
-            pool: has them.
             timeout: of collectives, in seconds.
             places: the number of each engine among those of its host; by default each world
                 counts its own.
@@ -64,7 +63,6 @@ class Formation:
         """Return a world of a size that stands; of any size for None.
 
         Args:
-            world_size: number of ranks.
             idle: seconds since the last run in the world has ended.
 
         Raises:
@@ -118,9 +116,9 @@ class Formation:
 
     def check_free(self, slots: Sequence[int]) -> None:
         """Raise ClusterError if slots are lent to a part."""
-        if taken := sorted(self.lent.intersection(slots)):
+        if lent := sorted(self.lent.intersection(slots)):
             raise ClusterError(
-                f"{in_use(taken)} by a part of this cluster: close that part, or take other engines"
+                f"{in_use(lent)} by a part of this cluster: close that part, or take other engines"
             )
 
     def break_world(self) -> None:
@@ -132,13 +130,13 @@ class Formation:
         """Leave some slots to the formation of a part."""
         if self.world is not None and set(self.world.slots).intersection(slots):
             self.break_world()
-        part.members.update(own for own, slot in enumerate(slots) if slot in self.members)
+        part.members.update(place for place, slot in enumerate(slots) if slot in self.members)
         self.members.difference_update(slots)
         self.lent.update(slots)
 
     def take_back(self, part: Formation, slots: tuple[int, ...]) -> None:
         """Have the slots of a part again; their engines may still be in its world."""
-        self.members.update(slots[own] for own in part.members)
+        self.members.update(slots[place] for place in part.members)
         self.lent.difference_update(slots)
 
     def describe(self, slots: Sequence[int]) -> tuple[EngineFacts, ...]:
@@ -199,9 +197,9 @@ class Formation:
             ClusterError: they cannot be replaced, or the controller is gone.
         """
         self._pool.check()
-        mine = [slot for slot in range(len(self._pool.engines)) if slot not in self.lent]
-        self._give_up_frozen(mine)
-        dead = [slot for slot in mine if not self._pool.alive(slot)]
+        kept = [slot for slot in range(len(self._pool.engines)) if slot not in self.lent]
+        self._give_up_frozen(kept)
+        dead = [slot for slot in kept if not self._pool.alive(slot)]
         if not dead:
             return
         if self.world is not None and set(dead) & set(self.world.slots):

@@ -121,8 +121,6 @@ class EngineLink:
         """Run a short task on engines and return its results, in the order of `engine_ids`.
 
         Args:
-            engine_ids: the controller's names of the engines.
-            task: is called there.
             timeout: seconds that an engine may take to answer when it has nothing else to do.
             watch: called with an engine that is waited for; raises if waiting has become useless.
 

@@ -18,7 +18,6 @@ class PoolPart:
         """Take some engines of a pool.
 
         Args:
-            pool: has them.
             slots: their places in it, which become 0, 1, and so on.
             give_back: called when the part is closed.
         """
@@ -31,7 +30,7 @@ class PoolPart:
     def engines(self) -> tuple[Engine, ...]:
         """The engine in every slot."""
         engines = self._pool.engines
-        return tuple(replace(engines[slot], slot=own) for own, slot in enumerate(self._slots))
+        return tuple(replace(engines[slot], slot=place) for place, slot in enumerate(self._slots))
 
     @property
     def description(self) -> str:

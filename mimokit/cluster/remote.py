@@ -77,7 +77,7 @@ class ConnectedPool:
 
     def _take_spare(self, slots: list[int]) -> None:
         used = self._killed.union(self._slots)
-        spare = [one for one in self.link.live_ids() if one not in used]
+        spare = [engine_id for engine_id in self.link.live_ids() if engine_id not in used]
         if len(spare) < len(slots):
             raise ClusterError(
                 f"{len(slots)} of {len(self._slots)} engines have died and this cluster was not "

@@ -78,7 +78,6 @@ class ClusterRun:
     threads do the listening.
 
     Attributes:
-        run_id: identifies the run.
         name: the qualified name of the function.
     """
 

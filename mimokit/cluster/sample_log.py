@@ -12,7 +12,6 @@ class Sample(dict[str, Any]):
     """What a rank emitted, with who emitted it.
 
     Attributes:
-        rank: the rank that emitted it.
         sequence: how many samples that rank had emitted before.
     """
 

@@ -78,7 +78,6 @@ def lay_out(
     Args:
         facts: of the engine of each rank.
         places: the number of each engine among those of its host, which its GPU has too.
-        port: of the store.
         timeout: of collectives, in seconds.
     """
     hosts = [fact.host for fact in facts]

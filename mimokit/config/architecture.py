@@ -8,7 +8,6 @@ from pydantic import Discriminator, Field, Tag
 
 from mimokit.config.base import ConfigModel, Size, SizeOrZero
 from mimokit.config.layer_architecture import Activation, LayerArchitecture
-from mimokit.config.planned_architecture import PlannedArchitecture
 
 
 def _kind_of_frozen(value: object) -> str:
@@ -23,7 +22,7 @@ Frozen = Annotated[
 """One sentence says what is wrong: that of a flag, or that of a list."""
 
 
-class TrainedArchitecture(ConfigModel):
+class NetworkSizes(ConfigModel):
     """The sizes of a network, and what it reads."""
 
     num_layers: Size
@@ -134,8 +133,8 @@ class TrainedArchitecture(ConfigModel):
         return self.ffn_hidden_size or 4 * self.hidden_size
 
 
-class ModuleArchitecture(PlannedArchitecture, LayerArchitecture, TrainedArchitecture):
-    """The network of one module: what mimokit trains, and what it plans beyond that."""
+class ModuleArchitecture(LayerArchitecture, NetworkSizes):
+    """The network of one module."""
 
     @property
     def dense_layers(self) -> int:
@@ -170,7 +169,7 @@ class ModuleArchitecture(PlannedArchitecture, LayerArchitecture, TrainedArchitec
         """Whether query, key and value, the output of attention, and the feed-forward layer do."""
         inside = self.add_bias_linear is not False
         stated = (self.add_qkv_bias, self.add_attention_output_bias)
-        qkv, output = (inside if one is None else one for one in stated)
+        qkv, output = (inside if bias is None else bias for bias in stated)
         return qkv, output, inside
 
     def has_learned_positions(self, *, by_default: bool) -> bool:

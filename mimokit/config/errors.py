@@ -21,8 +21,6 @@ class Problem:
 
     Attributes:
         module: the module, or the section ("model", "data", "runtime", "file") it is about.
-        field: the field with the rejected value.
-        value: the rejected value.
         sentence: one sentence that names all three and what would be right.
         fix: a change that rights it, or None where no single one does.
     """
@@ -57,8 +55,6 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
 
     Args:
         kind: what is named, "GPU" say: begins the sentence.
-        name: the name that was given.
-        known: the names that exist.
     """
     names = sorted(known)
     nearest = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.4)

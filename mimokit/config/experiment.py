@@ -95,8 +95,8 @@ class ExperimentConfig(ConfigModel):
             return self.runtime
         names = {"learning_rate": inner.lr, "weight_decay": inner.weight_decay}
         names["adam_epsilon"] = inner.eps
-        given = {name: value for name, value in names.items() if value is not None}
-        return self.runtime.model_copy(update=given)
+        named = {name: value for name, value in names.items() if value is not None}
+        return self.runtime.model_copy(update=named)
 
     @property
     def replicas(self) -> int:
@@ -134,7 +134,6 @@ class ExperimentConfig(ConfigModel):
         config and gives `images` one replica per rank.
 
         Args:
-            mode: the deployment mode.
             modules: module -> sizes that replace its own; sizes that are left out stay, except
                 data_parallel. On shared ranks a data_parallel that is left out becomes what the
                 ranks of this config have room for. On separate ranks modules lie one after

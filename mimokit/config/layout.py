@@ -31,7 +31,7 @@ def with_layout(
     if mode == "heterogeneous":
         sizes = _side_by_side(sizes, modules, world)
     elif world is not None:
-        sizes = {name: _over(one, world) for name, one in sizes.items()}
+        sizes = {name: _over(module, world) for name, module in sizes.items()}
     stages = sizes[config.model.llm_module_name].pipeline_parallel
     three_phase = mode == "colocated" and stages > 1
     schedule: PipelineSchedule = THREE_PHASE if three_phase else SCHEDULE_OF_MODE[mode]
@@ -69,20 +69,20 @@ def _over(sizes: ModuleParallelismConfig, ranks: int) -> ModuleParallelismConfig
 
 
 def _side_by_side(
-    sizes: Mapping[str, ModuleParallelismConfig], given: Mapping[str, Sizes], world: int | None
+    sizes: Mapping[str, ModuleParallelismConfig], named: Mapping[str, Sizes], world: int | None
 ) -> dict[str, ModuleParallelismConfig]:
     """Give every module separate ranks, in order, and the open module the ranks that are left."""
-    open_modules = [name for name, one in sizes.items() if one.data_parallel is None]
+    open_modules = [name for name, module in sizes.items() if module.data_parallel is None]
     if len(open_modules) > 1 or (open_modules and world is None):
         names = " and ".join(f"'{name}'" for name in open_modules)
         right = "give it for all of them but one" if world else "give it"
         raise _rejected("layout", "data_parallel", None, f"it is missing for {names}; {right}")
-    taken = sum(one.total_ranks for one in sizes.values() if one.data_parallel is not None)
+    fixed = sum(module.total_ranks for module in sizes.values() if module.data_parallel is not None)
     placed, first = {}, 0
-    for name, one in sizes.items():
-        complete = one if world is None else _over(one, world - taken)
-        own = given.get(name)
-        explicit = isinstance(own, ModuleParallelismConfig) or "rank_offset" in (own or {})
+    for name, module in sizes.items():
+        complete = module if world is None else _over(module, world - fixed)
+        stated = named.get(name)
+        explicit = isinstance(stated, ModuleParallelismConfig) or "rank_offset" in (stated or {})
         placed[name] = complete if explicit else complete.model_copy(update={"rank_offset": first})
         if placed[name].data_parallel is not None:
             first = placed[name].rank_offset + placed[name].total_ranks

@@ -141,9 +141,9 @@ def _unknown_key(path: tuple[str, ...], value: object, model: type[BaseModel]) -
     known = [] if owner is None else list(owner.model_fields)
     nearest = difflib.get_close_matches(_shorten(path[-1]), known, n=1, cutoff=0.6)
     right = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}."
-    given = f" (its value is {describe(value)})"
+    said = f" (its value is {describe(value)})"
     return Problem(
-        module, path[-1], value, f"{begin}: unknown key {_shorten(named)}{given}; {right}"
+        module, path[-1], value, f"{begin}: unknown key {_shorten(named)}{said}; {right}"
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -13,6 +15,27 @@ LARGEST_WORLD = 2**20
 """Ranks. A larger size is rejected as a mistake: plans list ranks one by one."""
 
 ParallelSize = Annotated[int, Field(ge=1, le=LARGEST_WORLD)]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The values of a field that is left out (None), which differ between runs and predictions."""
+
+    runs: Any
+    predictions: Any
+
+
+LEFT_OUT: Mapping[str, LeftOut] = {
+    "virtual_pipeline_model_parallel_size": LeftOut(1, 1),
+    "recompute_granularity": LeftOut("none", "none"),
+    "num_distributed_optimizer_instances": LeftOut(1, 1),
+    "sequence_parallel": LeftOut(runs=False, predictions=True),
+    "use_distributed_optimizer": LeftOut(runs=False, predictions=True),
+    "use_megatron_fsdp": LeftOut(runs=False, predictions=False),
+    "account_for_embedding_in_pipeline_split": LeftOut(runs=False, predictions=False),
+    "account_for_loss_in_pipeline_split": LeftOut(runs=False, predictions=False),
+}
+"""Field of `ModuleParallelismConfig` that may be None -> what None means; the one place."""
 
 
 class ModuleParallelismConfig(ConfigModel):
@@ -67,10 +90,15 @@ class ModuleParallelismConfig(ConfigModel):
     account_for_loss_in_pipeline_split: bool | None = None
     """The loss counts as a layer likewise. Set both or neither."""
 
-    @property
-    def chunks(self) -> int:
-        """Chunks of layers over all stages: pipeline_parallel x chunks per stage."""
-        return self.pipeline_parallel * (self.virtual_pipeline_model_parallel_size or 1)
+    def in_runs(self, field: str) -> Any:
+        """Return the value of a field of `LEFT_OUT` with which the module runs."""
+        value = getattr(self, field)
+        return LEFT_OUT[field].runs if value is None else value
+
+    def in_predictions(self, field: str) -> Any:
+        """Return the value of a field of `LEFT_OUT` with which the module is predicted."""
+        value = getattr(self, field)
+        return LEFT_OUT[field].predictions if value is None else value
 
     @property
     def ranks_per_replica(self) -> int:

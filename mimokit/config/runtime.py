@@ -31,6 +31,9 @@ SCHEDULE_OF_MODE: dict[DeploymentMode, PipelineSchedule] = {
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 TENSORBOARD: LoggerName = "tensorboard"
 
+PRECISION_OF_RUNS, PRECISION_OF_PREDICTIONS = "fp32", "bf16"
+"""What a `precision` that is left out (None) means; fp32 is the only one that runs support yet."""
+
 PatchName = Literal["vit_frame_parallel"]
 FRAME_PARALLEL: PatchName = "vit_frame_parallel"
 

@@ -246,8 +246,8 @@ class StrategyConfig(ConfigModel, frozen=True):
 
     @model_serializer(mode="wrap")
     def _own_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        own = (*ALWAYS, *TAKES[self.name])
-        return {key: value for key, value in handler(self).items() if key in own}
+        written = (*ALWAYS, *TAKES[self.name])
+        return {key: value for key, value in handler(self).items() if key in written}
 
     @property
     def is_cut_by_rank(self) -> bool:
@@ -274,18 +274,18 @@ class StrategyConfig(ConfigModel, frozen=True):
 
     def _wrong_optimizers(self) -> Iterator[Problem]:
         for field in ("inner_optimizer", "outer_optimizer"):
-            one: OptimizerConfig | None = getattr(self, field)
-            if one is None:
+            optimizer: OptimizerConfig | None = getattr(self, field)
+            if optimizer is None:
                 continue
-            where, taken = f"strategy.{field}", OPTIMIZER_TAKES[one.name]
-            for name in sorted(one.model_fields_set - {"name", *taken}):
-                if getattr(one, name) is not None:
+            where, known = f"strategy.{field}", OPTIMIZER_TAKES[optimizer.name]
+            for name in sorted(optimizer.model_fields_set - {"name", *known}):
+                if getattr(optimizer, name) is not None:
                     sentence = (
-                        f"{where}.{name} is not an argument of {one.name}; it takes "
-                        f"{listed(taken)}."
+                        f"{where}.{name} is not an argument of {optimizer.name}; it takes "
+                        f"{listed(known)}."
                     )
-                    yield Problem("strategy", field, getattr(one, name), sentence)
-            if one.name == "sgd" and one.nesterov and not one.momentum:
+                    yield Problem("strategy", field, getattr(optimizer, name), sentence)
+            if optimizer.name == "sgd" and optimizer.nesterov and not optimizer.momentum:
                 sentence = f"{where}.nesterov is true without a momentum; give one, as 0.9."
                 yield Problem("strategy", field, True, sentence)
 
@@ -317,9 +317,9 @@ class StrategyConfig(ConfigModel, frozen=True):
 
 
 def _not_taken(name: str, values: Mapping[str, Any]) -> Iterator[Problem]:
-    taken = TAKES[name]
-    for field in (key for key in values if key not in (*ALWAYS, *taken)):
-        nearest = difflib.get_close_matches(str(field), (*ALWAYS, *taken), n=1, cutoff=0.5)
-        right = f"did you mean {nearest[0]}?" if nearest else f"it takes {', '.join(taken)}."
+    known = TAKES[name]
+    for field in (key for key in values if key not in (*ALWAYS, *known)):
+        nearest = difflib.get_close_matches(str(field), (*ALWAYS, *known), n=1, cutoff=0.5)
+        right = f"did you mean {nearest[0]}?" if nearest else f"it takes {', '.join(known)}."
         sentence = f"strategy.{str(field)[:60]} is not an argument of {name}; {right}"
         yield Problem("strategy", str(field), values[field], sentence)

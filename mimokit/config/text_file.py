@@ -14,7 +14,6 @@ def read_text_file(path: str | os.PathLike[str], most: int = MOST_CHARACTERS) ->
     """Return the text of a regular file, quickly or not at all.
 
     Args:
-        path: of the file.
         most: characters that it may have.
 
     Raises:

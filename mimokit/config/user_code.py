@@ -46,9 +46,6 @@ class UserCode:
     def completed(self, runtime: RuntimeConfig) -> UserCode:
         """Return the code with the functions that a config names, where no other was given.
 
-        Args:
-            runtime: of the config.
-
         Raises:
             ConfigError: a function cannot be imported.
         """
@@ -62,17 +59,13 @@ class UserCode:
     def builder_of(self, name: str, network: ModuleArchitecture) -> OwnModule | None:
         """Return what builds a module, or None where mimokit does.
 
-        Args:
-            name: of the module.
-            network: its architecture.
-
         Raises:
             ConfigError: the config names a builder that cannot be imported.
         """
-        own = self.modules.get(name, network.builder)
-        if not isinstance(own, str):
-            return own
-        return _imported(f"Module '{name}'", name, "builder", own)
+        builder = self.modules.get(name, network.builder)
+        if not isinstance(builder, str):
+            return builder
+        return _imported(f"Module '{name}'", name, "builder", builder)
 
 
 NO_CODE = UserCode()
@@ -87,9 +80,9 @@ _FUNCTIONS = {
 """What the functions of a run have to be, by the argument and the field of `runtime`."""
 
 
-def is_spec(own: OwnModule) -> bool:
+def is_spec(builder: OwnModule) -> bool:
     """Return whether what builds a module is a `ModuleSpec`; Megatron is not imported for that."""
-    return hasattr(own, "module") and hasattr(own, "params")
+    return hasattr(builder, "module") and hasattr(builder, "params")
 
 
 def checked_code(
@@ -110,40 +103,40 @@ def checked_code(
         ConfigError: a name is not that of a module, a builder or function cannot be imported or is
             not one, the module cannot be the user's, or both a loss and a forward step are given.
     """
-    given = UserCode(dict(modules or {}), loss_func, forward_step)
-    refuse_if_any(_problems(config, given))
-    return given
+    code = UserCode(dict(modules or {}), loss_func, forward_step)
+    refuse_if_any(_problems(config, code))
+    return code
 
 
-def _problems(config: ExperimentConfig, given: UserCode) -> Iterator[Problem]:
-    yield from _wrong_functions(config.runtime, given)
+def _problems(config: ExperimentConfig, code: UserCode) -> Iterator[Problem]:
+    yield from _wrong_functions(config.runtime, code)
     model = config.model
-    for name in given.modules:
+    for name in code.modules:
         if name not in model.module_parallelisms:
             yield from unknown_name("Module", name, model.module_parallelisms).problems
     for name, network in model.module_architectures.items():
         try:
-            own = given.builder_of(name, network)
+            builder = code.builder_of(name, network)
         except ConfigError as error:
             yield from error.problems
             continue
-        if own is not None:
-            yield from _unfit(name, own)
+        if builder is not None:
+            yield from _unfit(name, builder)
             yield from _out_of_place(config, name)
 
 
-def _wrong_functions(runtime: RuntimeConfig, given: UserCode) -> Iterator[Problem]:
+def _wrong_functions(runtime: RuntimeConfig, code: UserCode) -> Iterator[Problem]:
     """Yield what is wrong with the loss and the forward step."""
     try:
-        functions = given.completed(runtime)
+        functions = code.completed(runtime)
     except ConfigError as error:
         yield from error.problems
         return
     for name, wanted in _FUNCTIONS.items():
         function = getattr(functions, name)
         if function is not None and (why := _uncallable(function)) is not None:
-            where = f"Argument {name}" if getattr(given, name) is not None else "Section 'runtime'"
-            what = "it" if getattr(given, name) is not None else f"{name}"
+            where = f"Argument {name}" if getattr(code, name) is not None else "Section 'runtime'"
+            what = "it" if getattr(code, name) is not None else f"{name}"
             sentence = f"{where}: {what} {why}; it must be {wanted}."
             yield Problem("code", name, str(function), sentence)
     if functions.loss_func is not None and functions.forward_step is not None:
@@ -154,22 +147,22 @@ def _wrong_functions(runtime: RuntimeConfig, given: UserCode) -> Iterator[Proble
         yield Problem("code", "loss_func", str(functions.loss_func), sentence)
 
 
-def _unfit(name: str, own: OwnModule) -> Iterator[Problem]:
+def _unfit(name: str, builder: OwnModule) -> Iterator[Problem]:
     """Yield why something does not build a module."""
-    why = None if is_spec(own) else _uncallable(own)
+    why = None if is_spec(builder) else _uncallable(builder)
     if why is not None:
         sentence = f"Module '{name}': its builder {why}; it must be {_BUILDER}."
-        yield Problem(name, "builder", str(own), sentence)
+        yield Problem(name, "builder", str(builder), sentence)
 
 
-def _uncallable(own: object) -> str | None:
+def _uncallable(builder: object) -> str | None:
     """Return why something cannot be called with two arguments, or None if it can."""
-    if not callable(own):
-        return f"is a {type(own).__name__}"
+    if not callable(builder):
+        return f"is a {type(builder).__name__}"
     try:
-        inspect.signature(own).bind(None, None)
+        inspect.signature(builder).bind(None, None)
     except (TypeError, ValueError) as error:
-        called = getattr(own, "__qualname__", type(own).__name__)
+        called = getattr(builder, "__qualname__", type(builder).__name__)
         return f"is {called}, which cannot be called with two arguments ({error})"
     return None
 
@@ -236,12 +229,12 @@ def _imported(where: str, section: str, part: str, path: str) -> Any:
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)  # a command does not search the working directory
     try:
-        found: Any = importlib.import_module(package)
+        imported: Any = importlib.import_module(package)
     except Exception as error:  # whatever the user's module raises
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise rejected(f"{package} cannot be imported ({said})") from None
     for name in function.split("."):
-        if not hasattr(found, name):
+        if not hasattr(imported, name):
             raise rejected(f"{package} has no {function}")
-        found = getattr(found, name)
-    return found
+        imported = getattr(imported, name)
+    return imported

@@ -63,14 +63,14 @@ def unknown_world_size(model: MimoParallelismConfig) -> tuple[Problem, ...]:
 
 def resolve(model: MimoParallelismConfig, world_size: int | None) -> ResolvedWorld:
     """Fill in every missing data_parallel; the model itself is left as it is."""
-    given = frozenset(
+    stated = frozenset(
         name for name, module in model.module_parallelisms.items() if module.data_parallel
     )
     rejected = _world_problems(world_size)
     world = needed_world_size(model) if world_size is None or rejected else world_size
     if world is None:
         problems = rejected or unknown_world_size(model)
-        return ResolvedWorld(None, dict(model.module_parallelisms), problems, given)
+        return ResolvedWorld(None, dict(model.module_parallelisms), problems, stated)
     sizes: dict[str, ModuleParallelismConfig] = {}
     problems = rejected
     for name, module in model.module_parallelisms.items():
@@ -84,7 +84,7 @@ def resolve(model: MimoParallelismConfig, world_size: int | None) -> ResolvedWor
             sizes[name] = module
         else:
             sizes[name] = module.model_copy(update={"data_parallel": replicas})
-    return ResolvedWorld(world, sizes, problems, given)
+    return ResolvedWorld(world, sizes, problems, stated)
 
 
 def _room(model: MimoParallelismConfig, module: ModuleParallelismConfig, world: int) -> int:

@@ -89,8 +89,8 @@ def _read_text(path: Path) -> str:
 
 
 def _refuse(path: Path, field: str, value: object, what: str) -> ConfigError:
-    held = str(value) if isinstance(value, Path) else value
-    return ConfigError([Problem("file", field, held, f"File '{path}': {what}.")])
+    shown = str(value) if isinstance(value, Path) else value
+    return ConfigError([Problem("file", field, shown, f"File '{path}': {what}.")])
 
 
 def _syntax_problem(path: Path, text: str, error: MarkedYAMLError) -> Problem:

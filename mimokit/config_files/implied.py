@@ -127,9 +127,9 @@ def _token_ids(model: dict[str, Any], data: dict[str, Any]) -> dict[str, str]:
 
 def _free_id(vocabulary: int, ids: Mapping[str, Any]) -> int:
     """Return the first id at or above the vocabulary that no encoder has."""
-    taken = [token for token in ids.values() if isinstance(token, int)]
+    used = [token for token in ids.values() if isinstance(token, int)]
     return next(
-        token for token in range(vocabulary, vocabulary + len(ids) + 1) if token not in taken
+        token for token in range(vocabulary, vocabulary + len(ids) + 1) if token not in used
     )
 
 

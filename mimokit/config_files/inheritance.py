@@ -32,7 +32,6 @@ class Layer:
 
     Attributes:
         name: of the file, as a user writes it: a path, or `preset:NAME`.
-        path: of the file.
         content: its mapping, without `extends`.
     """
 
@@ -66,7 +65,6 @@ def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
 
     Args:
         name: what to call the file.
-        path: of the file.
 
     Raises:
         ConfigError: a file cannot be read, the files inherit in a circle, or there are more than
@@ -76,7 +74,7 @@ def read_layers(name: str, path: Path) -> tuple[Layer, ...]:
     parent: tuple[str, Path] | None = (name, path)
     while parent is not None:
         content = _read(*parent, layers)
-        kept = counted_from(parent[1].parent, _inherited(content, own=not layers))
+        kept = counted_from(parent[1].parent, _inherited(content, lowest=not layers))
         layers.append(Layer(*parent, kept))
         parent = _parent(layers, content)
     return tuple(layers)
@@ -115,9 +113,9 @@ def _has(content: object, path: Sequence[str]) -> bool:
     return True
 
 
-def _inherited(content: Mapping[str, Any], own: bool) -> dict[str, Any]:
+def _inherited(content: Mapping[str, Any], lowest: bool) -> dict[str, Any]:
     """Return what takes part in a merge; the name of an experiment is its file's own."""
-    left_out = ("extends",) if own else ("extends", "name")
+    left_out = ("extends",) if lowest else ("extends", "name")
     return {key: value for key, value in content.items() if key not in left_out}
 
 
@@ -178,5 +176,5 @@ def _with_chain(error: ConfigError, names: Sequence[str]) -> ConfigError:
 
 
 def _refused(layer: Layer, value: object, what: str) -> ConfigError:
-    held = value if isinstance(value, str) else None
-    return ConfigError([Problem("file", "extends", held, f"File '{layer.name}': {what}.")])
+    parent = value if isinstance(value, str) else None
+    return ConfigError([Problem("file", "extends", parent, f"File '{layer.name}': {what}.")])

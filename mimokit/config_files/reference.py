@@ -82,7 +82,9 @@ def _default(section: type[ConfigModel], name: str) -> str:
 def _type(schema: Mapping[str, Any]) -> str:
     """Return the type of a JSON schema in words, with its bounds."""
     if alternatives := schema.get("anyOf", schema.get("oneOf")):
-        return " or ".join(_type(one) for one in alternatives if one.get("type") != "null")
+        return " or ".join(
+            _type(alternative) for alternative in alternatives if alternative.get("type") != "null"
+        )
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "enum" in schema or "const" in schema:
@@ -99,8 +101,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         "maximum": "≤",
         "exclusiveMaximum": "<",
     }
-    given = {key: schema[key] for key in bounds if schema.get(key) not in (None, *_IN_GENERAL)}
-    limits = ", ".join(f"{bounds[key]} {limit}" for key, limit in given.items())
+    stated = {key: schema[key] for key in bounds if schema.get(key) not in (None, *_IN_GENERAL)}
+    limits = ", ".join(f"{bounds[key]} {limit}" for key, limit in stated.items())
     return f"{schema.get('type', 'value')} {limits}".strip()
 
 

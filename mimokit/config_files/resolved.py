@@ -91,16 +91,16 @@ def to_commented_yaml(values: Sequence[SourcedValue]) -> str:
     """Return values as YAML that loads to the same config, each with its source in a comment."""
     lines = [("extends: null", "all that is inherited stands below")]
     before: tuple[str, ...] = ()
-    for one in values:
+    for value in values:
         pairs = itertools.takewhile(
-            lambda pair: pair[0] == pair[1], zip(before, one.path, strict=False)
+            lambda pair: pair[0] == pair[1], zip(before, value.path, strict=False)
         )
         shared = sum(1 for _ in pairs)
-        for depth, key in enumerate(one.path[shared:-1], start=shared):
+        for depth, key in enumerate(value.path[shared:-1], start=shared):
             lines.append((f"{'  ' * depth}{_in_yaml(key)}:", ""))
-        *above, key = one.path
-        lines.append((f"{'  ' * len(above)}{_in_yaml(key)}: {_in_yaml(one.value)}", one.source))
-        before = one.path[:-1]
+        *above, key = value.path
+        lines.append((f"{'  ' * len(above)}{_in_yaml(key)}: {_in_yaml(value.value)}", value.source))
+        before = value.path[:-1]
     width = min(_WIDEST, max(len(text) for text, source in lines if source))
     return "".join(
         f"{text:<{width}}  # {' '.join(source.split())}\n" if source else f"{text}\n"
@@ -124,9 +124,9 @@ class _Sources:
 
     def of(self, path: tuple[str, ...]) -> str:
         """Return the source of one value."""
-        found = _file_of(self.layers, path)
-        if found is not None:
-            return found
+        file = _file_of(self.layers, path)
+        if file is not None:
+            return file
         dotted = ".".join(path)
         if dotted in self.implied:
             return f"implied by {self.implied[dotted]}"
@@ -141,17 +141,17 @@ class _Sources:
 
 def _of_experiment(layers: tuple[Layer, ...], experiment: str) -> tuple[Layer, ...]:
     """Return the layers of one experiment of a file; what a sweep sets is a layer over the file."""
-    own, sweep = layers[0], merged(layers).get(SWEEP)
-    stem = own.path.stem
+    lowest, sweep = layers[0], merged(layers).get(SWEEP)
+    stem = lowest.path.stem
     if sweep is None and experiment == stem:
         return layers
-    found = () if sweep is None else combinations(sweep, file_name(stem))
-    by_name = {one.name: one for one in found}
+    experiments = () if sweep is None else combinations(sweep, file_name(stem))
+    by_name = {combination.name: combination for combination in experiments}
     if experiment not in by_name:
         raise unknown_name("Experiment", experiment, by_name or [stem])
-    swept = counted_from(own.path.parent, by_name[experiment].content)
+    swept = counted_from(lowest.path.parent, by_name[experiment].content)
     content = {**swept, "name": experiment, SWEEP: None}
-    return (Layer(f"{own.name} (sweep)", own.path, content), *layers)
+    return (Layer(f"{lowest.name} (sweep)", lowest.path, content), *layers)
 
 
 def _layers(config_path: str | os.PathLike[str]) -> tuple[Layer, ...]:

@@ -80,14 +80,22 @@ def load_experiments(
         path = resolve_path(name, Path())
         content = merged(read_layers(name, path))
         sweep = content.pop(SWEEP, None)
-        found = () if sweep is None else combinations(sweep, file_name(stem))
+        experiments = () if sweep is None else combinations(sweep, file_name(stem))
     except ConfigError as error:
         return (LoadedExperiment(stem, {}, None, error.problems),)
     if sweep is None:
         return (_loaded(stem, {}, content, world_size),)
     return tuple(
-        _loaded(one.name, one.changes, {**merge(content, own), "name": one.name}, world_size)
-        for one, own in ((one, counted_from(path.parent, one.content)) for one in found)
+        _loaded(
+            combination.name,
+            combination.changes,
+            {**merge(content, changes), "name": combination.name},
+            world_size,
+        )
+        for combination, changes in (
+            (combination, counted_from(path.parent, combination.content))
+            for combination in experiments
+        )
     )
 
 
@@ -96,7 +104,6 @@ class Combination:
     """One combination of a sweep.
 
     Attributes:
-        name: of the experiment.
         changes: path -> what the sweep sets there.
         content: the same as nested mappings, to be merged over the file.
     """
@@ -126,12 +133,12 @@ def combinations(sweep: object, stem: str) -> tuple[Combination, ...]:
         )
         raise ConfigError([Problem(SWEEP, SWEEP, None, sentence)])
     chosen = list(itertools.product(*entries))
-    names = unique_names(stem, [[one.label for one in variants] for variants in chosen])
+    names = unique_names(stem, [[variant.label for variant in variants] for variants in chosen])
     return tuple(_combined(name, variants) for name, variants in zip(names, chosen, strict=True))
 
 
 def _combined(name: str, variants: Sequence[Variant]) -> Combination:
-    changes = {path: value for one in variants for path, value in one.changes.items()}
+    changes = {path: value for variant in variants for path, value in variant.changes.items()}
     content: dict[str, Any] = {}
     for path, value in changes.items():
         content = merge(content, _nested(path.split("."), value))

@@ -102,10 +102,10 @@ def _clashes(entries: Mapping[str, tuple[Variant, ...]]) -> Iterator[Problem]:
     owners: dict[tuple[str, ...], str] = {}
     above: dict[tuple[str, ...], str] = {}
     for name, variants in entries.items():
-        leaves = sorted({leaf for one in variants for leaf in _leaves_of(one)})
+        leaves = sorted({leaf for variant in variants for leaf in _leaves_of(variant)})
         for leaf in leaves:
             starts = [leaf[:length] for length in range(1, len(leaf) + 1)]
-            other = next((owners[one] for one in starts if one in owners), above.get(leaf))
+            other = next((owners[start] for start in starts if start in owners), above.get(leaf))
             if other is not None:
                 what = f"{'.'.join(leaf)} is set by {other} and by {name}; set it in one of them"
                 yield _problem(name, what)

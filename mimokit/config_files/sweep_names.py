@@ -66,6 +66,6 @@ def unique_names(stem: str, labels: Sequence[Sequence[str]]) -> list[str]:
         labels: of each experiment, one per entry of the sweep.
     """
     full = ["-".join([stem, *parts]) for parts in labels]
-    taken = Counter(name.casefold() for name in full)
-    plain = all(count == 1 for count in taken.values()) and max(map(len, full)) <= LONGEST
+    uses = Counter(name.casefold() for name in full)
+    plain = all(count == 1 for count in uses.values()) and max(map(len, full)) <= LONGEST
     return full if plain else [f"{stem}-{number:04d}" for number in range(1, len(full) + 1)]

@@ -18,7 +18,7 @@ from mimokit.config.user_code import ForwardStep, OwnLoss, OwnModule, checked_co
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import Config, prepared
 from mimokit.experiment.snapshot import StepSnapshot, state_table
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from mimokit.planning.stepper import (
     Crossing,
     PlanDifference,
@@ -91,7 +91,7 @@ class Stepper:
         check_runnable(self.config)
         _reject_replicas(self.config)
         code = checked_code(self.config, modules, loss_func, forward_step)
-        self.plan = make_plan(self.config)
+        self.plan = plan_layout(self.config)
         self.clock = clock_of(self.plan)
         self._cluster = cluster
         self._taken: list[StepSnapshot] = []

@@ -27,7 +27,7 @@ from mimokit.config_files import config_from_mapping
 from mimokit.experiment import on_rank
 from mimokit.experiment.prepare import REFUSED
 from mimokit.experiment.sweeps.options import SweepRequest
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def training_from_json(content: Mapping[str, Any], ranks: int) -> tuple[Any, ...
     config = config_from_mapping(content["config"]).finalize(ranks)
     tests = content["evaluations"]
     evaluations = None if tests is None else Evaluations(**tests)
-    return make_plan(config), config, None, evaluations, content["trace"], content["peak_flops"]
+    return plan_layout(config), config, None, evaluations, content["trace"], content["peak_flops"]
 
 
 TRAINING = RankWork(

@@ -25,7 +25,7 @@ from mimokit.experiment.prepare import Config, check_room, check_trainable, prep
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
 from mimokit.experiment.results.writer import RunWriter
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.peak import peak_of_hardware
 from mimokit.samples import HealthSample, ProfileSample, RankFacts, Sample, from_wire
@@ -172,7 +172,7 @@ def train(
     check_trainable(ready)
     check_room(ready, len(cluster))
     code = checked_code(ready, modules, loss_func, forward_step)
-    plan = placed(cluster, make_plan(ready))
+    plan = placed(cluster, plan_layout(ready))
     loggers = make_loggers(ready.runtime)
     peak = peak_of_hardware(ready.runtime, plan.world_size)
     named = Path(directory or ready.runtime.metrics_output_dir or new_folder(ready.name))

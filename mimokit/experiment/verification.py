@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mimokit.axes import CONFIG_FIELDS, Axis
@@ -26,7 +26,8 @@ from mimokit.experiment.verification_report import (
     largest,
     relative,
 )
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
+from mimokit.planning.execution import plan_executions
 from mimokit.planning.types import LayoutPlan
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def _computed(
     code: UserCode,
 ) -> Oracle:
     alone, decoders = single_rank(layout), _decoders(layout)
-    plan = make_plan(_unfrozen(alone))
+    plan = plan_layout(_unfrozen(alone))
+    plan = replace(plan, executions=plan_executions(alone, plan.modules))
     cut = _cut_by_rank(layout)
     name, taken = cluster.run(
         on_rank.oracle_rank, plan, alone, data, steps, decoders, code, cut, world_size=1
@@ -187,7 +189,7 @@ def verify(
     if len(oracle.steps) < steps:
         raise ValueError(f"The oracle has {len(oracle.steps)} steps; {steps} are to be compared.")
     expected = [list(one[:steps]) for one in oracle.replicas]
-    plan = placed(cluster, make_plan(layout))
+    plan = placed(cluster, plan_layout(layout))
     by_rank: list[list[StepDifference]] = cluster.run(
         on_rank.compare_rank, plan, layout, data, expected, code, world_size=plan.world_size
     )
@@ -305,10 +307,10 @@ def _decoders(config: ExperimentConfig) -> dict[str, ModuleArchitecture]:
 
 
 def _unfrozen(config: ExperimentConfig) -> ExperimentConfig:
-    """Return a config without frozen modules, so that it can be planned.
+    """Return a config without frozen modules, so that its layout can be planned.
 
     All trained modules may be behind the language model, and a plan needs a trained one. On one
-    rank, freezing does not affect the plan.
+    rank, freezing affects only how modules are executed.
     """
     networks = {
         name: network.model_copy(update={"frozen": False})

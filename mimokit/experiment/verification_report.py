@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
-
-from mimokit.tables import html_table, rich_table
+from mimokit.tables import Report, Section, html_table
 
 # Adam divides by the square root of the squared gradient plus epsilon: rounding noise in gradients
 # that are zero in exact arithmetic (a key bias) becomes full-size updates under the usual 1e-8.
@@ -20,6 +18,8 @@ from mimokit.tables import html_table, rich_table
 # 7e-7 in the first step of each.
 ADAM_EPSILON = 1e-2
 
+COLUMNS = ("step", "loss", "one process", "difference", "module", "gradient", "weight")
+
 MOST_OPEN = 0.25
 """Share of the entries that a check may leave to rounding; with more it proves too little."""
 
@@ -28,7 +28,7 @@ MOST_HALFWAY = 0.001
 
 
 @dataclass(frozen=True)
-class VerificationReport:
+class VerificationReport(Report):
     """A layout against the one-process oracle, in fp32.
 
     Attributes:
@@ -168,10 +168,12 @@ class VerificationReport:
             "worst_parameters": self.worst_parameters,
         }
 
-    def _header(self) -> tuple[str, ...]:
-        return ("step", "loss", "one process", "difference", "module", "gradient", "weight")
+    def section(self) -> Section:
+        """Return a row per step and module, and below them the verdict."""
+        rows = list(self._rows())
+        return Section("Layout against one process", COLUMNS, rows, (self.verdict,))
 
-    def _rows(self) -> Iterable[list[str]]:
+    def _rows(self) -> Iterator[list[str]]:
         for step, loss in enumerate(self.losses):
             losses = [f"{loss:.6f}", f"{self.oracle_losses[step]:.6f}"]
             first = [str(step + 1), *losses, f"{self.loss_differences[step]:.1e}"]
@@ -181,13 +183,9 @@ class VerificationReport:
                 yield [*first, module, f"{gradient:.1e}", f"{weight:.1e}"]
                 first = ["", "", "", ""]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield rich_table("Layout against one process", self._header(), self._rows())
-        yield self.verdict
-
     def _repr_html_(self) -> str:
         mark = "✔" if self.passed else "✘"
-        table = html_table(self._header(), self._rows())
+        table = html_table(COLUMNS, list(self._rows()))
         return f"{table}<p>{mark} {escape(self.verdict)}</p>"
 
 

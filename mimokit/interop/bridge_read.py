@@ -32,7 +32,7 @@ _MODULE_AXES = (*RANK_AXES[:-1], Axis.EXPERT_TENSOR, Axis.DATA)
 _MODULE_FIELDS = (*(MEGATRON_FIELDS[axis] for axis in _MODULE_AXES), "rank_offset")
 """Fields of Bridge's `ModuleParallelismConfig`, in its order."""
 
-_OVERRIDES = {MEGATRON_FIELDS[one]: one for one in (*TRANSFORMER_CHOICES, *DDP_CHOICES)}
+_OVERRIDES = {MEGATRON_FIELDS[choice]: choice for choice in (*TRANSFORMER_CHOICES, *DDP_CHOICES)}
 """Field of TransformerConfig or DistributedDataParallelConfig -> what it sets."""
 
 _FLAGS = (Choice.SEQUENCE_PARALLEL, Choice.DISTRIBUTED_OPTIMIZER, Choice.FULLY_SHARDED)
@@ -85,17 +85,17 @@ def _layout_of(tree: ast.Module) -> Imported:
 
 def _modules(tree: ast.Module) -> dict[str, ast.Call]:
     """Return the modules of the one dictionary of `ModuleParallelismConfig`s, language last."""
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Dict) and _is_layout(node)]
-    if len(found) != 1:
+    layouts = [node for node in ast.walk(tree) if isinstance(node, ast.Dict) and _is_layout(node)]
+    if len(layouts) != 1:
         raise refused(
             WHERE,
             "module_parallelisms",
-            len(found),
-            f"it has {len(found) or 'no'} dictionaries of ModuleParallelismConfig; give a file "
+            len(layouts),
+            f"it has {len(layouts) or 'no'} dictionaries of ModuleParallelismConfig; give a file "
             "with exactly one.",
         )
     modules: dict[str, ast.Call] = {}
-    for key, value in zip(found[0].keys, found[0].values, strict=True):
+    for key, value in zip(layouts[0].keys, layouts[0].values, strict=True):
         name = key.value if isinstance(key, ast.Constant) else None
         if isinstance(key, ast.Name | ast.Attribute) and "LANGUAGE" in ast.unparse(key).upper():
             name = LANGUAGE
@@ -131,7 +131,7 @@ def _is_layout(node: ast.Dict) -> bool:
 
 
 def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
-    given = dict(zip(_MODULE_FIELDS, call.args, strict=False))
+    arguments = dict(zip(_MODULE_FIELDS, call.args, strict=False))
     for keyword in call.keywords:
         if keyword.arg not in _MODULE_FIELDS:
             raise refused(
@@ -141,8 +141,8 @@ def _values(name: str, call: ast.Call, names: Names) -> dict[str, int]:
                 f"line {keyword.value.lineno} gives '{name}' the "
                 f"field {keyword.arg}, which ModuleParallelismConfig does not have.",
             )
-        given[keyword.arg] = keyword.value
-    values = {field: number_at(node, names, WHERE) for field, node in given.items()}
+        arguments[keyword.arg] = keyword.value
+    values = {field: number_at(node, names, WHERE) for field, node in arguments.items()}
     for field, value in values.items():
         if value < (0 if field == "rank_offset" else 1):
             raise refused(
@@ -173,7 +173,7 @@ def _mode(values: Mapping[str, Mapping[str, int]], modules: Mapping[str, Paralle
     if len(modules) > 1 and len(offsets) == len(modules):
         return "heterogeneous"
     language = modules[LANGUAGE]
-    same = all(in_first_stage(one) == in_first_stage(language) for one in modules.values())
+    same = all(in_first_stage(sizes) == in_first_stage(language) for sizes in modules.values())
     return "homogeneous" if same else "colocated"
 
 
@@ -181,10 +181,10 @@ def _with_overrides(
     modules: Mapping[str, ParallelSizes], names: Names
 ) -> tuple[dict[str, ParallelSizes], tuple[str, ...]]:
     """Return the modules with the overrides of two dictionaries, and notes about the rest."""
-    found, notes = dict(modules), []
+    overridden, notes = dict(modules), []
     for constant in ("TRANSFORMER_OVERRIDES", "DDP_OVERRIDES"):
         for name, fields in _literal(names, constant):
-            if name not in found:
+            if name not in overridden:
                 notes.append(f"{constant} names '{name}', which is not a module; it was ignored.")
                 continue
             for field, value in fields.items():
@@ -194,8 +194,8 @@ def _with_overrides(
                         notes.append(f"{constant} of '{name}': {field} was ignored.")
                     continue
                 chosen = _override(name, field, choice, value)
-                found[name] = replace(found[name], **{SIZE_FIELDS[choice]: chosen})
-    return found, tuple(notes)
+                overridden[name] = replace(overridden[name], **{SIZE_FIELDS[choice]: chosen})
+    return overridden, tuple(notes)
 
 
 def _override(name: str, field: str, choice: Axis | Choice, value: object) -> Any:
@@ -221,7 +221,9 @@ def _literal(names: Names, constant: str) -> Iterator[tuple[str, dict[str, Any]]
     if constant not in names:
         return
     value = _plain_value(names[constant])
-    if not isinstance(value, dict) or not all(isinstance(one, dict) for one in value.values()):
+    if not isinstance(value, dict) or not all(
+        isinstance(options, dict) for options in value.values()
+    ):
         raise refused(
             WHERE,
             constant,

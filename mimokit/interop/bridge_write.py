@@ -16,8 +16,8 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.facts import ModuleFacts, PairFacts
 from mimokit.config.rules.module_rules import STAGE_RANKS, broken_rules
 from mimokit.config.rules.pair_rules import REPLICAS, broken_pair_rules
+from mimokit.config.runtime import PRECISION_OF_PREDICTIONS
 from mimokit.prediction import Layout, Workload
-from mimokit.prediction.from_config import PRECISION
 from mimokit.prediction.layout import LANGUAGE, rank_offsets, sizes_text
 from mimokit.prediction.validity import check_counts
 
@@ -72,7 +72,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
         Problem("Megatron-Bridge", "layout", str(layout), f"Megatron-Bridge: {sentence}")
         for sentence in bridge_problems(layout)
     )
-    own = layout.modules[layout.language]
+    language_sizes = layout.modules[layout.language]
     text = _HEAD.format(
         mode=layout.mode.capitalize(),
         gpus=layout.gpus,
@@ -81,7 +81,7 @@ def to_bridge(layout: Layout, workload: Workload) -> str:
         ),
         seq=workload.seq_length,
         batch=workload.global_batch_size,
-        micro=int(own.micro_batch * own.data),
+        micro=int(language_sizes.micro_batch * language_sizes.data),
         step=_beyond_layout(layout, workload),
         transformer=_literal(_transformer_overrides(layout)),
         ddp=_literal(_overrides(layout, DDP_CHOICES)),
@@ -112,9 +112,9 @@ def bridge_problems(layout: Layout) -> Iterator[str]:
         facts = ModuleFacts(name, is_language=name == layout.language)
         for problem in broken_rules(sizes, facts, (STAGE_RANKS,)):
             yield problem.sentence
-    for (other, two), (name, one) in combinations(layout.modules.items(), 2):
+    for (other, two), (name, earlier) in combinations(layout.modules.items(), 2):
         between = PairFacts("heterogeneous", name, other)
-        for problem in broken_pair_rules(one, two, between, (REPLICAS,)):
+        for problem in broken_pair_rules(earlier, two, between, (REPLICAS,)):
             yield problem.sentence
 
 
@@ -132,28 +132,28 @@ def _module(name: str, sizes: ParallelSizes, offset: int) -> str:
 
 
 def _transformer_overrides(layout: Layout) -> dict[str, dict[str, object]]:
-    found = _overrides(layout, TRANSFORMER_CHOICES)
+    overrides = _overrides(layout, TRANSFORMER_CHOICES)
     granularity = MEGATRON_FIELDS[Choice.RECOMPUTE]
-    for fields in found.values():
+    for fields in overrides.values():
         if fields.get(granularity) == RECOMPUTE_NAMES[RECOMPUTE_FULL]:
             fields |= {"recompute_method": "uniform", "recompute_num_layers": 1}
-    return found
+    return overrides
 
 
 def _overrides(layout: Layout, choices: tuple[Axis | Choice, ...]) -> dict[str, dict[str, object]]:
     """Return module -> Megatron's field -> value, for choices that are not at their default."""
-    found: dict[str, dict[str, object]] = {}
+    overrides: dict[str, dict[str, object]] = {}
     for name, sizes in layout.modules.items():
-        for one, value in beyond_ranks(sizes).items():
-            if one in choices:
-                found.setdefault(_name(name, layout), {})[MEGATRON_FIELDS[one]] = value
-    return found
+        for choice, value in beyond_ranks(sizes).items():
+            if choice in choices:
+                overrides.setdefault(_name(name, layout), {})[MEGATRON_FIELDS[choice]] = value
+    return overrides
 
 
 def _beyond_layout(layout: Layout, workload: Workload) -> str:
     """Return the lines for precision and frozen modules that are not the default."""
     text = ""
-    if workload.precision != PRECISION:
+    if workload.precision != PRECISION_OF_PREDICTIONS:
         text += f'PRECISION = "{workload.precision}"  # of matrix products\n'
     if workload.frozen:
         frozen = sorted(_name(name, layout) for name in workload.frozen)

@@ -14,11 +14,11 @@ from mimokit.architecture.parallel_sizes import other_fields, rank_fields
 from mimokit.architecture.parameters_on_rank import Module, net_of
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
-from mimokit.config.runtime import THREE_PHASE
+from mimokit.config.runtime import PRECISION_OF_PREDICTIONS, THREE_PHASE
 from mimokit.config_files import config_from_mapping
 from mimokit.interop.lossless import lost_of_layout, lost_of_model, lost_of_workload
 from mimokit.prediction import EncoderInput, Layout, Workload
-from mimokit.prediction.from_config import PRECISION, workload_of_config
+from mimokit.prediction.from_config import workload_of_config
 from mimokit.prediction.layout import (
     micro_batches,
     plain_name,
@@ -41,8 +41,6 @@ def config_of_layout(
     Without an experiment, the placeholder token ids of encoder outputs follow the vocabulary.
 
     Args:
-        layout: the layout.
-        workload: what one step computes.
         model: the model; not needed with an experiment.
         experiment: all its sections are kept, except for what layout and workload state.
         supposed: gpu, price_per_gpu_hour and software of the `PredictionConfig`; None keeps what
@@ -104,7 +102,7 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
     """Return deployment mode and sizes; in homogeneous mode those of the language model."""
     modules: tuple[Module, ...] = (language_of(model), *branches_of(model))
     layers = {plain_name(module.name, layout): net_of(module).layers for module in modules}
-    own = layout.modules[layout.language]
+    language_sizes = layout.modules[layout.language]
     offsets, written = rank_offsets(layout), {}
     for name, sizes in layout.modules.items():
         plain = plain_name(name, layout)
@@ -112,7 +110,7 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
         shared = layout.mode == "homogeneous" and not language
         count = layers.get(plain, net_of(modules[0]).layers if language else None)
         written[plain] = {
-            **rank_fields(own if shared else sizes),
+            **rank_fields(language_sizes if shared else sizes),
             "rank_offset": offsets[name],
             **({} if shared else other_fields(sizes, count)),
         }
@@ -121,25 +119,25 @@ def _ranks(layout: Layout, model: Model) -> dict[str, Any]:
 
 def _sections(layout: Layout, workload: Workload, model: Model) -> dict[str, Any]:
     """Return the sections of an experiment for a model."""
-    own, branches = language_of(model), branches_of(model)
+    language_part, branches = language_of(model), branches_of(model)
     language = plain_name(layout.language, layout)
     tokens = {branch.name: _tokens(branch, workload) for branch in branches}
-    networks = {branch.name: encoder_network(branch, own) for branch in branches}
+    networks = {branch.name: encoder_network(branch, language_part) for branch in branches}
     tensor = int(layout.modules[layout.language].tensor)
-    networks[language] = language_network(own, workload.seq_length, tensor)
+    networks[language] = language_network(language_part, workload.seq_length, tensor)
     return {
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
         "model": {
             "llm_module_name": language,
-            "special_token_ids": {name: own.vocab + n for n, name in enumerate(tokens)},
+            "special_token_ids": {name: language_part.vocab + n for n, name in enumerate(tokens)},
             "module_architectures": networks,
         },
         "data": {
             "seq_length": workload.seq_length,
             "image_seq_length": next(iter(tokens.values()), 0),
             "modality_seq_lengths": {name: count for name, count in tokens.items() if count},
-            "vocab_size": own.vocab,
-            "image_special_token_id": own.vocab,
+            "vocab_size": language_part.vocab,
+            "image_special_token_id": language_part.vocab,
         },
         "runtime": {},
     }
@@ -161,13 +159,13 @@ def _set_workload(content: dict[str, Any], layout: Layout, workload: Workload) -
         plain_name(layout.language, layout),
     )
     content["data"]["seq_length"] = workload.seq_length
-    own = networks[language]
-    own["seq_length"] = max(own["seq_length"], workload.seq_length)
+    section = networks[language]
+    section["seq_length"] = max(section["seq_length"], workload.seq_length)
     frozen = {plain_name(name, layout) for name in workload.frozen}
     for name, network in networks.items():
         network["frozen"] = name in frozen
     content["runtime"].pop("precision", None)
-    if workload.precision != PRECISION:
+    if workload.precision != PRECISION_OF_PREDICTIONS:
         content["runtime"]["precision"] = workload.precision
 
 

@@ -39,7 +39,6 @@ class Imported:
     """The content of a file.
 
     Attributes:
-        layout: the layout.
         workload: what one step computes, or None if the file does not state it.
         model: the language model, or None if the file does not describe it.
         notes: a sentence for everything that was assumed or ignored.
@@ -66,15 +65,15 @@ def options_of(arguments: str | Sequence[str]) -> Options:
         ConfigError: its quotes do not close.
     """
     words = _words(arguments) if isinstance(arguments, str) else arguments
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     last: list[str] = []
-    for one in words:
-        if one.startswith("--"):
-            name, equals, value = one[2:].partition("=")
-            last = found[name.replace("_", "-")] = [value] if equals else []
+    for argument in words:
+        if argument.startswith("--"):
+            name, equals, value = argument[2:].partition("=")
+            last = options[name.replace("_", "-")] = [value] if equals else []
         else:
-            last.append(one)
-    return found
+            last.append(argument)
+    return options
 
 
 def _words(text: str) -> list[str]:
@@ -85,15 +84,15 @@ def _words(text: str) -> list[str]:
         raise refused(MEGATRON_LM, "arguments", text[:60], sentence) from None
 
 
-def number(given: Options, flag: str, missing: int | None = None) -> int:
+def number(options: Options, flag: str, missing: int | None = None) -> int:
     """Return the value of a flag, or `missing` if it is not given.
 
     Raises:
         ConfigError: it is not a whole number from 1 to `LARGEST`.
     """
-    if flag not in given and missing is not None:
+    if flag not in options and missing is not None:
         return missing
-    text = word(given, flag)
+    text = word(options, flag)
     value = whole_number(text)
     if value is None or value < 1:
         large = value is None and text.isdecimal()
@@ -102,13 +101,13 @@ def number(given: Options, flag: str, missing: int | None = None) -> int:
     return value
 
 
-def real(given: Options, flag: str, missing: float) -> float:
+def real(options: Options, flag: str, missing: float) -> float:
     """Return the value of a flag, or `missing` if it is not given.
 
     Raises:
         ConfigError: it is not a number above 0.
     """
-    text = word(given, flag, str(missing))
+    text = word(options, flag, str(missing))
     try:
         value = float(text)
     except ValueError:
@@ -119,9 +118,9 @@ def real(given: Options, flag: str, missing: float) -> float:
     return value
 
 
-def word(given: Options, flag: str, missing: str = "") -> str:
+def word(options: Options, flag: str, missing: str = "") -> str:
     """Return the first value of a flag."""
-    return (*given.get(flag, ()), missing)[0]
+    return (*options.get(flag, ()), missing)[0]
 
 
 def whole_number(text: str) -> int | None:
@@ -134,7 +133,7 @@ def whole_number(text: str) -> int | None:
 
 def constants_of(tree: ast.Module) -> Mapping[str, ast.expr]:
     """Return the module-level names of a file and their values."""
-    found: dict[str, ast.expr] = {}
+    values: dict[str, ast.expr] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, value = statement.targets[0], statement.value
@@ -143,8 +142,8 @@ def constants_of(tree: ast.Module) -> Mapping[str, ast.expr]:
         else:
             continue
         if isinstance(target, ast.Name):
-            found[target.id] = value
-    return found
+            values[target.id] = value
+    return values
 
 
 def number_at(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int = 0) -> int:
@@ -208,5 +207,5 @@ def _whole(node: ast.expr, names: Mapping[str, ast.expr], where: str, depth: int
 
 def names_environment(node: ast.AST) -> bool:
     """Return whether a value depends on environment variables."""
-    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
     return any(ast.unparse(call.func) in _ENVIRONMENT for call in calls)

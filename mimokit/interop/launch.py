@@ -89,8 +89,10 @@ def to_slurm(
         ConfigError: the GPUs of the layout are not a whole number of nodes.
     """
     nodes, each = nodes_of(layout, gpus_per_node)
-    given = {"partition": partition, "account": account}
-    extra = "".join(f"#SBATCH --{key}={_word(key, one)}\n" for key, one in given.items() if one)
+    options = {"partition": partition, "account": account}
+    extra = "".join(
+        f"#SBATCH --{key}={_word(key, text)}\n" for key, text in options.items() if text
+    )
     inner = " ".join(map(shlex.quote, (script, *arguments)))
     return _SLURM.format(
         name=_word("name", name),

@@ -27,8 +27,8 @@ def lost_of_layout(config: ExperimentConfig, layout: Layout) -> Iterator[Problem
     back = layout_of_config(config).modules
     for name, sizes in layout.modules.items():
         plain = plain_name(name, layout)
-        for field, value, found in _differences(sizes, back[plain]):
-            yield _lost(plain, field, value, found)
+        for field, value, kept in _differences(sizes, back[plain]):
+            yield _lost(plain, field, value, kept)
 
 
 def lost_of_workload(
@@ -37,26 +37,26 @@ def lost_of_workload(
     """Yield what changes in a step when it is read back."""
     back = workload_of_config(config)
     for field in ("seq_length", "global_batch_size", "precision"):
-        value, found = getattr(workload, field), getattr(back, field)
-        if value != found:
-            yield _lost(STEP, field, value, found)
+        value, kept = getattr(workload, field), getattr(back, field)
+        if value != kept:
+            yield _lost(STEP, field, value, kept)
     frozen = {plain_name(name, layout) for name in workload.frozen}
     if frozen != back.frozen:
         yield _lost(STEP, "frozen", sorted(frozen), sorted(back.frozen))
     for branch in branches_of(model):
         plain = plain_name(branch.name, layout)
-        for field, value, found in _differences(workload.input_of(branch), back.inputs[plain]):
-            yield _lost(plain, field, value, found)
+        for field, value, kept in _differences(workload.input_of(branch), back.inputs[plain]):
+            yield _lost(plain, field, value, kept)
 
 
 def lost_of_model(config: ExperimentConfig, model: Model) -> Iterator[Problem]:
     """Yield what changes in the networks when they are read back."""
     back = model_of_config(config.model)
-    for field, value, found in _differences(_plain(language_of(model)), _plain(back.language)):
-        yield _lost(back.language.name, field, value, found)
+    for field, value, kept in _differences(_plain(language_of(model)), _plain(back.language)):
+        yield _lost(back.language.name, field, value, kept)
     for branch, other in zip(branches_of(model), back.branches, strict=True):
-        for field, value, found in _differences(_plain(branch), _plain(other)):
-            yield _lost(other.name, field, value, found)
+        for field, value, kept in _differences(_plain(branch), _plain(other)):
+            yield _lost(other.name, field, value, kept)
 
 
 def _plain(module: LanguageModel | EncoderBranch) -> LanguageModel | EncoderBranch:
@@ -70,22 +70,22 @@ def _plain(module: LanguageModel | EncoderBranch) -> LanguageModel | EncoderBran
     return replace(module, name="", encoder=encoder)
 
 
-def _differences(one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+def _differences(written: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield (field, its value in each) of every difference of two records, nested ones included."""
-    for field in (field for field in fields(one) if field.compare):
-        value, found = getattr(one, field.name), getattr(other, field.name)
-        if is_dataclass(value) and type(value) is type(found):
-            yield from _differences(value, found)
-        elif value != found:
-            yield field.name, value, found
+    for field in (field for field in fields(written) if field.compare):
+        value, kept = getattr(written, field.name), getattr(other, field.name)
+        if is_dataclass(value) and type(value) is type(kept):
+            yield from _differences(value, kept)
+        elif value != kept:
+            yield field.name, value, kept
 
 
-def _lost(module: str, field: str, value: object, found: object) -> Problem:
+def _lost(module: str, field: str, value: object, kept: object) -> Problem:
     begin = "Step" if module == STEP else f"Module '{module}'"
     return Problem(
         module,
         field,
         value,
         f"{begin}: {field} is {value}, which an experiment of its layout cannot state (it "
-        f"would be {found}); change it, or export another form.",
+        f"would be {kept}); change it, or export another form.",
     )

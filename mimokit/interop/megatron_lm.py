@@ -28,7 +28,9 @@ from mimokit.prediction import Layout, Workload
 from mimokit.prediction.layout import LANGUAGE
 from mimokit.prediction.validity import check_counts
 
-_SIZES = {MEGATRON_ARGUMENTS[one]: SIZE_FIELDS[one] for one in COUNTS if one in MEGATRON_ARGUMENTS}
+_SIZES = {
+    MEGATRON_ARGUMENTS[axis]: SIZE_FIELDS[axis] for axis in COUNTS if axis in MEGATRON_ARGUMENTS
+}
 """Megatron-LM's argument -> field of `ParallelSizes`."""
 
 _OF_A_REPLICA = tuple(SIZE_FIELDS[axis] for axis in GRID_AXES if axis is not Axis.DATA)
@@ -72,23 +74,23 @@ def to_megatron_arguments(layout: Layout, workload: Workload) -> list[str]:
             f"{layout.mode}; choose a homogeneous one."
         )
         refuse_if_any([Problem(MEGATRON_LM, "layout", str(layout), sentence)])
-    own = layout.modules[layout.language]
+    sizes = layout.modules[layout.language]
     words: list[str] = []
     for flag, field in _SIZES.items():
-        value = int(getattr(own, field))
+        value = int(getattr(sizes, field))
         if value > 1 or flag == _MICRO_BATCH:
             words += [f"--{flag}", str(value)]
     words += ["--global-batch-size", str(workload.global_batch_size)]
     words += ["--seq-length", str(workload.seq_length)]
-    if int(own.recompute):
-        words += [f"--{_RECOMPUTE}", RECOMPUTE_NAMES[int(own.recompute)]]
-    if int(own.recompute) == RECOMPUTE_FULL:
+    if int(sizes.recompute):
+        words += [f"--{_RECOMPUTE}", RECOMPUTE_NAMES[int(sizes.recompute)]]
+    if int(sizes.recompute) == RECOMPUTE_FULL:
         words += ["--recompute-method", "uniform", "--recompute-num-layers", "1"]
-    if own.sequence_parallel and own.tensor > 1:
+    if sizes.sequence_parallel and sizes.tensor > 1:
         words.append("--sequence-parallel")
-    if own.distributed_optimizer:
+    if sizes.distributed_optimizer:
         words.append("--use-distributed-optimizer")
-    if own.fully_sharded:
+    if sizes.fully_sharded:
         words += ["--use-megatron-fsdp", "--data-parallel-sharding-strategy", FULLY_SHARDED]
     return words + _precision_words(workload.precision)
 
@@ -118,36 +120,37 @@ def from_megatron_arguments(arguments: str | Sequence[str], gpus: int | None = N
         ConfigError: there is no argument, a value is not a whole number, the number of GPUs is
             unknown, or the sizes do not divide it.
     """
-    given = options_of(arguments)
-    if not given:
+    options = options_of(arguments)
+    if not options:
         sentence = "there are none; give the words of a command line, such as --num-layers 32."
         raise refused(MEGATRON_LM, "arguments", None, sentence)
-    sizes = {own: number(given, flag) for flag, own in _SIZES.items() if flag in given}
-    if "num-layers-per-virtual-pipeline-stage" in given:
-        sizes["virtual"] = _chunks(given, sizes.get("pipeline", 1))
-    own = ParallelSizes(
+    sizes = {field: number(options, flag) for flag, field in _SIZES.items() if flag in options}
+    if "num-layers-per-virtual-pipeline-stage" in options:
+        sizes["virtual"] = _chunks(options, sizes.get("pipeline", 1))
+    language = ParallelSizes(
         **sizes,
-        data=_replicas(_world(given) if gpus is None else gpus, sizes),
-        recompute=_recompute(given),
-        sequence_parallel="sequence-parallel" in given,
-        distributed_optimizer="use-distributed-optimizer" in given or "use-megatron-fsdp" in given,
-        fully_sharded=_fully_sharded(given),
+        data=_replicas(_world(options) if gpus is None else gpus, sizes),
+        recompute=_recompute(options),
+        sequence_parallel="sequence-parallel" in options,
+        distributed_optimizer="use-distributed-optimizer" in options
+        or "use-megatron-fsdp" in options,
+        fully_sharded=_fully_sharded(options),
     )
-    model, notes = model_of(given)
-    notes += tuple(_ignored(given))
+    model, notes = model_of(options)
+    notes += tuple(_ignored(options))
     workload = None
-    if {"seq-length", "global-batch-size"} <= set(given):
-        samples = number(given, "global-batch-size")
-        workload = Workload(number(given, "seq-length"), samples, _precision(given))
+    if {"seq-length", "global-batch-size"} <= set(options):
+        samples = number(options, "global-batch-size")
+        workload = Workload(number(options, "seq-length"), samples, _precision(options))
     else:
         notes += ("Without --seq-length and --global-batch-size the samples are not known.",)
-    return Imported(Layout("homogeneous", {LANGUAGE: own}, LANGUAGE), workload, model, notes)
+    return Imported(Layout("homogeneous", {LANGUAGE: language}, LANGUAGE), workload, model, notes)
 
 
-def _chunks(given: Options, stages: int) -> int:
+def _chunks(options: Options, stages: int) -> int:
     """Return the chunks per stage, from the layers of a chunk."""
     flag = "num-layers-per-virtual-pipeline-stage"
-    each, layers = number(given, flag), number(given, "num-layers", 0)
+    each, layers = number(options, flag), number(options, "num-layers", 0)
     if not layers or layers % (stages * each):
         sentence = (
             f"--{flag} is {each}, and chunks of {each} layers do not split {layers} layers over "
@@ -168,20 +171,20 @@ def _replicas(world: int, sizes: Mapping[str, int]) -> int:
     return world // each
 
 
-def _world(given: Options) -> int:
-    if "nproc-per-node" not in given:
+def _world(options: Options) -> int:
+    if "nproc-per-node" not in options:
         sentence = (
             "they do not state how many GPUs there are; give --gpus (gpus=... in Python), or a "
             "torchrun command with --nnodes and --nproc-per-node."
         )
         raise refused(MEGATRON_LM, "gpus", None, sentence)
-    return number(given, "nnodes", 1) * number(given, "nproc-per-node")
+    return number(options, "nnodes", 1) * number(options, "nproc-per-node")
 
 
-def _recompute(given: Options) -> int:
-    if _RECOMPUTE not in given:
-        return RECOMPUTE_SELECTIVE if "recompute-activations" in given else RECOMPUTE_NONE
-    chosen = word(given, _RECOMPUTE)
+def _recompute(options: Options) -> int:
+    if _RECOMPUTE not in options:
+        return RECOMPUTE_SELECTIVE if "recompute-activations" in options else RECOMPUTE_NONE
+    chosen = word(options, _RECOMPUTE)
     if chosen not in RECOMPUTE_NAMES[1:]:
         right = " or ".join(RECOMPUTE_NAMES[1:])
         sentence = f"--{_RECOMPUTE} is '{chosen}'; choose {right}."
@@ -189,32 +192,32 @@ def _recompute(given: Options) -> int:
     return RECOMPUTE_NAMES.index(chosen)
 
 
-def _fully_sharded(given: Options) -> bool:
-    strategy = word(given, "data-parallel-sharding-strategy")
-    return "use-torch-fsdp2" in given or (
-        "use-megatron-fsdp" in given and strategy == FULLY_SHARDED
+def _fully_sharded(options: Options) -> bool:
+    strategy = word(options, "data-parallel-sharding-strategy")
+    return "use-torch-fsdp2" in options or (
+        "use-megatron-fsdp" in options and strategy == FULLY_SHARDED
     )
 
 
-def _precision(given: Options) -> str:
+def _precision(options: Options) -> str:
     """Return the precision of matrix products; fp8 of any recipe except mxfp8 is fp8."""
-    if "fp4-format" in given:
+    if "fp4-format" in options:
         return "nvfp4"
-    if "fp8-format" in given:
-        return "mxfp8" if word(given, "fp8-recipe") == "mxfp8" else "fp8"
+    if "fp8-format" in options:
+        return "mxfp8" if word(options, "fp8-recipe") == "mxfp8" else "fp8"
     return "bf16"
 
 
-def _ignored(given: Options) -> Iterator[str]:
+def _ignored(options: Options) -> Iterator[str]:
     """Yield a sentence for each given argument that affects memory or time and is ignored."""
     for flag in NOT_PLANNED:
-        if flag in given and word(given, flag) not in ("1", "0"):
+        if flag in options and word(options, flag) not in ("1", "0"):
             yield f"--{flag} was ignored: layouts have no field for it."
-    layers = word(given, "recompute-num-layers", "1")
-    if word(given, _RECOMPUTE) == "full" and (
-        layers != "1" or word(given, "recompute-method", "uniform") != "uniform"
+    layers = word(options, "recompute-num-layers", "1")
+    if word(options, _RECOMPUTE) == "full" and (
+        layers != "1" or word(options, "recompute-method", "uniform") != "uniform"
     ):
         yield "Full recomputation is predicted with --recompute-method uniform, layer by layer."
-    strategy = word(given, "data-parallel-sharding-strategy", FULLY_SHARDED)
-    if "use-megatron-fsdp" in given and strategy != FULLY_SHARDED:
+    strategy = word(options, "data-parallel-sharding-strategy", FULLY_SHARDED)
+    if "use-megatron-fsdp" in options and strategy != FULLY_SHARDED:
         yield f"The sharding strategy {strategy} is treated as the distributed optimizer alone."

@@ -28,85 +28,85 @@ from mimokit.units import shown
 _NEEDED = ("num-layers", "hidden-size", "num-attention-heads")
 
 
-def model_of(given: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
+def model_of(options: Options) -> tuple[LanguageModel | None, tuple[str, ...]]:
     """Return the language model, or None and what is missing if the options do not describe it."""
-    vocab = next((name for name in ("padded-vocab-size", "vocab-size") if name in given), None)
-    missing = [f"--{name}" for name in _NEEDED if name not in given]
+    vocab = next((name for name in ("padded-vocab-size", "vocab-size") if name in options), None)
+    missing = [f"--{name}" for name in _NEEDED if name not in options]
     if vocab is None or missing:
         missing += [] if vocab else ["--vocab-size"]
         return None, (f"Without {', '.join(missing)} the model is not known.",)
-    further = word(given, "mtp-num-layers", "0")
-    rotary = word(given, "position-embedding-type") in ("rope", "yarn")
+    further = word(options, "mtp-num-layers", "0")
+    rotary = word(options, "position-embedding-type") in ("rope", "yarn")
     model = LanguageModel(
         LANGUAGE,
-        _net(given),
-        number(given, vocab),
-        tied="untie-embeddings-and-output-weights" not in given,
-        positions=0 if rotary else number(given, "max-position-embeddings", 0),
-        next_token_layers=0 if further == "0" else number(given, "mtp-num-layers"),
-        rotary_base=real(given, "rotary-base", ROTARY_BASE) if rotary else ROTARY_BASE,
-        vocab_multiple=number(given, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE),
+        _net(options),
+        number(options, vocab),
+        tied="untie-embeddings-and-output-weights" not in options,
+        positions=0 if rotary else number(options, "max-position-embeddings", 0),
+        next_token_layers=0 if further == "0" else number(options, "mtp-num-layers"),
+        rotary_base=real(options, "rotary-base", ROTARY_BASE) if rotary else ROTARY_BASE,
+        vocab_multiple=number(options, "make-vocab-size-divisible-by", VOCABULARY_MULTIPLE),
     )
     check_parameters(model, MEGATRON_LM, MEGATRON_LM)
     return model, ()
 
 
-def _net(given: Options) -> Transformer:
+def _net(options: Options) -> Transformer:
     """Return the layers, with Megatron-LM's defaults for flags that are not given."""
-    layers, hidden, heads = (number(given, name) for name in _NEEDED)
-    gated, bias = "swiglu" in given, "disable-bias-linear" not in given
+    layers, hidden, heads = (number(options, name) for name in _NEEDED)
+    gated, bias = "swiglu" in options, "disable-bias-linear" not in options
     narrower = 4 * hidden * 2 // 3 // 64 * 64
-    ffn = number(given, "ffn-hidden-size", narrower if gated else 4 * hidden)
-    grouped = "group-query-attention" in given
-    mla = _latent_attention(given) if "multi-latent-attention" in given else None
+    ffn = number(options, "ffn-hidden-size", narrower if gated else 4 * hidden)
+    grouped = "group-query-attention" in options
+    mla = _latent_attention(options) if "multi-latent-attention" in options else None
     width = hidden // heads if mla is None else mla.nope_dim + mla.rope_dim
     return Transformer(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=number(given, "num-query-groups", 1) if grouped else heads,
-        head_dim=number(given, "kv-channels", width) if mla is None else width,
+        kv_heads=number(options, "num-query-groups", 1) if grouped else heads,
+        head_dim=number(options, "kv-channels", width) if mla is None else width,
         ffn=ffn,
         gated=gated,
-        norm="rms" if word(given, "normalization") == "RMSNorm" else "layer",
-        qkv_bias=bias or "add-qkv-bias" in given,
+        norm="rms" if word(options, "normalization") == "RMSNorm" else "layer",
+        qkv_bias=bias or "add-qkv-bias" in options,
         output_bias=bias,
         ffn_bias=bias,
-        qk_norm="qk-layernorm" in given,
-        window=_window(given),
-        epsilon=real(given, "norm-epsilon", EPSILON),
-        init_std=real(given, "init-method-std", INIT_STD),
-        moe=_experts(given, ffn, layers) if "num-experts" in given else None,
+        qk_norm="qk-layernorm" in options,
+        window=_window(options),
+        epsilon=real(options, "norm-epsilon", EPSILON),
+        init_std=real(options, "init-method-std", INIT_STD),
+        moe=_experts(options, ffn, layers) if "num-experts" in options else None,
         mla=mla,
     )
 
 
-def _latent_attention(given: Options) -> LatentAttention:
+def _latent_attention(options: Options) -> LatentAttention:
     """Return latent attention, with the defaults of Megatron's `MLATransformerConfig`."""
     return LatentAttention(
-        q_rank=number(given, "q-lora-rank", 0),
-        kv_rank=number(given, "kv-lora-rank", 32),
-        nope_dim=number(given, "qk-head-dim", 128),
-        rope_dim=number(given, "qk-pos-emb-head-dim", 64),
-        v_dim=number(given, "v-head-dim", 128),
+        q_rank=number(options, "q-lora-rank", 0),
+        kv_rank=number(options, "kv-lora-rank", 32),
+        nope_dim=number(options, "qk-head-dim", 128),
+        rope_dim=number(options, "qk-pos-emb-head-dim", 64),
+        v_dim=number(options, "v-head-dim", 128),
     )
 
 
-def _window(given: Options) -> int:
+def _window(options: Options) -> int:
     """Return the tokens of a sliding window: those to the left, and the token itself."""
-    before = whole_number(word(given, "window-size").strip("()").split(",")[0])
+    before = whole_number(word(options, "window-size").strip("()").split(",")[0])
     return 0 if before is None else before + 1
 
 
-def _experts(given: Options, ffn: int, layers: int) -> MixtureOfExperts:
+def _experts(options: Options, ffn: int, layers: int) -> MixtureOfExperts:
     return MixtureOfExperts(
-        experts=number(given, "num-experts"),
-        top_k=number(given, "moe-router-topk", 2),
-        ffn=number(given, "moe-ffn-hidden-size", ffn),
-        shared_ffn=number(given, "moe-shared-expert-intermediate-size", 0),
-        dense_layers=_dense_layers(word(given, "moe-layer-freq", "1"), layers),
-        router_bias="moe-router-enable-expert-bias" in given,
-        shared_gate="moe-shared-expert-gate" in given,
+        experts=number(options, "num-experts"),
+        top_k=number(options, "moe-router-topk", 2),
+        ffn=number(options, "moe-ffn-hidden-size", ffn),
+        shared_ffn=number(options, "moe-shared-expert-intermediate-size", 0),
+        dense_layers=_dense_layers(word(options, "moe-layer-freq", "1"), layers),
+        router_bias="moe-router-enable-expert-bias" in options,
+        shared_gate="moe-shared-expert-gate" in options,
     )
 
 
@@ -136,6 +136,6 @@ def _dense_layers(frequency: str, layers: int) -> int:
 
 def _run(part: str) -> tuple[list[str], int]:
     """Return the entries of a part such as [0,1]*3 and their repetitions, else ([""], 1)."""
-    found = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d+))?", part)
-    times = whole_number(found.group(2) or "1") if found else None
-    return ([""], 1) if found is None or times is None else (found.group(1).split(","), times)
+    pattern = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d+))?", part)
+    times = whole_number(pattern.group(2) or "1") if pattern else None
+    return ([""], 1) if pattern is None or times is None else (pattern.group(1).split(","), times)

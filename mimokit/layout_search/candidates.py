@@ -61,7 +61,6 @@ class Candidates:
     """Sizes of one module.
 
     Attributes:
-        facts: of the module.
         sizes: one array entry per candidate, fewest ranks first.
         dropped: rule -> points of the grid that it forbade.
     """

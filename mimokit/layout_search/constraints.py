@@ -28,7 +28,7 @@ SEARCHED: tuple[Axis | Choice, ...] = (
 )
 """What a search varies, in the order in which it does."""
 
-DIMENSIONS: Mapping[str, str] = {LAYOUT_FIELDS[one]: SIZE_FIELDS[one] for one in SEARCHED}
+DIMENSIONS: Mapping[str, str] = {LAYOUT_FIELDS[choice]: SIZE_FIELDS[choice] for choice in SEARCHED}
 """Dimension of the search, as a user writes it -> field of `ParallelSizes`."""
 
 EVERY_MODULE = "*"
@@ -41,11 +41,9 @@ class Constraints:
     """Constraints on layouts.
 
     Attributes:
-        modes: deployment modes to try.
         memory_share: share of a GPU's memory that may be planned; the rest is for what is not
             predicted (fragments, communication buffers) and for the predictor's own error.
         most_seconds: longest step, or None.
-        least_gpus: layouts with fewer GPUs are left out.
         sizes: module, "language" or "*" for every module -> dimension -> the values to try, instead
             of all that make sense. Dimensions are called as in `DIMENSIONS`; recompute takes names.
     """
@@ -90,7 +88,7 @@ class Constraints:
                     continue
                 if name == "recompute":
                     right = f"a list of {', '.join(RECOMPUTE_NAMES)}"
-                elif values and all(isinstance(one, int) and one >= 1 for one in values):
+                elif values and all(isinstance(value, int) and value >= 1 for value in values):
                     continue
                 else:
                     right = "a list of whole numbers of at least 1"

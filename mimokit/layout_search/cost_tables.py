@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mimokit.architecture.modules import EncoderBranch, LanguageModel
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.layout_search.candidates import Candidates
+from mimokit.config.errors import ConfigError, Problem
+from mimokit.layout_search.candidates import Candidates, bounded, candidates, search_facts
+from mimokit.layout_search.space import axes_of
 from mimokit.layout_search.task import SearchTask
 from mimokit.prediction import Layout, costs_of
 from mimokit.prediction.layout import in_first_stage
@@ -20,6 +23,9 @@ from mimokit.prediction.step_time import TimeBreakdown
 from mimokit.prediction.step_time.breakdown import StageTime
 
 Index = slice | NDArray[Any]
+
+
+ALONE_TOO_LARGE = "more memory than may be planned on a GPU, without any encoder"
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,10 @@ class Tables:
     """Candidates and their costs.
 
     Attributes:
-        language: candidates of the language model.
         encoders: candidates of each encoder on its own ranks, and of size 1 in a pipeline where it
             shares them.
         samples: samples of a global micro-batch, of each language candidate.
         step: position of these samples in the encoders' costs.
-        language_costs: costs of the language model.
         encoder_costs: per encoder the costs of candidate i and step k at i times steps + k.
         steps: how many numbers of samples there are.
         inside: costs of the encoders in the first stage of each language candidate.
@@ -119,9 +123,9 @@ def _with_samples(sizes: ParallelSizes, samples: NDArray[np.int64]) -> ParallelS
 def collapsed(costs: LanguageCost) -> LanguageCost:
     """Return costs whose parts are added up, as combining modules asks for totals only."""
 
-    def stage(one: StageTime) -> StageTime:
+    def stage(time: StageTime) -> StageTime:
         return StageTime(
-            TotalTime(seconds=one.forward.total), TotalTime(seconds=one.backward.total)
+            TotalTime(seconds=time.forward.total), TotalTime(seconds=time.backward.total)
         )
 
     first, middle, last = costs.step.stages
@@ -146,7 +150,58 @@ def taken(value: Any, index: Index) -> Any:
         inner = {field.name: taken(getattr(value, field.name), index) for field in fields(value)}
         return replace(value, **inner)
     if isinstance(value, Mapping):
-        return {name: taken(one, index) for name, one in value.items()}
+        return {name: taken(part, index) for name, part in value.items()}
     if isinstance(value, tuple):
-        return tuple(taken(one, index) for one in value)
+        return tuple(taken(part, index) for part in value)
     return value
+
+
+def enumerate_modules(
+    task: SearchTask,
+) -> tuple[Candidates, tuple[Candidates, ...], tuple[str, ...]]:
+    """Return candidates of the language model and of the encoders, and sentences of what was cut.
+
+    Raises:
+        ConfigError: a module has no valid sizes at all.
+    """
+    cut: tuple[str, ...] = ()
+    per_module: list[Candidates] = []
+    modules: tuple[LanguageModel | EncoderBranch, ...] = (task.language, *task.branches)
+    for module in modules:
+        facts = search_facts(task, module)
+        axes, shortened = axes_of(facts, task.constraints, task.hardware.domain_ranks)
+        cut += shortened
+        per_module.append(candidates(facts, axes))
+        if not per_module[-1].count:
+            raise _no_sizes(per_module[-1])
+    language = fitting_alone(task, per_module[0], tuple(per_module[1:]))
+    encoders, fewer = bounded(language, tuple(per_module[1:]))
+    return language, encoders, cut + fewer
+
+
+def fitting_alone(
+    task: SearchTask, language: Candidates, encoders: tuple[Candidates, ...]
+) -> Candidates:
+    """Return language candidates without those that are too large without any encoder.
+
+    They are dropped once for all combinations, unless that leaves none: then the leanest
+    combination is still to be found.
+    """
+    anywhere = {encoder.facts.name: encoder.at(0) for encoder in encoders}
+    costs, _ = all_costs(task, anywhere, language.sizes)
+    fits = np.broadcast_to(costs.memory <= task.memory_limit, (language.count,))
+    if fits.all() or not fits.any():
+        return language
+    dropped = {**language.dropped, ALONE_TOO_LARGE: int(np.count_nonzero(~fits))}
+    return replace(language.take(fits), dropped=dropped)
+
+
+def _no_sizes(module: Candidates) -> ConfigError:
+    facts = module.facts
+    reasons = sorted(module.dropped.items(), key=lambda item: -item[1])[:3]
+    sentence = (
+        f"Module '{facts.name}': none of the parallel sizes tried is valid on {facts.gpus} GPUs; "
+        f"most were dropped because of: "
+        f"{'; '.join(f'{reason} ({count:,} times)' for reason, count in reasons)}."
+    )
+    return ConfigError([Problem(facts.name, "sizes", None, sentence)])

@@ -33,7 +33,6 @@ class LayoutBatch:
     """Layouts that are evaluated together: one choice of encoders next to many language candidates.
 
     Attributes:
-        mode: of all of them.
         languages: range of language candidates.
         encoders: candidate of each encoder; empty where encoders follow the language model.
     """
@@ -50,8 +49,6 @@ class Kept:
     Attributes:
         seconds: of a step, by the closed forms.
         memory: bytes of the fullest rank.
-        gpus: that it takes.
-        score: the objective.
         mode: position in `MODES`.
         language: candidate of the language model.
         encoders: candidates of the encoders, one column each; -1 where they follow.
@@ -71,10 +68,7 @@ class Scan:
     """What a search has seen so far.
 
     Attributes:
-        task: what is searched.
-        tables: costs of all candidates.
         keep: how many layouts of every batch are remembered next to its front.
-        evaluated: layouts whose time and memory were computed.
         dropped: reason -> layouts that were dropped for it.
         fitting: of them, those that fit and are quick enough.
         best: least score of those, or None.
@@ -114,7 +108,7 @@ class Scan:
     @property
     def kept(self) -> Kept:
         """Everything remembered."""
-        columns = [[getattr(one, name) for one in self._kept] for name in vars(self._kept[0])]
+        columns = [[getattr(rows, name) for rows in self._kept] for name in vars(self._kept[0])]
         return Kept(*(np.concatenate(column) for column in columns))
 
     def _valid(self, batch: LayoutBatch) -> Mask:
@@ -131,12 +125,12 @@ class Scan:
         language = _some_sizes(tables.language.sizes, which)
         replicas = []
         for encoder, candidate in zip(tables.encoders, batch.encoders, strict=True):
-            own = _some_sizes(encoder.sizes, candidate)
-            rules = (REPLICAS, SAMPLES) if own.virtual == 1 else (REPLICAS, SAMPLES, ROUNDS)
+            sizes = _some_sizes(encoder.sizes, candidate)
+            rules = (REPLICAS, SAMPLES) if sizes.virtual == 1 else (REPLICAS, SAMPLES, ROUNDS)
             for rule in rules:
-                holds = np.asarray(rule.holds(own, language, facts))
+                holds = np.asarray(rule.holds(sizes, language, facts))
                 self._keep(valid, holds, rule.reason)
-            replicas.append(own)
+            replicas.append(sizes)
         if batch.mode == "colocated":
             for pair in itertools.combinations(replicas, 2):
                 if not REPLICAS.holds(*pair, facts):
@@ -247,16 +241,16 @@ def _colocated(tables: Tables, ranks: NDArray[np.int64], everyone: slice) -> Ite
             for encoder in tables.encoders
         ]
         for chosen in itertools.product(*alike):
-            yield LayoutBatch("colocated", where, tuple(int(one) for one in chosen))
+            yield LayoutBatch("colocated", where, tuple(int(index) for index in chosen))
 
 
 def _heterogeneous(
     task: SearchTask, tables: Tables, ranks: NDArray[np.int64]
 ) -> Iterator[LayoutBatch]:
     for chosen in itertools.product(*(range(encoder.count) for encoder in tables.encoders)):
-        taken = encoder_ranks(tables, chosen)
-        first = int(np.searchsorted(ranks, task.constraints.least_gpus - taken))
-        last = int(np.searchsorted(ranks, task.gpus - taken, side="right"))
+        for_encoders = encoder_ranks(tables, chosen)
+        first = int(np.searchsorted(ranks, task.constraints.least_gpus - for_encoders))
+        last = int(np.searchsorted(ranks, task.gpus - for_encoders, side="right"))
         if last > first:
             yield LayoutBatch("heterogeneous", slice(first, last), chosen)
 

@@ -14,9 +14,9 @@ from mimokit.architecture.parallel_sizes import (
 from mimokit.axes import SIZE_FIELDS, Axis
 from mimokit.config.rules.facts import PairFacts
 from mimokit.config.rules.pair_rules import SAMPLES
+from mimokit.layout_search.report import differences_text
 from mimokit.layout_search.task import SearchTask
 from mimokit.layout_search.why_not import broken_sentences
-from mimokit.layout_search.words import differences_text
 from mimokit.prediction import PART_WORDS, Layout, Prediction
 from mimokit.prediction.layout import in_first_stage
 from mimokit.units import GIB, gib_text, seconds_text
@@ -79,12 +79,12 @@ def _one_step_away(task: SearchTask, best: Prediction) -> Iterator[str]:
     for change, layout in neighbours(best.layout):
         if any(True for _ in broken_sentences(task, layout)):
             continue
-        found = task.predict(layout)
-        if found.peak_memory > task.memory_limit:
-            too_large.append(f"{change} would need {gib_text(found.peak_memory)}")
-        elif found.seconds >= best.seconds:
-            lost = (found.seconds - best.seconds) / best.seconds
-            text = f"{change} would cost {lost:.1%} ({differences_text(found, best, 2)})"
+        prediction = task.predict(layout)
+        if prediction.peak_memory > task.memory_limit:
+            too_large.append(f"{change} would need {gib_text(prediction.peak_memory)}")
+        elif prediction.seconds >= best.seconds:
+            lost = (prediction.seconds - best.seconds) / best.seconds
+            text = f"{change} would cost {lost:.1%} ({differences_text(prediction, best, 2)})"
             slower.append((lost, text))
     if slower:
         nearest = [text for _, text in sorted(slower)[:STEPS_SHOWN]]
@@ -99,29 +99,29 @@ def neighbours(layout: Layout) -> Iterator[tuple[str, Layout]]:
     Replicas make up for what tensor, pipeline or context parallelism takes more or less; encoders
     keep their sizes and follow with their micro-batch.
     """
-    own = layout.modules[layout.language]
-    for change, sizes in _changes(own):
+    language = layout.modules[layout.language]
+    for change, sizes in _changes(language):
         changed = _with_language(layout, sizes)
         if changed is not None:
             yield change, changed
 
 
-def _changes(own: ParallelSizes) -> Iterator[tuple[str, ParallelSizes]]:
+def _changes(language: ParallelSizes) -> Iterator[tuple[str, ParallelSizes]]:
     for axis in (Axis.TENSOR, Axis.PIPELINE, Axis.CONTEXT):
-        field, word, value = SIZE_FIELDS[axis], axis.label, own.size(axis)
-        if own.data % 2 == 0:
-            changed = {field: value * 2, "data": own.data // 2}
-            yield f"{word}{value * 2} instead of {word}{value}", replace(own, **changed)
+        field, word, value = SIZE_FIELDS[axis], axis.label, language.size(axis)
+        if language.data % 2 == 0:
+            changed = {field: value * 2, "data": language.data // 2}
+            yield f"{word}{value * 2} instead of {word}{value}", replace(language, **changed)
         if value % 2 == 0:
-            changed = {field: value // 2, "data": own.data * 2}
-            yield f"{word}{value // 2} instead of {word}{value}", replace(own, **changed)
-    for micro_batch in (own.micro_batch * 2, own.micro_batch // 2):
+            changed = {field: value // 2, "data": language.data * 2}
+            yield f"{word}{value // 2} instead of {word}{value}", replace(language, **changed)
+    for micro_batch in (language.micro_batch * 2, language.micro_batch // 2):
         if micro_batch:
-            yield f"micro-batch {micro_batch}", replace(own, micro_batch=micro_batch)
-    other = RECOMPUTE_NONE if own.recompute else RECOMPUTE_FULL
-    yield f"recompute {RECOMPUTE_NAMES[other]}", replace(own, recompute=other)
-    if own.virtual > 1:
-        yield "a plain pipeline", replace(own, virtual=1)
+            yield f"micro-batch {micro_batch}", replace(language, micro_batch=micro_batch)
+    other = RECOMPUTE_NONE if language.recompute else RECOMPUTE_FULL
+    yield f"recompute {RECOMPUTE_NAMES[other]}", replace(language, recompute=other)
+    if language.virtual > 1:
+        yield "a plain pipeline", replace(language, virtual=1)
 
 
 def _with_language(layout: Layout, sizes: ParallelSizes) -> Layout | None:

@@ -47,15 +47,13 @@ def choose_finalists(scan: Scan, count: int) -> Finalists:
     }
     first = _distinct(scan, kept, order, count)
     edge = spread(tuple(int(r) for r in front(kept.gpus, kept.seconds, kept.memory)), PARETO_POINTS)
-    first += [row for found in per_mode.values() for row in found if row not in first]
+    first += [row for rows in per_mode.values() for row in rows if row not in first]
     rows = dict.fromkeys([*first, *edge])
     predictions = {row: scan.task.predict(layout_of(scan, kept, row)) for row in rows}
     return Finalists(
         finalists=tuple(predictions[row] for row in first),
         per_mode={
-            mode: tuple(predictions[row] for row in found)
-            for mode, found in per_mode.items()
-            if found
+            mode: tuple(predictions[row] for row in rows) for mode, rows in per_mode.items() if rows
         },
         pareto=_front([predictions[row] for row in rows]),
     )
@@ -63,14 +61,14 @@ def choose_finalists(scan: Scan, count: int) -> Finalists:
 
 def _distinct(scan: Scan, kept: Kept, order: NDArray[np.intp], count: int) -> list[int]:
     """Return the first rows that differ in more than optimizer instances from one before."""
-    found: dict[str, int] = {}
+    chosen: dict[str, int] = {}
     for row in order:
         layout = layout_of(scan, kept, int(row))
         plain = {name: replace(sizes, instances=1) for name, sizes in layout.modules.items()}
-        found.setdefault(str(replace(layout, modules=plain)), int(row))
-        if len(found) == count:
+        chosen.setdefault(str(replace(layout, modules=plain)), int(row))
+        if len(chosen) == count:
             break
-    return list(found.values())
+    return list(chosen.values())
 
 
 def layout_of(scan: Scan, kept: Kept, row: int) -> Layout:
@@ -95,8 +93,8 @@ def make_layout(scan: Scan, mode: str, candidate: int, encoders: tuple[int, ...]
     return Layout(mode, {**modules, name: language}, name)  # type: ignore[arg-type]
 
 
-def _front(found: list[Prediction]) -> tuple[Prediction, ...]:
-    gpus = np.array([one.layout.gpus for one in found], dtype=np.float64)
-    seconds = np.array([one.seconds for one in found])
-    memory = np.array([one.peak_memory for one in found])
-    return tuple(found[index] for index in front(gpus, seconds, memory))
+def _front(predictions: list[Prediction]) -> tuple[Prediction, ...]:
+    gpus = np.array([prediction.layout.gpus for prediction in predictions], dtype=np.float64)
+    seconds = np.array([prediction.seconds for prediction in predictions])
+    memory = np.array([prediction.peak_memory for prediction in predictions])
+    return tuple(predictions[index] for index in front(gpus, seconds, memory))

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.layout_search.constraints import DIMENSIONS, EVERY_MODULE, Constraints
-from mimokit.layout_search.cost_tables import make_tables
-from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
 from mimokit.layout_search.evaluate import TOO_SLOW, Scan, batches
 from mimokit.layout_search.finalists import make_layout
 from mimokit.layout_search.task import SearchTask

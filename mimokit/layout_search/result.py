@@ -23,7 +23,6 @@ class SearchResult:
     """What a search found.
 
     Attributes:
-        task: what was asked.
         finalists: layouts whose pipelines were simulated, the best first.
         per_mode: mode -> its best layout.
         pareto: layouts that none beats in step time, memory and GPUs at once, fewest GPUs first;
@@ -34,7 +33,6 @@ class SearchResult:
         fitting: of them, those that fit and are quick enough.
         cut: one sentence per part of the space that was too large to try.
         complete: the search came to its end.
-        seconds: that it took.
     """
 
     task: SearchTask
@@ -79,8 +77,13 @@ class SearchResult:
         import pandas as pd
 
         front = set(map(id, self.pareto))
-        shown = {id(one): one for one in (*self.finalists, *self.pareto)}
-        return pd.DataFrame([{**_row(one), "on_front": id(one) in front} for one in shown.values()])
+        shown = {id(prediction): prediction for prediction in (*self.finalists, *self.pareto)}
+        return pd.DataFrame(
+            [
+                {**_row(prediction), "on_front": id(prediction) in front}
+                for prediction in shown.values()
+            ]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, without what was asked."""
@@ -89,8 +92,8 @@ class SearchResult:
             "gpus": self.task.gpus,
             "hardware": self.task.hardware.name,
             "objective": self.task.objective,
-            "finalists": [one.to_json() for one in self.finalists],
-            "pareto": [one.to_json() for one in self.pareto],
+            "finalists": [prediction.to_json() for prediction in self.finalists],
+            "pareto": [prediction.to_json() for prediction in self.pareto],
             "dropped": dict(self.dropped),
             "evaluated": self.evaluated,
             "fitting": self.fitting,
@@ -106,24 +109,24 @@ class SearchResult:
         return result_to_html(self)
 
 
-def _row(one: Prediction) -> dict[str, Any]:
-    layout = one.layout.to_json()
+def _row(prediction: Prediction) -> dict[str, Any]:
+    layout = prediction.layout.to_json()
     sizes = {
         f"{module}.{name}": value
         for module, dimensions in layout["modules"].items()
         for name, value in dimensions.items()
     }
     return {
-        "mode": one.layout.mode,
-        "gpus": one.layout.gpus,
-        "layout": str(one.layout),
-        "seconds": one.seconds,
-        "low": one.low,
-        "high": one.high,
-        "tokens_per_second": one.tokens_per_second,
-        "tflops_per_gpu": one.tflops_per_gpu,
-        "utilisation": one.utilisation,
-        "memory_gib": one.peak_memory / GIB,
-        "dollars_per_million_tokens": one.dollars_per_million_tokens,
+        "mode": prediction.layout.mode,
+        "gpus": prediction.layout.gpus,
+        "layout": str(prediction.layout),
+        "seconds": prediction.seconds,
+        "low": prediction.low,
+        "high": prediction.high,
+        "tokens_per_second": prediction.tokens_per_second,
+        "tflops_per_gpu": prediction.tflops_per_gpu,
+        "utilisation": prediction.utilisation,
+        "memory_gib": prediction.peak_memory / GIB,
+        "dollars_per_million_tokens": prediction.dollars_per_million_tokens,
         **sizes,
     }

@@ -19,8 +19,7 @@ from mimokit.layout_search.constraints import (
     check_objective,
     score,
 )
-from mimokit.layout_search.cost_tables import make_tables
-from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
 from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.layout_search.finalists import Finalists, choose_finalists
 from mimokit.layout_search.infeasible import nothing_fits
@@ -50,7 +49,6 @@ class SearchProgress:
 
     Attributes:
         share: of the search, from 0 to 1.
-        evaluated: layouts evaluated.
         best: the lowest objective so far, or None.
     """
 
@@ -178,7 +176,10 @@ def _result(
     return SearchResult(
         task=scan.task,
         finalists=_sorted(scan.task, chosen.finalists),
-        per_mode={mode: _sorted(scan.task, found)[0] for mode, found in chosen.per_mode.items()},
+        per_mode={
+            mode: _sorted(scan.task, predictions)[0]
+            for mode, predictions in chosen.per_mode.items()
+        },
         pareto=chosen.pareto,
         dropped=dict(dropped.most_common()),
         evaluated=scan.evaluated,
@@ -189,12 +190,14 @@ def _result(
     )
 
 
-def _sorted(task: SearchTask, found: Iterable[Prediction]) -> tuple[Prediction, ...]:
-    def key(one: Prediction) -> tuple[float, float, int]:
-        value = score(task.objective, one.seconds, one.peak_memory, one.layout.gpus)
-        return float(value), one.peak_memory, one.layout.gpus
+def _sorted(task: SearchTask, predictions: Iterable[Prediction]) -> tuple[Prediction, ...]:
+    def key(prediction: Prediction) -> tuple[float, float, int]:
+        value = score(
+            task.objective, prediction.seconds, prediction.peak_memory, prediction.layout.gpus
+        )
+        return float(value), prediction.peak_memory, prediction.layout.gpus
 
-    return tuple(sorted(found, key=key))
+    return tuple(sorted(predictions, key=key))
 
 
 def _check_numbers(gpus: object, finalists: object) -> None:

@@ -61,10 +61,10 @@ def resolve_source(source: ModelSource, workload: Workload | None) -> tuple[Mode
     Raises:
         ConfigError: the model is unknown, or no workload is given.
     """
-    found = load_source(source)
-    if isinstance(found, ExperimentConfig):
-        return model_of_config(found.model, found.name), workload or workload_of_config(found)
-    return found, _given(found, workload)
+    loaded = load_source(source)
+    if isinstance(loaded, ExperimentConfig):
+        return model_of_config(loaded.model, loaded.name), workload or workload_of_config(loaded)
+    return loaded, _given(loaded, workload)
 
 
 def _given(model: Model, workload: Workload | None) -> Workload:

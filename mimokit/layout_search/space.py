@@ -64,7 +64,7 @@ def default_axes(facts: ModuleFacts, domain_ranks: int) -> Axes:
         Choice.RECOMPUTE: tuple(range(len(RECOMPUTE_NAMES))),
         Choice.OPTIMIZER_INSTANCES: _powers(LARGEST_INSTANCES),
     }
-    return {LAYOUT_FIELDS[one]: tried for one, tried in values.items()}
+    return {LAYOUT_FIELDS[choice]: tried for choice, tried in values.items()}
 
 
 def axes_of(
@@ -79,8 +79,8 @@ def axes_of(
         ):
             axes[dimension] = tuple(dict.fromkeys(chosen))
     full = dict(axes)
-    for one, most in _CUTS:
-        dimension = LAYOUT_FIELDS[one]
+    for choice, most in _CUTS:
+        dimension = LAYOUT_FIELDS[choice]
         if _points(axes) > MOST_SIZES:
             axes[dimension] = spread(axes[dimension], most)
     cut = tuple(
@@ -110,4 +110,6 @@ def _powers(most: int) -> tuple[int, ...]:
 
 def _divisors(number: int, most: int) -> tuple[int, ...]:
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return tuple(sorted({n for one in small for n in (one, number // one) if n <= most}))
+    return tuple(
+        sorted({n for divisor in small for n in (divisor, number // divisor) if n <= most})
+    )

@@ -21,13 +21,7 @@ class SearchTask:
     """Everything that a search is asked.
 
     Attributes:
-        model: what is laid out.
-        workload: what one step computes.
         gpus: how many there are; layouts may take fewer.
-        hardware: of each of them.
-        software: the training stack.
-        objective: what is minimised.
-        constraints: what layouts keep to.
         price_per_gpu_hour: in dollars, or None.
     """
 

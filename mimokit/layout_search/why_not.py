@@ -11,8 +11,8 @@ from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.rules.module_rules import broken_rules
 from mimokit.layout_search.candidates import SEARCH_RULES, search_facts
 from mimokit.layout_search.constraints import DIMENSIONS, score
+from mimokit.layout_search.report import differences, differences_text
 from mimokit.layout_search.task import SearchTask
-from mimokit.layout_search.words import differences, differences_text
 from mimokit.prediction import Layout, Prediction
 from mimokit.prediction.layout import in_first_stage
 from mimokit.prediction.validity import broken_pairs, check_counts
@@ -24,12 +24,10 @@ class WhyNot:
     """What speaks against a layout.
 
     Attributes:
-        layout: the layout asked about.
         broken: a sentence per rule or constraint that it breaks; empty where it breaks none.
         prediction: what it comes to, or None where it breaks a rule of its sizes.
         lost_seconds: step time beyond the best layout's; negative if it is quicker.
         where: part of the step -> seconds of these, largest first.
-        text: all of it in a few sentences.
     """
 
     layout: Layout
@@ -55,11 +53,11 @@ def why_not(task: SearchTask, best: Prediction, layout: Layout) -> WhyNot:
     broken = tuple(broken_sentences(task, layout))
     if broken:
         return WhyNot(layout, broken, None, 0.0, {}, " ".join(broken))
-    found = task.predict(layout)
-    broken = tuple(broken_limits(task, found))
-    lost = found.seconds - best.seconds
-    text = " ".join(broken) if broken else _compared(task, best, found)
-    return WhyNot(layout, broken, found, lost, differences(found, best), text)
+    prediction = task.predict(layout)
+    broken = tuple(broken_limits(task, prediction))
+    lost = prediction.seconds - best.seconds
+    text = " ".join(broken) if broken else _compared(task, best, prediction)
+    return WhyNot(layout, broken, prediction, lost, differences(prediction, best), text)
 
 
 def broken_sentences(task: SearchTask, layout: Layout) -> Iterator[str]:
@@ -89,18 +87,18 @@ def _outside_first_stage(layout: Layout) -> Iterator[str]:
             )
 
 
-def _compared(task: SearchTask, best: Prediction, found: Prediction) -> str:
-    if found.layout == best.layout:
+def _compared(task: SearchTask, best: Prediction, prediction: Prediction) -> str:
+    if prediction.layout == best.layout:
         return "It is the layout that was chosen."
-    own, least = _score(task, found), _score(task, best)
-    lost = found.seconds - best.seconds
+    reached, least = _score(task, prediction), _score(task, best)
+    lost = prediction.seconds - best.seconds
     more = "more" if lost >= 0 else "less"
     step = (
-        f"a step takes {seconds_text(found.seconds)}, {seconds_text(abs(lost))} "
+        f"a step takes {seconds_text(prediction.seconds)}, {seconds_text(abs(lost))} "
         f"({abs(lost) / best.seconds:.1%}) {more} than the best layout's "
-        f"{seconds_text(best.seconds)}: {differences_text(found, best)}."
+        f"{seconds_text(best.seconds)}: {differences_text(prediction, best)}."
     )
-    if own < least:
+    if reached < least:
         return f"It is better than the best that the search reached: {step}"
     if task.objective == "step_time":
         return f"It fits, but {step}"
@@ -109,79 +107,81 @@ def _compared(task: SearchTask, best: Prediction, found: Prediction) -> str:
         "memory": ("the memory of the fullest rank", "GiB", float(GIB)),
     }[task.objective]
     return (
-        f"It fits, but {what} is {own / scale:.4g} {unit}, {own / least - 1:.1%} above the best "
-        f"layout's {least / scale:.4g}; {step}"
+        f"It fits, but {what} is {reached / scale:.4g} {unit}, {reached / least - 1:.1%} above the "
+        f"best layout's {least / scale:.4g}; {step}"
     )
 
 
-def _score(task: SearchTask, one: Prediction) -> float:
-    return float(score(task.objective, one.seconds, one.peak_memory, one.layout.gpus))
+def _score(task: SearchTask, prediction: Prediction) -> float:
+    return float(
+        score(task.objective, prediction.seconds, prediction.peak_memory, prediction.layout.gpus)
+    )
 
 
 def _check_modules(task: SearchTask, layout: Layout) -> None:
-    own = [branch.name for branch in task.branches]
-    given = [name for name in layout.modules if name != layout.language]
+    needed = [branch.name for branch in task.branches]
+    listed = ", ".join([*needed, "the language model"])
+    present = [name for name in layout.modules if name != layout.language]
     refuse_if_any(
         Problem(
             name,
             "layout",
             None,
-            f"Module '{name}': {what}; the layout needs {', '.join([*own, 'the language model'])}, "
-            "the language model last.",
+            f"Module '{name}': {what}; the layout needs {listed}, the language model last.",
         )
         for names, others, what in (
-            (own, given, "the layout has no sizes for it"),
-            (given, own, "the model has no such module"),
+            (needed, present, "the layout has no sizes for it"),
+            (present, needed, "the model has no such module"),
         )
         for name in names
         if name not in others
     )
 
 
-def broken_limits(task: SearchTask, found: Prediction) -> Iterator[str]:
+def broken_limits(task: SearchTask, prediction: Prediction) -> Iterator[str]:
     """Yield a sentence per constraint that a layout breaks: memory, time, GPUs, mode, values."""
-    rules, layout = task.constraints, found.layout
-    if found.peak_memory > task.memory_limit:
-        yield _too_large(task, found)
-    if rules.most_seconds is not None and found.seconds > rules.most_seconds:
+    rules, layout = task.constraints, prediction.layout
+    if prediction.peak_memory > task.memory_limit:
+        yield _too_large(task, prediction)
+    if rules.most_seconds is not None and prediction.seconds > rules.most_seconds:
         yield (
-            f"A step takes {seconds_text(found.seconds)}, more than the "
+            f"A step takes {seconds_text(prediction.seconds)}, more than the "
             f"{seconds_text(rules.most_seconds)} allowed."
         )
     if len(layout.modules) > 1 and layout.mode not in rules.modes:
         yield f"Its mode {layout.mode} was left out: modes are {', '.join(rules.modes)}."
     if layout.gpus < rules.least_gpus:
         yield f"It takes {layout.gpus} GPUs, fewer than the {rules.least_gpus} asked for."
-    yield from _values_left_out(task, found)
+    yield from _values_left_out(task, prediction)
 
 
-def _too_large(task: SearchTask, found: Prediction) -> str:
-    fullest = max(found.memory, key=lambda name: sum(found.memory[name].values()))
-    parts = found.memory[fullest]
+def _too_large(task: SearchTask, prediction: Prediction) -> str:
+    fullest = max(prediction.memory, key=lambda name: sum(prediction.memory[name].values()))
+    parts = prediction.memory[fullest]
     largest = max(parts, key=lambda name: parts[name])
     return (
-        f"It does not fit: its fullest rank needs {gib_text(found.peak_memory)}, "
-        f"{(found.peak_memory - task.memory_limit) / GIB:.1f} more than the "
+        f"It does not fit: its fullest rank needs {gib_text(prediction.peak_memory)}, "
+        f"{(prediction.peak_memory - task.memory_limit) / GIB:.1f} more than the "
         f"{task.memory_limit / GIB:.1f} that may be planned; most of '{fullest}' is {largest} "
         f"({gib_text(parts[largest])})."
     )
 
 
-def _values_left_out(task: SearchTask, found: Prediction) -> Iterator[str]:
+def _values_left_out(task: SearchTask, prediction: Prediction) -> Iterator[str]:
     """Yield values that the user left out; micro-batches and homogeneous encoders just follow."""
-    layout = found.layout
+    layout = prediction.layout
     for name, sizes in layout.modules.items():
         follows = name != layout.language
         if follows and layout.mode == "homogeneous":
             continue
         for dimension, field in DIMENSIONS.items():
             values = task.constraints.values(name, dimension, is_language=not follows)
-            own = int(getattr(sizes, field))
-            if values is None or own in values or (follows and dimension == "micro_batch_size"):
+            chosen = int(getattr(sizes, field))
+            if values is None or chosen in values or (follows and dimension == "micro_batch_size"):
                 continue
             words = [
-                RECOMPUTE_NAMES[one] if dimension == "recompute" else str(one)
-                for one in (own, *values)
+                RECOMPUTE_NAMES[value] if dimension == "recompute" else str(value)
+                for value in (chosen, *values)
             ]
             yield (
                 f"Module '{name}': {dimension} {words[0]} was left out by the constraints, which "

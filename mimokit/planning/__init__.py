@@ -2,7 +2,7 @@
 
 from mimokit.planning.batch import validate_heterogeneous_batch_config
 from mimokit.planning.bridges.disjoint import plan_disjoint_bridge
-from mimokit.planning.layout import ConfigSource, plan
+from mimokit.planning.layout import ConfigSource, plan_layout
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, RankGrid
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
@@ -29,8 +29,8 @@ __all__ = [
     "SampleRange",
     "StrategyPlan",
     "Transfer",
-    "plan",
     "plan_disjoint_bridge",
+    "plan_layout",
     "plan_strategy",
     "validate_heterogeneous_batch_config",
 ]

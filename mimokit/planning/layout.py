@@ -10,7 +10,7 @@ from typing import Any
 from mimokit.config import ExperimentConfig, check_experiment
 from mimokit.config.errors import ConfigError, refuse_if_any
 from mimokit.config.rules.message_tags import tag_problems
-from mimokit.config.world_size import ResolvedWorld, resolve, unknown_world_size
+from mimokit.config.world_size import resolve, unknown_world_size
 from mimokit.config_files import config_from_mapping, load_experiment_config
 from mimokit.planning.batch import plan_batch
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER, plan_colocated_bridge
@@ -19,6 +19,7 @@ from mimokit.planning.bridges.disjoint import (
     plan_first_stage_bridge,
     without_gradient,
 )
+from mimokit.planning.execution import plan_executions
 from mimokit.planning.frames.batch_frames import frame_problems
 from mimokit.planning.pipeline import plan_pipeline
 from mimokit.planning.ranks import ModuleRanks
@@ -28,7 +29,7 @@ from mimokit.planning.types import Bridge, LayoutPlan
 ConfigSource = ExperimentConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
-def plan(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
+def plan_layout(config: ConfigSource, world_size: int | None = None) -> LayoutPlan:
     """Return all decisions about a layout that can be made before it runs.
 
     Args:
@@ -63,16 +64,12 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
     """Return the plan of a config that `checked_config` returned for the same world.
 
     Raises:
-        ConfigError: as `plan`, apart from what `checked_config` raises.
+        ConfigError: as `plan_layout`, apart from what `checked_config` raises.
     """
     refuse_if_any((*tag_problems(config.model, config.data), *frame_problems(config)))
     world = resolve(config.model, config.ranks_of_replica(world_size))
     if world.world_size is None or world.problems:
         raise ConfigError(world.problems or unknown_world_size(config.model))
-    return _plan(config, world, world.world_size)
-
-
-def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> LayoutPlan:
     model, data = config.model, config.data
     modules = {name: ModuleRanks.of(name, sizes) for name, sizes in world.sizes.items()}
     topology = model.module_topology
@@ -85,11 +82,12 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
         topology,
     )
     return LayoutPlan(
-        world_size=layout_ranks * config.replicas,
+        world_size=world.world_size * config.replicas,
         deployment_mode=model.deployment_mode,
         llm_module_name=model.llm_module_name,
         topology=topology,
         modules=modules,
+        executions=plan_executions(config, modules),
         batch=batch,
         bridges=tuple(
             _bridge(config, modules[source], modules[target], batch.samples_per_microbatch)
@@ -112,7 +110,7 @@ def _plan(config: ExperimentConfig, world: ResolvedWorld, layout_ranks: int) -> 
                 if network.any_image_size or network.mrope_section is not None
             ],
         ),
-        replicas=plan_replicas(config, modules, layout_ranks),
+        replicas=plan_replicas(config, modules, world.world_size),
     )
 
 

@@ -6,10 +6,11 @@ Every sample range is half open, `[start, stop)`. Every rank is numbered in the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mimokit.planning.bridges.routes import Direction, Route, Transfer
+from mimokit.planning.execution import ModuleExecution
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.ranks import ModuleRanks, SampleRange
 from mimokit.planning.strategies.replicas import ReplicaPlan
@@ -60,10 +61,8 @@ class BatchPlan:
     Attributes:
         samples_per_microbatch: samples of one micro-batch over all replicas,
             `base_batch_size * data_parallel of the language module`.
-        num_microbatches: micro-batches per optimizer step.
         replica: of the layout, under a strategy between replicas: it reads global batch
             `step * replicas + replica` of the data.
-        replicas: how many there are.
     """
 
     samples_per_microbatch: int
@@ -121,7 +120,6 @@ class DisjointBridge:
 
     Attributes:
         direction: fan_in if the source has more replicas, fan_out if it has fewer.
-        ratio: larger DP / smaller DP.
         leader_edges: (source rank, destination rank) of the leader form, which megatron-core's
             `BridgeCommunicator` uses: the last rank of every source replica's last stage, the
             first rank of every destination replica's first stage.
@@ -144,24 +142,40 @@ Bridge = ColocatedBridge | DisjointBridge
 
 
 @dataclass(frozen=True)
+class Estimates:
+    """What is predicted for a plan. Reports show it beside the plan; no rank reads it.
+
+    Attributes:
+        frames: what sharing the frames of a micro-batch saves, for each vision encoder of which
+            the config says something about frames.
+        exchange_seconds: purpose -> time of an exchange of a whole replica; None: the links
+            between replicas are not known.
+        strategy_bytes: bytes that a strategy between replicas keeps per parameter that a rank
+            trains, without buffers; None: they are not predicted.
+    """
+
+    frames: tuple[BatchFrames, ...] = ()
+    exchange_seconds: Mapping[str, float] | None = None
+    strategy_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class LayoutPlan:
-    """All decisions about a layout that are made before it runs.
+    """All decisions about a layout that are made before it runs, and nothing else.
 
     A notebook shows it as tables with a rank map; `rich.print` and `print` show it as text.
 
     Attributes:
         world_size: ranks of the world, of all replicas together.
         deployment_mode: homogeneous, colocated or heterogeneous.
-        llm_module_name: the language module.
         topology: module -> the modules that it feeds.
         modules: module -> its ranks, in the order of the config; those of the first replica.
+        executions: module -> how these ranks compute it.
         batch: the samples that each rank reads and computes.
         bridges: how outputs cross between modules, one per edge of the topology: colocated if
             modules share their ranks, disjoint if they have separate ranks or the language model
             is a pipeline on shared ranks.
         pipeline: the order in which stages work; None if no module is cut into stages.
-        frames: what sharing the frames of a micro-batch saves, for each vision encoder of which
-            the config says something about frames. Filled by `mimokit.plan`; no run reads it.
         replicas: the replicas of the layout and what they exchange; None if the config has no
             strategy. Everything else of the plan is that of the first replica.
     """
@@ -171,10 +185,10 @@ class LayoutPlan:
     llm_module_name: str
     topology: Mapping[str, tuple[str, ...]]
     modules: Mapping[str, ModuleRanks]
+    executions: Mapping[str, ModuleExecution]
     batch: BatchPlan
     bridges: tuple[Bridge, ...]
     pipeline: PipelinePlan | None = None
-    frames: tuple[BatchFrames, ...] = field(default=(), compare=False)
     replicas: ReplicaPlan | None = None
 
     @property
@@ -186,6 +200,11 @@ class LayoutPlan:
     def disjoint_bridges(self) -> tuple[DisjointBridge, ...]:
         """The bridges between modules on separate ranks, and to the first stage of a pipeline."""
         return tuple(bridge for bridge in self.bridges if isinstance(bridge, DisjointBridge))
+
+    @property
+    def estimates(self) -> Estimates:
+        """Nothing is predicted for a plan alone; `mimokit.plan` returns one with predictions."""
+        return Estimates()
 
     def of_replica(self, replica: int) -> LayoutPlan:
         """Return the plan of one replica, whose ranks count from 0 and form a world."""
@@ -199,19 +218,19 @@ class LayoutPlan:
         """Return the plan as plain lists and dicts that `json.dumps` takes."""
         from mimokit.planning.report.to_json import plan_to_json
 
-        return plan_to_json(self)
+        return plan_to_json(self, self.estimates)
 
     def _repr_html_(self) -> str:
         from mimokit.planning.report.html import plan_to_html
 
-        return plan_to_html(self)
+        return plan_to_html(self, self.estimates)
 
     def __rich__(self) -> Group:
         from mimokit.planning.report.text import plan_to_rich
 
-        return plan_to_rich(self)
+        return plan_to_rich(self, self.estimates)
 
     def __str__(self) -> str:
         from mimokit.planning.report.text import plan_to_text
 
-        return plan_to_text(self)
+        return plan_to_text(self, self.estimates)

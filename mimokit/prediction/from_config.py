@@ -6,22 +6,23 @@ from mimokit.architecture.parallel_sizes import ParallelSizes, sizes_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
+from mimokit.config.runtime import PRECISION_OF_PREDICTIONS
 from mimokit.config.world_size import ResolvedWorld, resolve
-from mimokit.planning.frames.pattern import frame_pattern
-from mimokit.planning.strategies.replicas import inner_state_bytes_of, state_bytes_of
+from mimokit.prediction.frame_pattern import frame_pattern
 from mimokit.prediction.layout import Layout, in_first_stage
-from mimokit.prediction.memory.states import MASTER_WEIGHT, OPTIMIZER
+from mimokit.prediction.memory.states import (
+    MASTER_WEIGHT,
+    OPTIMIZER,
+    inner_state_bytes_of,
+    state_bytes_of,
+)
 from mimokit.prediction.workload import EncoderInput, Workload
-
-PRECISION = "bf16"
-"""Precision of matrix products if an experiment sets none."""
 
 
 def layout_of_config(config: ExperimentConfig, world_size: int | None = None) -> Layout:
     """Return the layout of an experiment, the language module last.
 
     Args:
-        config: the experiment; it is not changed.
         world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
@@ -51,7 +52,6 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     """Return the workload of one step of an experiment.
 
     Args:
-        config: the experiment; it is not changed.
         world_size: ranks of the world, or None for as many as the modules need.
 
     Raises:
@@ -69,7 +69,7 @@ def workload_of_config(config: ExperimentConfig, world_size: int | None = None) 
     return Workload(
         seq_length=data.seq_length,
         global_batch_size=_micro_batch_samples(config, world) * data.num_microbatches,
-        precision=config.runtime.precision or PRECISION,
+        precision=config.runtime.precision or PRECISION_OF_PREDICTIONS,
         inputs=inputs,
         frozen=model.frozen_modules,
         strategy_bytes=0.0 if strategy is None else state_bytes_of(strategy),

@@ -6,12 +6,10 @@ import re
 from pathlib import Path
 
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.config.runtime import RuntimeConfig
+from mimokit.config.runtime import PRECISION_OF_RUNS, RuntimeConfig
 from mimokit.prediction.calibration import calibration_of, load_calibration
 from mimokit.prediction.hardware import Hardware, hardware_names, load_hardware
 
-PRECISION = "fp32"
-"""Precision of matrix products in a run that sets none; the only one that runs support."""
 _OTHER_BOARDS = re.compile(r"\b(h100|h200)\b.*\b(pcie|nvl)\b")
 """GPUs of the same name whose peak is not that of the shipped hardware, which is SXM."""
 
@@ -28,7 +26,7 @@ def peak_of_hardware(runtime: RuntimeConfig, world_size: int) -> float | None:
     source = runtime.hardware
     if source is None:
         return None
-    hardware, precision = load_hardware(source), runtime.precision or PRECISION
+    hardware, precision = load_hardware(source), runtime.precision or PRECISION_OF_RUNS
     if precision not in hardware.peak_flops:
         known = ", ".join(hardware.peak_flops)
         sentence = (
@@ -60,5 +58,5 @@ def peak_of_device(name: str | None, precision: str | None = None) -> float | No
         return None
     for known in hardware_names():
         if re.search(rf"\b{re.escape(known)}\b", words):
-            return load_hardware(known).peak_flops.get(precision or PRECISION)
+            return load_hardware(known).peak_flops.get(precision or PRECISION_OF_RUNS)
     return None

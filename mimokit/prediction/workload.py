@@ -21,7 +21,7 @@ from mimokit.architecture.modules import EncoderBranch
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.architecture.parameters_on_rank import Module
 from mimokit.config.errors import Problem, refuse_if_any
-from mimokit.planning.frames.pattern import FramePattern
+from mimokit.prediction.frame_pattern import FramePattern
 from mimokit.prediction.memory.states import OPTIMIZER
 
 

@@ -22,7 +22,7 @@ from mimokit.architecture.tensors import OUTPUT_LAYER, module_tensors, stage_ten
 from mimokit.architecture.transformer import Transformer
 from mimokit.cluster import EngineCluster, RankError
 from mimokit.config import ExperimentConfig, ModuleArchitecture
-from mimokit.planning import plan
+from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan
 from tests.layouts import digits_config
 from tests.layouts_apart import decoded_config
@@ -43,7 +43,7 @@ def _marked(config: ExperimentConfig, layout: LayoutPlan) -> dict[str, dict[str,
         return (tuple(parameter.shape), *how)
 
     # Without a table, as else it is compared while a module is built.
-    provider = replace(multimodal_provider(config.model, layout, 0), cuts={})
+    provider = replace(multimodal_provider(config.model, layout, seed=0), cuts={})
     model = provider.provide(layout, wrap=False).model
     assert model is not None
     return {
@@ -77,7 +77,7 @@ def _planned(config: ExperimentConfig, layout: LayoutPlan, rank: int) -> dict[st
 
 def _compare(cluster: EngineCluster, config: ExperimentConfig) -> list[dict[str, Any]]:
     """Check that every rank has what the table says; return what the ranks have."""
-    layout = plan(config)
+    layout = plan_layout(config)
     ranks = cluster.run(_marked, config, layout, world_size=layout.world_size)
     for rank, marked in enumerate(ranks):
         assert marked == _planned(config, layout, rank)
@@ -173,7 +173,7 @@ def test_a_wrong_row_of_the_table_is_named_where_megatron_builds(cluster, monkey
     from mimokit.architecture import tensors
 
     config = _of_all_kinds("llama", 2)
-    layout, right = plan(config), tensors._cut_outputs
+    layout, right = plan_layout(config), tensors._cut_outputs
     monkeypatch.setattr(tensors, "_cut_outputs", lambda *row: right(*row[:4]))  # parts: 1
     rank = _planned(config, layout, 0)
     (marked, _) = cluster.run(_marked, config, layout, world_size=2)
@@ -190,7 +190,9 @@ def test_a_wrong_row_of_the_table_is_named_where_megatron_builds(cluster, monkey
 def _built_by(config: ExperimentConfig, layout: LayoutPlan, cuts: Any) -> None:
     from mimokit.engine.models.specs import multimodal_provider
 
-    replace(multimodal_provider(config.model, layout, 0), cuts=cuts).provide(layout, wrap=False)
+    replace(multimodal_provider(config.model, layout, seed=0), cuts=cuts).provide(
+        layout, wrap=False
+    )
 
 
 WRONG_ROWS = {

@@ -33,6 +33,7 @@ TITLES = {
     "transfers": "Transfers between modules",
     "colocated_transfers": "Transfers between modules on shared ranks",
     "pipeline_overhead": "Pipeline executor",
+    "megatron_1f1b": "1F1B over modules",
     "trace_overhead": "Tracing",
     "sixteen_ranks": "Layout invariance on 16 ranks",
     "prediction_here": "Prediction on this machine",

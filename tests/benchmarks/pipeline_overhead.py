@@ -39,6 +39,12 @@ class _Sleep(torch.autograd.Function):
         return gradient, None, None
 
 
+def sleep(hidden: torch.Tensor, forward: float, backward: float) -> torch.Tensor:
+    """Return a copy after `forward` seconds; its gradient takes `backward` seconds."""
+    result: torch.Tensor = _Sleep.apply(hidden, forward, backward)  # type: ignore[no-untyped-call]
+    return result
+
+
 class Sleeping(PipelineStage):
     """Sleeps where a stage would compute."""
 
@@ -48,7 +54,7 @@ class Sleeping(PipelineStage):
 
     def forward(self, given: StageInput) -> StageOutput:
         hidden = next(iter(given.hidden.values()), torch.ones(4, requires_grad=True))
-        return StageOutput(_Sleep.apply(hidden, *self._times), [])
+        return StageOutput(sleep(hidden, *self._times), [])
 
     def infer(self, given: Mapping[int, Any]) -> tuple[torch.Tensor, ...]:
         return ()

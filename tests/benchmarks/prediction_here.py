@@ -27,7 +27,7 @@ import mimokit
 from mimokit.cluster import EngineCluster
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from mimokit.prediction.calibration import Calibration
 from mimokit.prediction.local_cpu import predict_shared
 from mimokit.samples import Sample, StepSample, to_wire
@@ -142,7 +142,7 @@ class Others:
 
 def measure(rounds: int) -> dict[str, Outcome]:
     """Calibrate, train a few layouts and calibrate again, round by round."""
-    found = {name: Outcome(make_plan(config).world_size) for name, config in LAYOUTS.items()}
+    found = {name: Outcome(plan_layout(config).world_size) for name, config in LAYOUTS.items()}
     with EngineCluster(n=8) as cluster, tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "here.json"
         for number in range(rounds):
@@ -181,7 +181,7 @@ def _train(
     for _ in range(TRIES):
         before = sum(cluster.run(spin, world_size=ranks))
         others = Others(cluster)
-        stamps = cluster.run(timed_steps, make_plan(longer), longer, world_size=ranks)
+        stamps = cluster.run(timed_steps, plan_layout(longer), longer, world_size=ranks)
         share = others.share()
         if share <= MOST_OTHERS:
             break

@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from mimokit.layout_search import SearchTask, resolve_source, search
-from mimokit.layout_search.cost_tables import make_tables
-from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
 from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.prediction import Workload
 from mimokit.prediction.hardware import load_hardware

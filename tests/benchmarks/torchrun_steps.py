@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mimokit.experiment.prepare import prepared
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from mimokit.samples import Sample, StepSample
 
 
@@ -41,7 +41,7 @@ def main(file: str) -> None:
             times.append(sample.time)
 
     with world_from_environment() as rank:
-        train_on_rank(make_plan(config), config, keep, lambda: False)
+        train_on_rank(plan_layout(config), config, keep, lambda: False)
         if rank == 0:
             print(json.dumps(times), flush=True)
 

@@ -30,6 +30,16 @@ TWO_FRAMES = """() => new Promise((done) => {
   requestAnimationFrame(() => requestAnimationFrame(() => done()));
 })"""
 
+HOLD_FRAMES = """() => {
+  const own = window.requestAnimationFrame;
+  const held = [];
+  window.requestAnimationFrame = (call) => held.push(call);
+  window.releaseFrames = () => {
+    window.requestAnimationFrame = own;
+    held.forEach((call) => own(call));
+  };
+}"""
+
 
 @pytest.fixture(scope="module")
 def notebook(chromium: Browser, lab: LabServer) -> Iterator[NotebookPage]:
@@ -122,6 +132,24 @@ def test_a_click_on_a_rank_tells_all_about_it(notebook: NotebookPage) -> None:
     expect(details).to_contain_text("Rank 17 on node 2")
     planner.field("Find ranks").fill("tp1 dp0")
     expect(planner.root.locator(".tools [role=status]")).to_have_text("4 ranks")
+
+
+def test_a_number_typed_before_its_rank_is_drawn_is_not_lost(notebook: NotebookPage) -> None:
+    planner = show_planner(notebook, HETEROGENEOUS)
+    page, details = notebook.page, planner.root.locator(".details")
+    search = planner.field("Find ranks")
+    search.fill("30")  # before the map has such a rank
+    expect(planner.root.locator(".tools [role=status]")).to_have_text("no such rank")
+    planner.type("DP of language_module", "4")
+    expect(details).to_contain_text("Rank 30 on node 3")
+    page.evaluate(HOLD_FRAMES)
+    answered = str(planner.root.get_attribute("data-serial"))
+    search.focus()  # leaves the field, so that Python sends the map again
+    expect(planner.root).not_to_have_attribute("data-serial", answered)
+    search.fill("17")
+    planner.button("Zoom in").click()
+    page.evaluate("() => window.releaseFrames()")
+    expect(details).to_contain_text("Rank 17 on node 2")
 
 
 def test_every_picture_opens_in_both_themes(notebook: NotebookPage) -> None:
@@ -250,15 +278,20 @@ def test_two_planners_in_one_notebook_know_nothing_of_each_other(
     open_notebook: OpenNotebook,
 ) -> None:
     cell = "LayoutPlanner('preset:llava_7b_heterogeneous')"
-    notebook = open_notebook("from mimokit_widgets import LayoutPlanner", cell, cell)
+    twice = f"planner = {cell}\ndisplay(planner)\nplanner"
+    notebook = open_notebook("from mimokit_widgets import LayoutPlanner", cell, twice)
     notebook.run_all()
     roots = notebook.page.locator(".mimokit-planner")
-    expect(roots.nth(1).locator("canvas.ranks[data-drawn]")).to_be_visible()
-    one, other = (PlannerPage(notebook, roots.nth(place)) for place in range(2))
-    for each in (one, other):  # the radio buttons of both are groups of their own
+    expect(roots.nth(2).locator("canvas.ranks[data-drawn]")).to_be_visible()
+    one, other, again = (PlannerPage(notebook, roots.nth(place)) for place in range(3))
+    for each in (one, other, again):  # the radio buttons of both are groups of their own
         expect(each.root.get_by_role("radio", name="heterogeneous")).to_be_checked()
     ids = notebook.page.locator("[id^='mimokit-']").evaluate_all("all => all.map((e) => e.id)")
     assert len(ids) == len(set(ids))
+    for view, rank in ((other, 5), (again, 5), (again, 6)):  # two views of one planner
+        view.field("Find ranks").fill(str(rank))
+        for each in (other, again):
+            expect(each.root.locator(".details")).to_contain_text(f"Rank {rank} on node 0")
     one.type("DP of language_module", "4")
     one.expect_map("40 ranks")
     other.type("TP of images", "0")

@@ -9,7 +9,6 @@ import pytest
 from mimokit.config import ConfigError, check_runnable
 from mimokit.config.layer_architecture import LayerArchitecture
 from mimokit.config.parallelism import ModuleParallelismConfig
-from mimokit.config.planned_architecture import PlannedArchitecture
 from tests.config.sections import load, network, only, problems, put, sections
 
 LANGUAGE = "language_module"
@@ -41,7 +40,7 @@ def with_sizes(schedule: str = "1f1b", **fields: Any) -> dict[str, Any]:
 
 def test_nothing_of_them_is_written_unless_it_is_said() -> None:
     text = load(sections()).to_yaml()
-    planned = [*PlannedArchitecture.model_fields, *LayerArchitecture.model_fields]
+    planned = list(LayerArchitecture.model_fields)
     sizes = list(ModuleParallelismConfig.model_fields)[6:]
     for word in (*planned, *sizes, "precision", "prediction"):
         assert f"{word}:" not in text

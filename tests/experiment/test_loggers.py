@@ -14,7 +14,7 @@ from mimokit.config import ConfigError, ExperimentConfig, RuntimeConfig
 from mimokit.experiment.logger_backends import make_loggers
 from mimokit.experiment.loggers import scalars
 from mimokit.experiment.sweeps.choice import choose, collect
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from tests.layouts import digits_config
 
 STEP = {
@@ -44,7 +44,7 @@ def _config(*names: str) -> ExperimentConfig:
 
 def _log(config: ExperimentConfig, folder: Path, status: str) -> None:
     (logger,) = make_loggers(config.runtime)
-    logger.start(config, make_plan(config), folder)
+    logger.start(config, plan_layout(config), folder)
     logger.step(dict(STEP))
     logger.evaluation(EVALUATION)
     logger.finish(status)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mimokit.cluster import EngineCluster
-from mimokit.planning import plan as make_plan
+from mimokit.planning import plan_layout
 from mimokit.prediction.local_cpu.stored import stored_on_rank
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
@@ -51,7 +51,7 @@ def _held(plan: Any, config: Any) -> dict[str, tuple[int, int, int, int, int]]:
     ids=["homogeneous", "colocated", "language model in stages", "encoder in stages"],
 )
 def test_weights_gradients_and_moments_to_the_byte(cluster: EngineCluster, config: Any) -> None:
-    plan = make_plan(config)
+    plan = plan_layout(config)
     for rank, held in enumerate(cluster.run(_held, plan, config, world_size=plan.world_size)):
         predicted = stored_on_rank(config, plan, rank)
         assert held == {

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from mimokit.layout_search import DIMENSIONS, Constraints, SearchTask, search
 from mimokit.layout_search import candidates as candidates_file
 from mimokit.layout_search.candidates import SEARCH_RULES
-from mimokit.layout_search.cost_tables import make_tables
-from mimokit.layout_search.enumerate import enumerate_modules
+from mimokit.layout_search.cost_tables import enumerate_modules, make_tables
 from mimokit.layout_search.evaluate import Scan, batches
 from mimokit.layout_search.finalists import layout_of
 from mimokit.prediction import Workload, costs_of, layout_cost

@@ -12,8 +12,7 @@ import mimokit
 import mimokit.planning.ranks
 from mimokit.config import ConfigError, ExperimentConfig, preset_names
 from mimokit.config_files import load_preset
-from mimokit.planning import LayoutPlan
-from mimokit.planning import plan as plan_function
+from mimokit.planning import LayoutPlan, plan_layout
 from mimokit.units import bytes_text, samples_text, span_text
 from tests.planning.layouts import layout, sizes
 
@@ -26,7 +25,7 @@ def colocated() -> ExperimentConfig:
 
 def test_the_face_of_the_package_names_what_it_offers() -> None:
     config = colocated()
-    assert mimokit.plan(config) == plan_function(config)
+    assert mimokit.plan(config) == plan_layout(config)
     assert set(mimokit.__all__) <= set(dir(mimokit))
     for name in mimokit.__all__:
         assert callable(getattr(mimokit, name))

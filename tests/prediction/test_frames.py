@@ -17,9 +17,9 @@ from mimokit.cli.main import app
 from mimokit.config import ConfigError, ExperimentConfig, ModalityPresence, PredictionConfig
 from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
 from mimokit.config_files import load_preset
-from mimokit.planning.frames.pattern import FramePattern
-from mimokit.planning.layout import plan as plan_layout
+from mimokit.planning.layout import plan_layout
 from mimokit.prediction import predict
+from mimokit.prediction.frame_pattern import FramePattern
 from mimokit.prediction.hardware import load_hardware, save_hardware
 from mimokit.prediction.workload import EncoderInput
 

@@ -187,11 +187,10 @@ def test_replicas_wait_for_exchanges_that_no_step_hides(overlap_steps: int) -> N
     config.strategy = StrategyConfig.model_validate(
         {**given, "overlap_steps": overlap_steps, "network": line}
     )
-    found, replicas = predict(config), mimokit.plan(config).replicas
+    found, exchange_seconds = predict(config), mimokit.plan(config).estimates.exchange_seconds
     assert found.seconds == before.seconds
-    assert replicas is not None
-    assert replicas.exchange_seconds is not None
-    each = replicas.exchange_seconds.values()
+    assert exchange_seconds is not None
+    each = exchange_seconds.values()
     assert len(each) == 2
     hidden = overlap_steps * found.seconds
     assert hidden < min(each)

@@ -21,7 +21,7 @@ class Driver:
 
     def send(self, kind: str, **content: Any) -> dict[str, Any] | None:
         self._serial += 1
-        return self.session.handle({"type": kind, "serial": self._serial, **content})
+        return self.session.handle({"type": kind, "serial": f"view-{self._serial}", **content})
 
     def type(self, path: str, text: str) -> None:
         self.send("edit", path=path.split("."), text=text)

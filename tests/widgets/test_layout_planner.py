@@ -75,6 +75,13 @@ def test_code_is_told_of_every_new_plan_with_its_config_in_place() -> None:
     assert heard == [(40, 4), (72, 8), (24, 2)]
 
 
+def test_a_message_that_fails_is_answered_so_that_the_browser_sends_the_next() -> None:
+    planner = LayoutPlanner()
+    with pytest.raises(ValueError, match="five"):
+        planner._on_message(None, {"type": "select", "rank": "five", "serial": "a-1"}, [])
+    assert planner._state["serial"] == "a-1"
+
+
 def test_a_config_set_from_code_is_shown() -> None:
     planner = LayoutPlanner()
     planner.config = HETEROGENEOUS

@@ -115,16 +115,16 @@ class FrameBalance(PersistentWidget):
             self._draw()
 
     def _in_html(self) -> str:
-        found = self._session.found
-        assert found is not None, "the first question has an answer"
+        answer = self._session.found
+        assert answer is not None, "the first question has an answer"
         said = f"<div>{escape(self.problem)}</div>" if self.problem else ""
-        return f"{said}{frame_loads_html(found)}"
+        return f"{said}{frame_loads_html(answer)}"
 
 
 def _question(frames: Counts | LayoutPlan, encoder: str | None) -> FrameQuestion:
     if not isinstance(frames, LayoutPlan):
         return FrameQuestion("").asked("counts", as_counts(frames))
-    known = {batch.encoder: batch for batch in frames.frames}
+    known = {batch.encoder: batch for batch in frames.estimates.frames}
     if not known:
         raise ValueError(
             "The plan has no frames; plan a config with data.modality_frames or "

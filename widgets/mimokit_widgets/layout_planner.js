@@ -111,6 +111,14 @@ class Planner {
 
   update() {
     const state = this.model.get("_state");
+    try {
+      this.show(state);
+    } finally { // a picture that fails must not hold back what the user does next
+      this.outbox.handled(state.serial);
+    }
+  }
+
+  show(state) {
     this.state = state;
     const { fields } = state;
     const heterogeneous = fields.mode === "heterogeneous";
@@ -135,7 +143,6 @@ class Planner {
     this.root.classList.toggle("invalid", !state.valid);
     setAttribute(this.dimmed, "aria-label", state.valid ? null : "The last valid layout");
     this.root.dataset.serial = state.serial;
-    this.outbox.handled(state.serial);
   }
 
   updateModules(modules, heterogeneous) {

@@ -75,7 +75,6 @@ class LayoutPlanner(PersistentWidget):
             config: what `config` may be set to; None begins with a vision-language model.
             world_size: ranks of the world, or None for as many as the modules need.
             ranks_per_node: ranks that share a machine.
-            options: of the widget.
 
         Raises:
             ConfigError: the file cannot be read as YAML at all.
@@ -198,8 +197,10 @@ class LayoutPlanner(PersistentWidget):
 
     def _do(self, message: Mapping[str, Any]) -> None:
         with self._turn:
-            reply = self._session.handle(message)
-            self._settle()
+            try:
+                reply = self._session.handle(message)
+            finally:
+                self._settle()  # the browser sends nothing more until a message is answered
         if reply is not None:
             self.send(reply)
 

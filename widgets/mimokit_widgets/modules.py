@@ -32,19 +32,19 @@ def joined_styles(*files: str) -> str:
 
 def _in_order(entry: Path) -> list[Path]:
     """Return the files so that each comes behind those it imports."""
-    found: list[Path] = []
+    ordered: list[Path] = []
 
     def visit(path: Path, above: tuple[Path, ...]) -> None:
-        if path in found:
+        if path in ordered:
             return
         if path in above:
             raise ValueError(f"{path.name} imports itself through {above[-1].name}")
         for named in _IMPORT.findall(path.read_text(encoding="utf-8")):
             visit((path.parent / named).resolve(), (*above, path))
-        found.append(path)
+        ordered.append(path)
 
     visit(entry.resolve(), ())
-    return found
+    return ordered
 
 
 def _text(path: Path) -> str:

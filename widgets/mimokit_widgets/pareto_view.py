@@ -42,7 +42,6 @@ class ParetoView(PersistentWidget):
         Args:
             result: of `mimokit.search`.
             planner: what layouts are loaded into.
-            options: of the widget.
         """
         self.result = result
         self.planner = planner

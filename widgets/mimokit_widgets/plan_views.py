@@ -11,7 +11,7 @@ import traitlets
 from mimokit.config import ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.config_files.loading import config_from_mapping
-from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.layout import plan_layout
 from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
@@ -66,17 +66,17 @@ class PlanView(PersistentWidget):
 
     @traitlets.validate("plan")  # type: ignore[untyped-decorator]
     def _planned(self, proposal: Mapping[str, Any]) -> LayoutPlan:
-        given = proposal["value"]
-        if isinstance(given, LayoutPlan):
+        value = proposal["value"]
+        if isinstance(value, LayoutPlan):
             self.config = None
-            return given
-        if isinstance(given, ExperimentConfig):
-            config = given
-        elif isinstance(given, Mapping):
-            config = config_from_mapping(given)
+            return value
+        if isinstance(value, ExperimentConfig):
+            config = value
+        elif isinstance(value, Mapping):
+            config = config_from_mapping(value)
         else:
-            config = load_experiment_config(given)
-        plan = plan_of(config)
+            config = load_experiment_config(value)
+        plan = plan_layout(config)
         self.config = config
         return plan
 
@@ -185,7 +185,6 @@ class TrafficMap(PlanView):
         Args:
             config: a config, a mapping, the path of a YAML file or `preset:NAME`; a plan alone
                 does not say how large its modules are.
-            options: traits.
 
         Raises:
             ConfigError: the config has problems.

@@ -54,7 +54,6 @@ def show_strips(
         samples: with "images" [count, height, width] and token ids in "question" and "answer",
             such as `mimokit.engine.data.digits.DigitStrips`.
         vocabulary: token id -> text.
-        count: how many samples.
     """
     rows = []
     for sample, _ in zip(samples, range(count), strict=False):

@@ -73,7 +73,6 @@ class SweepMonitor(PersistentWidget):
 
         Args:
             sweep: that `mimokit.experiment.sweep` has returned.
-            options: of the widget.
         """
         self._sweep = sweep
         self._rates = Rates()

@@ -63,9 +63,6 @@ class WeightMap(PersistentWidget):
 
         Args:
             directory: with config.json and safetensors files, or what `read_directory` returned.
-            tensor_parallel: ranks that share every layer.
-            pipeline_parallel: stages.
-            options: of the widget.
 
         Raises:
             ConfigError: as `plan_weights`, or there are more than 128 ranks.

@@ -67,12 +67,12 @@ class CheckpointTensors:
         ending.
         """
         return any(
-            name.startswith(one)
-            if one.endswith(".")
-            else name.endswith(one)
-            if one.startswith(".")
-            else name == one
-            for one in self.passed_over
+            name.startswith(pattern)
+            if pattern.endswith(".")
+            else name.endswith(pattern)
+            if pattern.startswith(".")
+            else name == pattern
+            for pattern in self.passed_over
         )
 
     def copy(self, name: str, tensor: str, stored: Shape | None = None) -> None:

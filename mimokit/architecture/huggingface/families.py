@@ -68,8 +68,8 @@ class Family:
     @property
     def stacked(self) -> Transformer:
         """The layers that a pipeline cuts: of the language model, else of the tower."""
-        one = self.model.language if isinstance(self.model, MultimodalModel) else self.model
-        return one.net
+        part = self.model.language if isinstance(self.model, MultimodalModel) else self.model
+        return part.net
 
     @property
     def nets(self) -> Mapping[str, Transformer]:
@@ -82,10 +82,10 @@ class Family:
     @property
     def language(self) -> LanguageModel | None:
         """The language model, padded as it is read; None for a tower."""
-        one = self.model.language if isinstance(self.model, MultimodalModel) else self.model
-        if not isinstance(one, LanguageModel):
+        part = self.model.language if isinstance(self.model, MultimodalModel) else self.model
+        if not isinstance(part, LanguageModel):
             return None
-        return replace(one, vocab_multiple=self.vocab_multiple)
+        return replace(part, vocab_multiple=self.vocab_multiple)
 
     @property
     def vocab(self) -> int | None:
@@ -109,15 +109,15 @@ def family_of(config: Mapping[str, Any], names: Collection[str]) -> Family:
         raise unknown_name("Model_type", kind, FAMILIES)
     model = from_hf(config, "model")  # rejects a missing one
     if isinstance(model, MultimodalModel):
-        found = _llava_tensors(model, config, names)
+        weights = _llava_tensors(model, config, names)
     elif isinstance(model, VisionEncoder):
-        found = CheckpointTensors(by_name(encoder_tensors(model, "")))
-        found.passed_over += OF_WHOLE_MODELS
-        add_tower(found, model, prefix_of(names, "embeddings.patch_embedding.weight"))
+        weights = CheckpointTensors(by_name(encoder_tensors(model, "")))
+        weights.passed_over += OF_WHOLE_MODELS
+        add_tower(weights, model, prefix_of(names, "embeddings.patch_embedding.weight"))
     else:
         assert isinstance(model, LanguageModel)
-        found = language_tensors(str(kind), model, names)
-    return Family(str(kind), model, found)
+        weights = language_tensors(str(kind), model, names)
+    return Family(str(kind), model, weights)
 
 
 def language_tensors(
@@ -125,12 +125,12 @@ def language_tensors(
 ) -> CheckpointTensors:
     """Return the tensors of a language model, by the `model_type` of the config."""
     padded = replace(model, vocab_multiple=vocab_multiple)
-    found, head = CheckpointTensors(by_name(module_tensors(padded))), head_name(names)
+    weights, head = CheckpointTensors(by_name(module_tensors(padded))), head_name(names)
     if kind == "gpt2":
-        add_gpt2(found, model, prefix_of(names, "wte.weight"), head)
+        add_gpt2(weights, model, prefix_of(names, "wte.weight"), head)
     else:
-        add_grouped(found, model, prefix_of(names, "embed_tokens.weight"), head)
-    return found
+        add_grouped(weights, model, prefix_of(names, "embed_tokens.weight"), head)
+    return weights
 
 
 def _llava_tensors(
@@ -140,20 +140,20 @@ def _llava_tensors(
     check_language_type(config)
     (branch,) = model.branches
     assert isinstance(branch.encoder, VisionEncoder)
-    found = CheckpointTensors(by_name(_llava_table(branch, model.language)))
+    weights = CheckpointTensors(by_name(_llava_table(branch, model.language)))
     tower = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(found, branch.encoder, tower, ENCODER)
-    add_projector(found, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
+    add_tower(weights, branch.encoder, tower, ENCODER)
+    add_projector(weights, branch.projector, prefix_of(names, PROJECTOR_WEIGHT), PROJECTOR)
     prefix = prefix_of(names, "embed_tokens.weight")
-    add_grouped(found, model.language, prefix, head_name(names), LANGUAGE)
-    return found
+    add_grouped(weights, model.language, prefix, head_name(names), LANGUAGE)
+    return weights
 
 
 def _llava_table(branch: EncoderBranch, language: LanguageModel) -> Iterator[ModuleTensor]:
-    for one in module_tensors(branch):
-        yield replace(one, name=f"{SUBMODULE}{one.name}", place=End.FIRST)
-    for one in module_tensors(replace(language, vocab_multiple=1)):
-        yield replace(one, name=f"{LANGUAGE}{one.name}")
+    for row in module_tensors(branch):
+        yield replace(row, name=f"{SUBMODULE}{row.name}", place=End.FIRST)
+    for row in module_tensors(replace(language, vocab_multiple=1)):
+        yield replace(row, name=f"{LANGUAGE}{row.name}")
 
 
 def check_language_type(config: Mapping[str, Any]) -> None:

@@ -79,7 +79,9 @@ class Fields:
         """Return a list of whole numbers of at least 0; none if it is missing."""
         value = self._values.get(name, [])
         numbers = range(LARGEST_SIZE + 1)
-        if isinstance(value, list) and all(type(one) is int and one in numbers for one in value):
+        if isinstance(value, list) and all(
+            type(number) is int and number in numbers for number in value
+        ):
             return value
         self.refuse(name, "write a list of whole numbers of at least 0")
         return []

@@ -49,9 +49,9 @@ def functions_of(config: Mapping[str, Any], kind: str | None = None) -> NetworkF
     elif kind == "llava":
         fields = fields.section("text_config")
         kind = fields.text("model_type", "llama")
-    found = functions_of_section(fields, kind)
+    functions = functions_of_section(fields, kind)
     fields.check()
-    return found
+    return functions
 
 
 def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
@@ -64,9 +64,9 @@ def tower_functions_of(config: Mapping[str, Any]) -> NetworkFunctions:
         ConfigError: a field is of the wrong type.
     """
     fields = Fields(config).section("vision_config")
-    found = functions_of_section(fields, fields.text("model_type", "clip_vision_model"))
+    functions = functions_of_section(fields, fields.text("model_type", "clip_vision_model"))
     fields.check()
-    return found
+    return functions
 
 
 def functions_of_section(fields: Fields, kind: str) -> NetworkFunctions:

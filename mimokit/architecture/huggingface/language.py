@@ -38,7 +38,6 @@ def language_model(fields: Fields, kind: str, name: str, tied: bool = False) -> 
     Args:
         fields: of the config, or of its text section.
         kind: its model_type.
-        name: of the model.
         tied: whether embeddings are tied if the fields do not set it.
     """
     if kind == "gpt2":
@@ -94,11 +93,13 @@ def _usual(fields: Fields, kind: str, gated: bool) -> dict[str, Any]:
 
 def activation_of(fields: Fields, functions: NetworkFunctions, gated: bool) -> Activation | None:
     """Return an activation; None if it is the usual one. One that cannot run is refused."""
-    found = next((one for one in get_args(Activation) if one == functions.activation), None)
-    if found is None:
+    activation = next(
+        (known for known in get_args(Activation) if known == functions.activation), None
+    )
+    if activation is None:
         name = "activation_function" if "activation_function" in fields else "hidden_act"
         fields.refuse(name, functions.obstacles["activation"])
-    return None if found == ("silu" if gated else "gelu") else found
+    return None if activation == ("silu" if gated else "gelu") else activation
 
 
 def _scaling(functions: NetworkFunctions) -> RopeScaling | None:

@@ -34,8 +34,6 @@ def llava(fields: Fields, name: str, images: str) -> MultimodalModel:
     """Return LLaVA; problems are left in the fields.
 
     Args:
-        fields: of the config.
-        name: of the model.
         images: name of the vision module.
     """
     vision, text = fields.section("vision_config"), fields.section("text_config")
@@ -87,9 +85,9 @@ def _layers(fields: Fields, layers: int) -> int:
     """Return how many layers run: hidden state 0 is the embedding, state n is behind n layers."""
     name = "vision_feature_layer"
     state = fields.one_integer(name, FEATURE_LAYER)
-    found = state if state >= 0 else layers + 1 + state
-    if 1 <= found <= layers:
-        return found
+    number = state if state >= 0 else layers + 1 + state
+    if 1 <= number <= layers:
+        return number
     fields.refuse(name, f"the tower has {layers} layers; write -{layers} to -1, or 1 to {layers}")
     return layers
 

@@ -71,6 +71,8 @@ def network_fields(
     """Return the fields of a module's architecture that a checkpoint states.
 
     Args:
+        directory: with a config.json.
+        language: the module is the language model.
         seq_length: of a language model; None: left out.
 
     Raises:
@@ -79,37 +81,38 @@ def network_fields(
     model = from_hf(directory)
     part = _part(model, language)
     if isinstance(part, LanguageModel):
-        found = language_network(part, seq_length or 1)
+        fields = language_network(part, seq_length or 1)
         if seq_length is None:
-            del found["seq_length"]
+            del fields["seq_length"]
     elif isinstance(part, EncoderBranch):
         assert isinstance(model, MultimodalModel)
-        found = encoder_network(part, model.language)
+        fields = encoder_network(part, model.language)
     else:
-        found = lone_encoder_network(part)
-    found.pop("pooling_head", None)  # a module's output is that of the tower's layers
-    return found
+        fields = lone_encoder_network(part)
+    fields.pop("pooling_head", None)  # a module's output is that of the tower's layers
+    return fields
 
 
 def contradictions(
-    network: ModuleArchitecture, found: Mapping[str, Any], *, language: bool
+    network: ModuleArchitecture, fields_of_weights: Mapping[str, Any], *, language: bool
 ) -> list[tuple[str, Any, Any]]:
     """Return (field, value of the config, value of the checkpoint) where the two differ.
 
     Args:
-        found: what `network_fields` returned for its checkpoint.
+        fields_of_weights: what `network_fields` returned for its checkpoint.
+        language: the module is the language model.
     """
-    theirs = ModuleArchitecture(**{"seq_length": 1, **found})
+    theirs = ModuleArchitecture(**{"seq_length": 1, **fields_of_weights})
     differing = []
     for row in (*LAYERS, *(LANGUAGE if language else VISION)):
         if row.config not in _NOT_COMPARED:
-            pair = [read_row(row, one) for one in (network, theirs)]
+            pair = [read_row(row, source) for source in (network, theirs)]
             if pair[0] != pair[1]:
                 differing.append((row.config, *pair))
     for field in _COMPARED:
-        mine, other = getattr(network, field), getattr(theirs, field)
-        if mine != other:
-            differing.append((field, mine, other))
+        stated, other = getattr(network, field), getattr(theirs, field)
+        if stated != other:
+            differing.append((field, stated, other))
     return differing
 
 
@@ -160,20 +163,20 @@ def module_family(
     part = _part(from_hf(config, "model"), language)
     if isinstance(part, LanguageModel):
         check_language_type(config)
-        found = language_tensors(str(kind), part, names, vocab_multiple)
-        return Family(str(kind), part, found, vocab_multiple)
+        weights = language_tensors(str(kind), part, names, vocab_multiple)
+        return Family(str(kind), part, weights, vocab_multiple)
     tower = part if isinstance(part, VisionEncoder) else part.encoder
     assert isinstance(tower, VisionEncoder)
     headless, name = replace(tower, head="none"), ENCODER_NAMES[VisionEncoder]
     table = encoder_tensors(headless, name)
     if isinstance(part, EncoderBranch):
         table = module_tensors(replace(part, encoder=headless))
-    found = CheckpointTensors(by_name(table))
+    weights = CheckpointTensors(by_name(table))
     prefix = prefix_of(names, "embeddings.patch_embedding.weight")
-    add_tower(found, headless, prefix, name)
-    found.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
+    add_tower(weights, headless, prefix, name)
+    weights.passed_over += [f"{prefix}head.", *OF_WHOLE_MODELS]
     if isinstance(part, EncoderBranch):
         near = any(f".{name}".endswith(f".{PROJECTOR_WEIGHT}") for name in names)
         prefix = prefix_of(names if near else others, PROJECTOR_WEIGHT)
-        add_projector(found, part.projector, prefix, PROJECTOR_NAME)
-    return Family(str(kind), tower, found)
+        add_projector(weights, part.projector, prefix, PROJECTOR_NAME)
+    return Family(str(kind), tower, weights)

@@ -23,7 +23,9 @@ _POOLING_HEAD = (
 """SigLIP's pooling by attention; every rank of the last stage holds it whole."""
 
 
-def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name: str = "") -> None:
+def add_tower(
+    weights: CheckpointTensors, tower: VisionEncoder, prefix: str, name: str = ""
+) -> None:
     """Add the parameters of a vision tower, all its layers and norms included.
 
     Args:
@@ -31,43 +33,43 @@ def add_tower(found: CheckpointTensors, tower: VisionEncoder, prefix: str, name:
         name: in front of the names in the encoder.
     """
     net = tower.net
-    found.passed_over.append(".embeddings.position_ids")
-    _add_embeddings(found, tower, f"{prefix}embeddings.", name)
+    weights.passed_over.append(".embeddings.position_ids")
+    _add_embeddings(weights, tower, f"{prefix}embeddings.", name)
     if tower.norms > 1:
-        _add_pairs(found, {f"{name}pre_layernorm": f"{prefix}pre_layrnorm"})
+        _add_pairs(weights, {f"{name}pre_layernorm": f"{prefix}pre_layrnorm"})
     for number in range(net.layers):
         ours = f"{name}decoder.layers.{number}."
-        _add_layer(found, net, f"{prefix}encoder.layers.{number}.", ours)
+        _add_layer(weights, net, f"{prefix}encoder.layers.{number}.", ours)
     if tower.norm_after:
-        _add_pairs(found, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
+        _add_pairs(weights, {f"{name}decoder.final_layernorm": f"{prefix}post_layernorm"})
     if tower.head == "attention":
         for part in _POOLING_HEAD:
-            found.copy(f"{name}head.{part}", f"{prefix}head.{part}")
+            weights.copy(f"{name}head.{part}", f"{prefix}head.{part}")
 
 
-def _add_embeddings(found: CheckpointTensors, tower: VisionEncoder, file: str, name: str) -> None:
+def _add_embeddings(weights: CheckpointTensors, tower: VisionEncoder, file: str, name: str) -> None:
     width, patch = tower.net.hidden, tower.patch_size
     weight = "patch_embedding.weight"
-    found.copy(f"{name}{weight}", f"{file}{weight}", (width, tower.channels, patch, patch))
+    weights.copy(f"{name}{weight}", f"{file}{weight}", (width, tower.channels, patch, patch))
     if tower.patch_bias:
-        found.copy(f"{name}patch_embedding.bias", f"{file}patch_embedding.bias")
+        weights.copy(f"{name}patch_embedding.bias", f"{file}patch_embedding.bias")
     if tower.class_token:
-        found.copy(f"{name}class_token", f"{file}class_embedding", (width,))
-    found.copy(f"{name}position_embedding", f"{file}position_embedding.weight")
+        weights.copy(f"{name}class_token", f"{file}class_embedding", (width,))
+    weights.copy(f"{name}position_embedding", f"{file}position_embedding.weight")
 
 
-def _add_pairs(found: CheckpointTensors, names: Mapping[str, str], bias: bool = True) -> None:
+def _add_pairs(weights: CheckpointTensors, names: Mapping[str, str], bias: bool = True) -> None:
     """Add weight and bias of norms and matrices: Megatron's name -> that in the file."""
     for name, tensor in names.items():
         for kind in ("weight", "bias") if bias else ("weight",):
-            found.copy(f"{name}.{kind}", f"{tensor}.{kind}")
+            weights.copy(f"{name}.{kind}", f"{tensor}.{kind}")
 
 
-def _add_layer(found: CheckpointTensors, net: Transformer, file: str, ours: str) -> None:
+def _add_layer(weights: CheckpointTensors, net: Transformer, file: str, ours: str) -> None:
     attention = f"{file}self_attn."
     for kind in ("weight", "bias"):
-        tensors = [f"{attention}{one}_proj.{kind}" for one in "qkv"]
-        add_qkv(found, net, f"{ours}self_attention.linear_qkv.{kind}", tensors)
+        tensors = [f"{attention}{letter}_proj.{kind}" for letter in "qkv"]
+        add_qkv(weights, net, f"{ours}self_attention.linear_qkv.{kind}", tensors)
     same = {
         f"{ours}input_layernorm": f"{file}layer_norm1",
         f"{ours}self_attention.linear_proj": f"{attention}out_proj",
@@ -75,14 +77,14 @@ def _add_layer(found: CheckpointTensors, net: Transformer, file: str, ours: str)
         f"{ours}mlp.linear_fc1": f"{file}mlp.fc1",
         f"{ours}mlp.linear_fc2": f"{file}mlp.fc2",
     }
-    _add_pairs(found, same)
+    _add_pairs(weights, same)
 
 
-def add_projector(found: CheckpointTensors, projector: Projector, prefix: str, name: str) -> None:
+def add_projector(weights: CheckpointTensors, projector: Projector, prefix: str, name: str) -> None:
     """Add LLaVA's projector, which lies behind the tower.
 
     Args:
         prefix: in front of `linear_1.` in the file.
     """
     matrices = {f"{name}encoder.linear_fc{n}": f"{prefix}linear_{n}" for n in (1, 2)}
-    _add_pairs(found, matrices, projector.bias)
+    _add_pairs(weights, matrices, projector.bias)

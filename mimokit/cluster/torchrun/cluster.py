@@ -157,8 +157,8 @@ class TorchrunCluster:
         """Pass on the batches of a rank from a number on; return the number of the next one."""
         while rank and (text := self._store.take(_batch(number, rank, batch))):
             batch += 1
-            found = [message_from_json(one) for one in json.loads(text)]
-            run.received(rank, [pickle.dumps(message) for message in found])
+            messages = [message_from_json(entry) for entry in json.loads(text)]
+            run.received(rank, [pickle.dumps(message) for message in messages])
         return batch
 
     def _note_deaths(self, run: ClusterRun, ranks: set[int]) -> None:

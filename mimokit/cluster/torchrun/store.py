@@ -62,9 +62,9 @@ class JobStore:
             time.sleep(POLL_SECONDS)
         return text
 
-    def exchange_facts(self, own: EngineFacts) -> tuple[EngineFacts, ...]:
+    def exchange_facts(self, facts: EngineFacts) -> tuple[EngineFacts, ...]:
         """Tell the others where this rank sits, and return where all sit, in rank order."""
-        self.put(f"facts/{self.rank}", json.dumps(asdict(own)))
+        self.put(f"facts/{self.rank}", json.dumps(asdict(facts)))
         texts = [self.wait(f"facts/{rank}") for rank in range(self.size)]
         return tuple(EngineFacts(**json.loads(text)) for text in texts if text is not None)
 

@@ -51,10 +51,10 @@ def break_connections(kept_ports: frozenset[int], store_port: int | None) -> Non
     has done this. `kept_ports` are the ports that were open before there was a world.
     """
     connections = psutil.Process().net_connections("tcp")
-    own = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN} - kept_ports
+    listening = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN} - kept_ports
     for connection in connections:
         if connection.raddr and (
-            connection.laddr.port in own or connection.raddr.port == store_port
+            connection.laddr.port in listening or connection.raddr.port == store_port
         ):
             _shut_down(connection.fd)
     _abort_nccl()
@@ -76,10 +76,10 @@ def silence_broken_connections() -> int:
     called when no rank waits for the world any more. They stay registered, since gloo ends the
     process where it cannot take back a registration when it lets go of a group later.
     """
-    if not (found := set(_dead_connections())):
+    if not (dead := set(_dead_connections())):
         return 0
     time.sleep(GRACE_SECONDS)
-    still = found & set(_dead_connections())
+    still = dead & set(_dead_connections())
     for poller, target, data, _ in still:
         _report_once(poller, target, data)
     return len(still)
@@ -109,7 +109,7 @@ def _polled_by(poller: int) -> list[tuple[int, int, int]]:
         if os.readlink(f"/proc/self/fd/{poller}") == "anon_inode:[eventpoll]":
             lines = Path(f"/proc/self/fdinfo/{poller}").read_text().splitlines()
             told = [line.split() for line in lines if line.startswith("tfd:")]
-            return [(int(one[1]), int(one[3], 16), int(one[5], 16)) for one in told]
+            return [(int(fields[1]), int(fields[3], 16), int(fields[5], 16)) for fields in told]
     return []
 
 

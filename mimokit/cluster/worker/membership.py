@@ -192,7 +192,7 @@ def _set_environment(spec: WorldSpec) -> None:
 
 def _interface_of(address: str) -> str | None:
     for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address == address for one in addresses):
+        if any(listed.address == address for listed in addresses):
             return str(name)
     return "lo" if address == LOOPBACK else None
 

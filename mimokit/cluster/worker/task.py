@@ -6,11 +6,10 @@ import linecache
 import pickle
 import traceback
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mimokit.cluster.worker.membership import describe
 from mimokit.cluster.worker.memory import release
-from mimokit.cluster.worker.modes import TorchModes
 from mimokit.cluster.worker.sender import SampleSender
 from mimokit.cluster.worker.session import (
     EngineSession,
@@ -19,6 +18,9 @@ from mimokit.cluster.worker.session import (
     engine_session,
 )
 from mimokit.cluster.world import EngineFacts, WorldSpec
+
+if TYPE_CHECKING:
+    import torch
 
 COMMUNICATION_SIGNS = (
     "gloo",
@@ -181,3 +183,33 @@ def _traceback_text(error: BaseException) -> str:
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     return "".join(lines)
+
+
+@dataclass(frozen=True)
+class TorchModes:
+    """Modes of the calling thread.
+
+    An interrupt can come while `torch.no_grad` and its kin change back what they have changed. The
+    next run on the engine would then train without gradients.
+
+    Attributes:
+        gradients: whether operations are recorded for the backward pass.
+        dtype: of new floating-point tensors.
+    """
+
+    gradients: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def now(cls) -> TorchModes:
+        """Return the modes as they are."""
+        import torch
+
+        return cls(torch.is_grad_enabled(), torch.get_default_dtype())
+
+    def restore(self) -> None:
+        """Change the modes back."""
+        import torch
+
+        torch.set_grad_enabled(self.gradients)
+        torch.set_default_dtype(self.dtype)

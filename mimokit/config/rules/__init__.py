@@ -13,9 +13,8 @@ from mimokit.config.rules.modalities import modality_problems
 from mimokit.config.rules.names import name_problems
 from mimokit.config.rules.networks import network_problems
 from mimokit.config.rules.ranks import mode_problems
-from mimokit.config.rules.runtime import prediction_problems, runtime_problems
+from mimokit.config.rules.runtime import prediction_problems, runtime_problems, strategy_problems
 from mimokit.config.rules.sharding import sharding_problems
-from mimokit.config.rules.strategies import strategy_problems
 from mimokit.config.rules.tokens import token_problems
 
 if TYPE_CHECKING:

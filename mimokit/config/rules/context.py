@@ -24,11 +24,7 @@ class ValidationContext:
     """A config to validate, or the part of it that could be read.
 
     Attributes:
-        model: the model.
         data: the data section, or None for a check of the model alone.
-        runtime: the runtime section, or None.
-        prediction: the prediction section, or None.
-        strategy: the strategy section, or None.
         world_size: ranks of the world, or None for as many as all replicas of the layout need.
         invalid_paths: paths of values that were rejected before. A default stands in their place,
             so a check that depends on one of them must be silent.
@@ -97,14 +93,14 @@ class ValidationContext:
         return ModuleSizes(
             tensor=module.tensor_parallel,
             pipeline=module.pipeline_parallel,
-            virtual=module.virtual_pipeline_model_parallel_size or 1,
+            virtual=module.in_runs("virtual_pipeline_model_parallel_size"),
             context=module.context_parallel,
             expert=module.expert_parallel,
             data=replicas,
             # Where it would be below 1, the samples are too few.
             micro_batch=max(1, samples // replicas) if replicas and samples else 0,
-            instances=module.num_distributed_optimizer_instances or 1,
-            sequence_parallel=bool(module.sequence_parallel),
+            instances=module.in_runs("num_distributed_optimizer_instances"),
+            sequence_parallel=module.in_runs("sequence_parallel"),
         )
 
     def is_valid(self, *paths: str) -> bool:

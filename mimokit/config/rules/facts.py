@@ -79,14 +79,11 @@ class ModuleFacts:
     """The numbers that a module's sizes have to divide; 0 where a reader does not know one.
 
     Attributes:
-        name: of the module.
-        is_language: it is the language model.
         heads: query heads.
         kv_heads: key and value heads; those of latent attention are the query heads.
         ffn: inner width of the dense feed-forward layers, 0 without any.
         shared_ffn: inner width of the shared expert, 0 without one.
         vocab: rows of an embedding that is not padded.
-        layers: transformer layers.
         extra: layers that predict tokens further on.
         ends: embedding and loss count as layers where layers are dealt to chunks. None: where that
             alone comes out even.
@@ -126,7 +123,6 @@ class PairFacts:
     """What rules of two modules read in addition to the sizes of both.
 
     Attributes:
-        mode: deployment mode.
         name: of the first module, an encoder.
         other: name of the second module, the language model or another encoder.
         in_first_stage: in homogeneous mode an encoder's sizes are those with which it lies in the

@@ -335,8 +335,6 @@ def broken_rules(
 
     Args:
         sizes: single numbers; rules that read replicas or samples of 0 are silent.
-        facts: of the module.
-        rules: those to look at.
     """
     broken: set[str] = set()
     unknown = unknown_sizes(sizes)

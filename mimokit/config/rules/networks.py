@@ -110,8 +110,8 @@ def _kept_class_token(name: str, network: ModuleArchitecture) -> Iterator[Proble
         "any_image_size is true": network.any_image_size,
         f"merge_size is {network.merge_size}": network.merge_size > 1,
     }
-    for why, found in wrong.items():
-        if network.keep_class_token and found:
+    for why, wrong_now in wrong.items():
+        if network.keep_class_token and wrong_now:
             yield _problem(name, "keep_class_token", True, f"but {why}; leave it out.", True)
             return
 

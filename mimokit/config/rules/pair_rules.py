@@ -70,22 +70,22 @@ def _same_size(axis: Axis) -> PairRule:
     field, config_field = SIZE_FIELDS[axis], CONFIG_FIELDS[axis]
 
     def holds(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Numbers:
-        own: Numbers = getattr(sizes, field)
+        left: Numbers = getattr(sizes, field)
         right: Numbers = getattr(other, field)
         if facts.mode != "homogeneous":
             return True
         if facts.in_first_stage and axis in (Axis.PIPELINE, Axis.EXPERT):
-            return (own == right) | (own == 1)
-        return own == right
+            return (left == right) | (left == 1)
+        return left == right
 
     def problem(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-        own, right = getattr(sizes, field), getattr(other, field)
+        left, right = getattr(sizes, field), getattr(other, field)
         what = (
-            f"{config_field} is {own}, but homogeneous mode gives all modules the same sizes and "
+            f"{config_field} is {left}, but homogeneous mode gives all modules the same sizes and "
             f"'{facts.other}' has {right}; set it to {right}, or use colocated mode."
         )
         fix = a_fix(size_path(facts.name, config_field), right)
-        return module_problem(facts.name, config_field, own, what, fix)
+        return module_problem(facts.name, config_field, left, what, fix)
 
     reason = "sizes differ in homogeneous mode"
     return PairRule(f"same {field}", reason, (field,), holds, problem)
@@ -113,10 +113,10 @@ def _samples(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Proble
 
 
 def _micro_batches(sizes: ModuleSizes, other: ModuleSizes, facts: PairFacts) -> Problem:
-    own, samples = sizes.micro_batch * sizes.data, other.micro_batch * other.data
+    left, samples = sizes.micro_batch * sizes.data, other.micro_batch * other.data
     what = (
         f"micro_batch_size is {sizes.micro_batch}, which times data_parallel {sizes.data} are "
-        f"{own} samples, but a micro-batch of '{facts.other}' has {samples}; make them equal."
+        f"{left} samples, but a micro-batch of '{facts.other}' has {samples}; make them equal."
     )
     return module_problem(facts.name, "micro_batch_size", sizes.micro_batch, what)
 
@@ -208,8 +208,6 @@ def broken_pair_rules(
     Args:
         sizes: of the module, single numbers; rules that read replicas or samples of 0 are silent.
         other: of the language model, or of another encoder.
-        facts: of both.
-        rules: those to look at.
     """
     broken: set[str] = set()
     unknown = unknown_sizes(sizes) | unknown_sizes(other)

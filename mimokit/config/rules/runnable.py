@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from mimokit.axes import CONFIG_FIELDS, Axis
 from mimokit.config.base import RUNNABLE
@@ -10,25 +10,28 @@ from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.experiment import ExperimentConfig
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.parallelism import ModuleParallelismConfig
+from mimokit.config.parallelism import LEFT_OUT, ModuleParallelismConfig
 from mimokit.config.rules.facts import ModuleFacts, ModuleSizes, network_path
 from mimokit.config.rules.message_tags import tag_problems
 from mimokit.config.rules.module_rules import VOCABULARY, broken_rules
 from mimokit.config.rules.runnable_networks import leave_out, unrunnable_networks
-from mimokit.config.runtime import FRAME_PARALLEL, THREE_PHASE, RuntimeConfig
+from mimokit.config.runtime import FRAME_PARALLEL, PRECISION_OF_RUNS, THREE_PHASE, RuntimeConfig
 
 _NOT_RUNNING = tuple(CONFIG_FIELDS[axis] for axis in (Axis.CONTEXT, Axis.EXPERT))
-_UNSET: Mapping[str, object] = {
-    "virtual_pipeline_model_parallel_size": 1,
-    "num_distributed_optimizer_instances": 1,
-    "sequence_parallel": False,
-    "use_distributed_optimizer": False,
-    "use_megatron_fsdp": False,
-    "account_for_embedding_in_pipeline_split": False,
-    "account_for_loss_in_pipeline_split": False,
-    "recompute_granularity": None,
-}
-"""Field of a module's sizes that is only planned -> the value with which it runs."""
+_ONLY_PLANNED = (
+    "virtual_pipeline_model_parallel_size",
+    "num_distributed_optimizer_instances",
+    "sequence_parallel",
+    "use_distributed_optimizer",
+    "use_megatron_fsdp",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "recompute_granularity",
+)
+"""Fields of a module's sizes that run only as if they were left out (`LEFT_OUT`).
+
+A feature that becomes runnable takes its row away.
+"""
 
 
 def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
@@ -38,7 +41,7 @@ def check_runnable(config: ExperimentConfig | MimoParallelismConfig) -> None:
         ConfigError: a module has a context or expert parallel size above 1, a pipeline in a mode
             other than heterogeneous, a graph of modules other than encoders that feed the language
             module and text decoders that it feeds, ranks without a module, a field of
-            `ModuleParallelismConfig` or `PlannedArchitecture` that runs do not have yet, a schedule
+            `ModuleParallelismConfig` or `ModuleArchitecture` that runs do not have yet, a schedule
             of three phases, a precision other than fp32, frame parallel in an encoder with a
             pipeline, or more micro-batches or edges than a
             message tag holds; or between replicas of a layout the inner optimizer muon.
@@ -82,10 +85,10 @@ def _problems(model: MimoParallelismConfig) -> Iterator[Problem]:
 
 
 def _planned_sizes(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
-    for field, plain in _UNSET.items():
+    for field in _ONLY_PLANNED:
         value = getattr(module, field)
         alone = field == "sequence_parallel" and module.tensor_parallel == 1
-        if value is not None and value != plain and not alone:
+        if value is not None and value != LEFT_OUT[field].runs and not alone:
             yield leave_out(name, field, value, f"model.module_parallelisms.{name}.{field}")
 
 
@@ -105,7 +108,7 @@ def _schedule(config: ExperimentConfig) -> Iterator[Problem]:
 
 def _precision(runtime: RuntimeConfig) -> Iterator[Problem]:
     value = runtime.precision
-    if value is not None and value != "fp32":
+    if value not in (None, PRECISION_OF_RUNS):
         yield Problem(
             "runtime",
             "precision",

@@ -8,14 +8,23 @@ from mimokit.config.architecture import ModuleArchitecture
 from mimokit.config.errors import Problem
 from mimokit.config.messages import written
 from mimokit.config.model import MimoParallelismConfig
-from mimokit.config.planned_architecture import PlannedArchitecture
 from mimokit.config.rules.facts import network_path
 
-_PLAIN: Mapping[str, object] = {
+_NOT_RUNNING: Mapping[str, object] = {
     "add_key_bias": True,
     "qk_layernorm": False,
+    "window_size": None,
     "full_attention_layers": 0,
     "multi_latent_attention": False,
+    "q_lora_rank": None,
+    "kv_lora_rank": None,
+    "qk_head_dim": None,
+    "qk_pos_emb_head_dim": None,
+    "v_head_dim": None,
+    "num_moe_experts": None,
+    "moe_router_topk": None,
+    "moe_ffn_hidden_size": None,
+    "moe_shared_expert_intermediate_size": None,
     "first_k_dense_replace": 0,
     "moe_router_enable_expert_bias": False,
     "moe_shared_expert_gate": False,
@@ -23,7 +32,10 @@ _PLAIN: Mapping[str, object] = {
     "temporal_patch_size": 1,
     "pooling_head": False,
 }
-"""Field of a network that is only planned -> the value with which it runs."""
+"""Field of a network that does not run yet -> the value with which it runs, next to None.
+
+A feature that becomes runnable takes its rows away; nothing else says what runs.
+"""
 _MOST_OUTER_NORMS = 2
 
 
@@ -38,10 +50,10 @@ def unrunnable_networks(model: MimoParallelismConfig) -> Iterator[Problem]:
 
 def _planned(name: str, network: ModuleArchitecture) -> Iterator[Problem]:
     """Yield fields that are only planned; a window at least as long as a sequence is none."""
-    for field in PlannedArchitecture.model_fields:
+    for field, plain in _NOT_RUNNING.items():
         value = getattr(network, field)
         wide = field == "window_size" and value is not None and value >= network.seq_length
-        if value is not None and value != _PLAIN.get(field) and not wide:
+        if value is not None and value != plain and not wide:
             yield leave_out(name, field, value, network_path(name, field))
 
 
@@ -51,14 +63,11 @@ def _positions(
     """Yield positions of a kind that the module does not have in runs.
 
     Args:
-        name: of the module.
-        network: its architecture.
         learned: its positions are learned; else they are rotary.
-        either: they may be both.
     """
     field = "position_embedding_type"
-    found = network.has_learned_positions(by_default=learned)
-    if found != learned and not either:
+    positions = network.has_learned_positions(by_default=learned)
+    if positions != learned and not either:
         yield leave_out(name, field, network.position_embedding_type, network_path(name, field))
         return
     table = network.max_position_embeddings
@@ -75,7 +84,7 @@ def _positions(
             f"{network.seq_length} tokens of its longest sequence (seq_length); shorten that.",
             {"path": network_path(name, "seq_length"), "value": table},
         )
-    if not found and network.head_dim % 2 and not network.multi_latent_attention:
+    if not positions and network.head_dim % 2 and not network.multi_latent_attention:
         yield Problem(
             name,
             "kv_channels",

@@ -139,13 +139,13 @@ def _ends(name: str, module: ModuleParallelismConfig) -> Iterator[Problem]:
     if embedding == loss:
         return
     fields = [f"account_for_{end}_in_pipeline_split" for end in ("embedding", "loss")]
-    given, other = fields if embedding else fields[::-1]
+    set_field, other = fields if embedding else fields[::-1]
     yield Problem(
         name,
-        given,
+        set_field,
         True,
-        f"Module '{name}': {given} is true, but {other} is not; layers are dealt to stages with "
-        "both ends or with none, so write both or none.",
+        f"Module '{name}': {set_field} is true, but {other} is not; layers are dealt to stages "
+        "with both ends or with none, so write both or none.",
         {"path": size_path(name, other), "value": True},
     )
 

@@ -19,14 +19,14 @@ def token_problems(context: ValidationContext) -> Iterator[Problem]:
 
 def _shared_ids(context: ValidationContext) -> Iterator[Problem]:
     owners: dict[int, str] = {}
-    taken = set(context.model.special_token_ids.values())
+    used = set(context.model.special_token_ids.values())
     for name, token in context.model.special_token_ids.items():
         path = f"model.special_token_ids.{name}"
         if not context.is_valid(path):
             continue
         if token in owners:
-            free = max(taken) + 1
-            taken.add(free)
+            free = max(used) + 1
+            used.add(free)
             yield Problem(
                 name,
                 "special_token_ids",

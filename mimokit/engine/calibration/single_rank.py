@@ -27,19 +27,19 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     ensure_memory_buffer,
 )
+from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.language import language_model_spec
 from mimokit.engine.models.provider import SeededMimoModel, inject_process_groups
 from mimokit.engine.models.rng import seed_modules
-from mimokit.engine.models.specs import encoder_kind, encoder_submodule_spec
+from mimokit.engine.models.specs import encoder_kind, encoder_spec
 from mimokit.engine.parallel.data_parallel import wrap_data_parallel
 from mimokit.engine.parallel.grids import process_groups
 from mimokit.engine.pipeline.stages import EncoderStage, LanguageStage
-from mimokit.planning.layout import plan
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.planning.execution import ModuleExecution
+from mimokit.planning.layout import plan_layout
 
 LANGUAGE, IMAGES = "language_module", "images"
 IMAGE_TOKEN = 16
-ALONE = ModuleRanks.of("alone", ModuleParallelismConfig(data_parallel=1))
 SEED = 1234
 
 
@@ -72,20 +72,20 @@ class Alone:
 def language_stage(architecture: ModuleArchitecture, alone: Alone) -> LanguageStage:
     """Build a whole language model that receives rows of images over edge 0."""
     groups = alone.collection
+    build = ModuleBuild(LANGUAGE, ModuleExecution(), architecture, architecture)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Megatron's classes say that they are new
         model = SeededMimoModel(
             MimoModelConfig(
-                language_model_spec=inject_process_groups(
-                    language_model_spec(architecture, ALONE), groups
-                ),
+                language_model_spec=inject_process_groups(language_model_spec(build), groups),
                 modality_submodules_spec={},
                 special_token_ids={IMAGES: IMAGE_TOKEN},
             ),
             language_module_name=LANGUAGE,
             seed=SEED,
         ).to(rank_device())
-    wrapped = wrap_data_parallel(model.language_model, model.language_model.config, groups)
+    config = model.language_model.config
+    wrapped = wrap_data_parallel(model.language_model, config, build.execution, groups)
     model.language_model = wrapped
     return LanguageStage(LANGUAGE, wrapped, True, True, model, {0: IMAGES}, {}, three_axes=False)
 
@@ -96,12 +96,13 @@ def vision_stage(
     """Build a whole vision encoder with its projector."""
     groups = alone.collection
     torch.manual_seed(SEED)
-    spec = encoder_submodule_spec(architecture, language, ALONE)
+    build = ModuleBuild(IMAGES, ModuleExecution(), architecture, language)
+    spec = encoder_spec(build)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         submodule = spec.module.from_spec(inject_process_groups(spec, groups)).to(rank_device())
     config = next(iter(submodule.encoders.values())).config
-    wrapped = wrap_data_parallel(submodule, config, groups)
+    wrapped = wrap_data_parallel(submodule, config, build.execution, groups)
     kind, tokens = encoder_kind(architecture), tokens_per_item(architecture)
     return EncoderStage(IMAGES, wrapped, True, True, kind, tokens)
 
@@ -112,13 +113,7 @@ STRIPS = 4096
 def batches_of(
     samples: int, language: ModuleArchitecture, images: ModuleArchitecture
 ) -> Iterator[Batch]:
-    """Return the batches of a rank with the whole model.
-
-    Args:
-        samples: number of samples in a batch.
-        language: the language model.
-        images: the vision encoder.
-    """
+    """Return the batches of a rank with the whole model."""
     tokens = tokens_per_item(images)
     config = ExperimentConfig(
         model=MimoParallelismConfig(
@@ -145,4 +140,4 @@ def batches_of(
     config.model.finalize(1)
     strips = DigitStrips("train", "read", size=STRIPS)
     collate = DigitCollate(language.seq_length, IMAGE_TOKEN, tokens)
-    return iterate_shared_batches(plan(config), config.data, 0, strips, collate, SEED)
+    return iterate_shared_batches(plan_layout(config), config.data, 0, strips, collate, SEED)

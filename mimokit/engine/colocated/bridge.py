@@ -195,7 +195,8 @@ class ColocatedBridgeCommunicator:
 def fingerprint(values: torch.Tensor) -> torch.Tensor:
     """Return [rows, plain sum, sums weighted by row and by column] of a matrix's bits, as int64."""
     bits = values.detach().contiguous().view(torch.int32)
-    blocks = bits.split(max(1, _BLOCK // max(1, bits.shape[1])))
+    height = max(1, _BLOCK // max(1, bits.shape[1]))
+    blocks = bits.split(height)  # type: ignore[no-untyped-call]
     by_row = torch.cat([block.sum(1, dtype=torch.int64) for block in blocks])
     by_column = torch.stack([block.sum(0, dtype=torch.int64) for block in blocks]).sum(0)
     rows = torch.tensor(len(bits), device=bits.device)

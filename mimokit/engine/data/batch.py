@@ -36,9 +36,10 @@ from typing import Any
 
 import torch
 
+from mimokit.engine.models.patches import ITEM_TOKENS
+
 Batch = dict[str, Any]
 ITEMS = "items_per_sample"
-ITEM_TOKENS = "tokens_per_item"
 
 
 def take_checked_batch(

@@ -27,12 +27,8 @@ class AudioTransformer(Encoder):
     """Whisper's encoder over recordings of different lengths.
 
     Args:
-        config: Megatron's transformer configuration.
-        layer_spec: the spec of one layer.
         geometry: how a recording is cut into positions.
-        outer_norms: see `Encoder._build_layers`.
         part: the part of it on this pipeline stage.
-        pg_collection: process groups of the module.
     """
 
     def __init__(

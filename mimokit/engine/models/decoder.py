@@ -11,21 +11,17 @@ from typing import Any
 
 import torch
 
-from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec, TransformerConfig
-from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec, transformer_config
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.engine.models.build import ModuleBuild
+from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec
 
 
 class TextDecoder(GPTModel):  # type: ignore[misc]
     """Megatron's `GPTModel` over rows instead of words: projection, layers, logits.
 
     Args:
-        config: Megatron's transformer configuration.
-        input_size: width of the input rows.
         initial_seed: seed of the projection, which is replicated over tensor-parallel ranks.
         part: the part of it on this pipeline stage.
-        options: further options of `GPTModel`.
     """
 
     def __init__(
@@ -62,30 +58,19 @@ class TextDecoder(GPTModel):  # type: ignore[misc]
         return output
 
 
-def text_decoder_spec(
-    architecture: ModuleArchitecture,
-    language: ModuleArchitecture,
-    sizes: ModuleRanks,
-    initial_seed: int = 0,
-) -> ModuleSpec:
-    """Return the spec of a decoder; the provider injects groups and stage.
-
-    Args:
-        architecture: of the decoder.
-        language: of the language model, whose rows it reads.
-        sizes: parallel sizes of the decoder.
-        initial_seed: see `SeededTransformerLayer`.
-    """
+def text_decoder_spec(build: ModuleBuild) -> ModuleSpec:
+    """Return the spec of a decoder; the provider injects groups and stage."""
+    network = build.architecture
     return ModuleSpec(
         module=TextDecoder,
         params={
-            "config": transformer_config(architecture, sizes),
-            "input_size": language.hidden_size,
-            "initial_seed": initial_seed,
+            "config": build.config,
+            "input_size": build.language.hidden_size,
+            "initial_seed": build.seed,
             "part": WHOLE,
-            "transformer_layer_spec": layer_spec(architecture, initial_seed, AttnMaskType.causal),
-            "vocab_size": architecture.vocab_size,
-            "max_sequence_length": architecture.seq_length,
+            "transformer_layer_spec": layer_spec(network, build.seed, AttnMaskType.causal),
+            "vocab_size": network.vocab_size,
+            "max_sequence_length": network.seq_length,
             "position_embedding_type": "rope",
             "pg_collection": None,
         },

@@ -24,8 +24,8 @@ from mimokit.engine.megatron import (
     TransformerConfig,
     WrappedTorchNorm,
 )
-from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec, transformer_config
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.engine.models.build import ModuleBuild
+from mimokit.engine.models.transformer import WHOLE, StagePart, layer_spec
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     `mimokit.engine.data.batch`, by name.
 
     Args:
-        config: Megatron's transformer configuration.
         part: the part of the encoder on this pipeline stage.
 
     Attributes:
@@ -80,13 +79,7 @@ class Encoder(MegatronModule):  # type: ignore[misc]
     def _build_layers(
         self, layer_spec: ModuleSpec, outer_norms: OuterNorms, groups: ProcessGroupCollection
     ) -> None:
-        """Build the layers. Called last, as weights are drawn in the order of building.
-
-        Args:
-            layer_spec: the spec of one layer.
-            outer_norms: the norms outside them.
-            groups: process groups of the module.
-        """
+        """Build the layers. Called last, as weights are drawn in the order of building."""
         if outer_norms.before and self.part.first:
             width, epsilon = self.config.hidden_size, self.config.layernorm_epsilon
             self.pre_layernorm = WrappedTorchNorm(self.config, width, eps=epsilon)
@@ -152,40 +145,34 @@ class Encoder(MegatronModule):  # type: ignore[misc]
         return None
 
 
-def projector_spec(
-    architecture: ModuleArchitecture,
-    features: int,
-    language: ModuleArchitecture,
-    sizes: ModuleRanks,
-) -> ModuleSpec:
+def projector_spec(build: ModuleBuild, features: int) -> ModuleSpec:
     """Return a projector with the parallelism of the encoder that ends in the language width.
 
     It is two matrices with an exact GELU between them, whatever the layers of encoder and language
     model are like.
 
     Args:
-        architecture: of the encoder.
         features: width of the encoder's output.
-        language: of the language model.
-        sizes: parallel sizes of the encoder.
     """
-    said = architecture.projector or ProjectorArchitecture()
-    (inside,) = said.hidden_sizes or [language.feed_forward_size]
+    stated, language = build.architecture.projector or ProjectorArchitecture(), build.language
+    (inside,) = stated.hidden_sizes or [language.feed_forward_size]
     plain = ModuleArchitecture(
         num_layers=language.num_layers,
         hidden_size=language.hidden_size,
-        num_attention_heads=sizes.tensor_parallel,  # there are none
+        num_attention_heads=build.execution.tensor_parallel,  # there are none
         seq_length=language.seq_length,
         vocab_size=0,
         ffn_hidden_size=inside,
-        add_bias_linear=said.add_bias_linear,
+        add_bias_linear=stated.add_bias_linear,
         init_method=language.init_method,
         init_std=language.init_std,
     )
+    # All of it is on the last stage, and its rows are not cut along the sequence.
+    execution = replace(build.execution, pipeline_parallel=1, sequence_parallel=False)
     return ModuleSpec(
         module=MultimodalProjector,
         params={
-            "config": transformer_config(plain, replace(sizes, shape=(*sizes.shape[:3], 1))),
+            "config": replace(build, architecture=plain, execution=execution).config,
             "submodules": MLPSubmodules(
                 linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear
             ),
@@ -202,7 +189,6 @@ class EncoderKind:
 
     Attributes:
         name: the key of its inputs in a batch.
-        encoder: its class.
         submodules: Megatron's class around encoder and projector.
         mask_type: the mask of attention within an item.
         parameters: architecture -> the arguments of its class that other kinds do not have.
@@ -221,31 +207,30 @@ class EncoderKind:
     sizes: str | None = None
     size_shape: tuple[int, ...] = ()
 
-    def spec(
-        self,
-        architecture: ModuleArchitecture,
-        language: ModuleArchitecture,
-        sizes: ModuleRanks,
-        initial_seed: int,
-    ) -> ModuleSpec:
-        """Return the spec of encoder and projector; see `encoder_submodule_spec`."""
+    def spec(self, build: ModuleBuild) -> ModuleSpec:
+        """Return the spec of an encoder and its projector; the provider injects groups and stage.
+
+        Raises:
+            ValueError: if its sizes do not divide each other.
+        """
+        network = build.architecture
         encoder = ModuleSpec(
             module=self.encoder,
             params={
-                "config": transformer_config(architecture, sizes),
-                "layer_spec": layer_spec(architecture, initial_seed, self.mask_type),
-                "outer_norms": OuterNorms.of(architecture),
+                "config": build.config,
+                "layer_spec": layer_spec(network, build.seed, self.mask_type),
+                "outer_norms": OuterNorms.of(network),
                 "part": WHOLE,
                 "pg_collection": None,
-                **self.parameters(architecture),
+                **self.parameters(network),
             },
         )
-        features = architecture.hidden_size * self.merged(architecture)
+        features = network.hidden_size * self.merged(network)
         return ModuleSpec(
             module=self.submodules,
             params={},
             submodules={
                 "encoders": {self.name: encoder},
-                "input_projections": [projector_spec(architecture, features, language, sizes)],
+                "input_projections": [projector_spec(build, features)],
             },
         )

@@ -36,13 +36,7 @@ def patch_encoders(
     modules: Mapping[str, ModuleDataParallel],
     groups: Mapping[str, ProcessGroupCollection],
 ) -> None:
-    """Let the replicas of vision encoders share their images, if the config says so.
-
-    Args:
-        config: of the run.
-        modules: the modules on this rank.
-        groups: their process groups.
-    """
+    """Let the replicas of vision encoders share their images, if the config says so."""
     if VIT_FRAME_PARALLEL not in config.runtime.patch_type:
         return
     for name in config.model.encoder_module_names:

@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from mimokit.architecture.modules import ROTARY_BASE
 from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, padded_vocabulary
-from mimokit.config import ModuleArchitecture, RopeScaling
+from mimokit.config import RopeScaling
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import AttnMaskType, GPTModel, ModuleSpec
-from mimokit.engine.models.transformer import layer_spec, transformer_config
-from mimokit.planning.ranks import ModuleRanks
+from mimokit.engine.models.build import ModuleBuild
+from mimokit.engine.models.transformer import layer_spec
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,8 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
     to words alone.
 
     Args:
-        args: of Megatron's class.
         padding: of the vocabulary; None where nothing is padded.
         scaling: how rotary positions are stretched.
-        options: of Megatron's class.
 
     Attributes:
         vocab_size: tokens of the vocabulary, without padding.
@@ -135,7 +133,6 @@ class TiedGPTModel(GPTModel):  # type: ignore[misc]
             position_ids: of three axes, or not used: token n of a sample has position n.
             attention_mask: [1, 1, tokens, tokens], True where attention is forbidden.
             decoder_input: [tokens, samples, hidden], without positions.
-            options: of Megatron's class.
         """
         if self.pre_process and self.position_embedding_type == "learned_absolute":
             if decoder_input is None:
@@ -185,32 +182,30 @@ def hidden_states_of(language_model: GPTModel) -> Iterator[list[torch.Tensor]]:
         hook.remove()
 
 
-def language_model_spec(
-    architecture: ModuleArchitecture, sizes: ModuleRanks, initial_seed: int = 0
-) -> ModuleSpec:
+def language_model_spec(build: ModuleBuild) -> ModuleSpec:
     """Return the spec of a decoder-only language model; the provider injects groups and stage.
 
     Positions of three axes must be passed to the model.
     """
-    multiple, scaling = architecture.vocabulary_multiple, architecture.rope_scaling
-    words, padding = architecture.vocab_size, None
+    network = build.architecture
+    multiple, scaling = network.vocabulary_multiple, network.rope_scaling
+    words, padding = network.vocab_size, None
     if multiple is not None:
-        words = int(padded_vocabulary(words, multiple, sizes.tensor_parallel))
-        padding = Vocabulary(architecture.vocab_size, multiple, initial_seed)
-    positions = "learned_absolute" if architecture.has_learned_positions(by_default=False) else None
+        words = int(padded_vocabulary(words, multiple, build.execution.tensor_parallel))
+        padding = Vocabulary(network.vocab_size, multiple, build.seed)
+    positions = "learned_absolute" if network.has_learned_positions(by_default=False) else None
     linear = scaling.factor if scaling is not None and scaling.rope_type == "linear" else None
     return ModuleSpec(
         module=TiedGPTModel,
         params={
-            "config": transformer_config(architecture, sizes),
-            "transformer_layer_spec": layer_spec(architecture, initial_seed, AttnMaskType.causal),
+            "config": build.config,
+            "transformer_layer_spec": layer_spec(network, build.seed, AttnMaskType.causal),
             "vocab_size": words,
-            "max_sequence_length": architecture.max_position_embeddings or architecture.seq_length,
-            "position_embedding_type": positions
-            or ("mrope" if architecture.mrope_section else "rope"),
-            "rotary_base": architecture.rotary_base or ROTARY_BASE,
+            "max_sequence_length": network.max_position_embeddings or network.seq_length,
+            "position_embedding_type": positions or ("mrope" if network.mrope_section else "rope"),
+            "rotary_base": network.rotary_base or ROTARY_BASE,
             "seq_len_interpolation_factor": linear,
-            "share_embeddings_and_output_weights": architecture.tied_embeddings,
+            "share_embeddings_and_output_weights": network.tied_embeddings,
             "padding": padding,
             "scaling": scaling,
             "pre_process": True,

@@ -5,70 +5,67 @@ What it must obey is in `docs/own_modules.md`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from mimokit.architecture.tokens import tokens_per_item as tokens_of_architecture
 from mimokit.config import ModuleArchitecture
-from mimokit.config.user_code import OwnModule, is_spec
-from mimokit.engine.data.batch import ITEM_TOKENS
+from mimokit.config.user_code import is_spec
 from mimokit.engine.megatron import (
-    ModuleSpec,
     ProcessGroupCollection,
     TransformerConfig,
     build_module,
 )
+from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.encoder import Encoder, EncoderKind
-from mimokit.engine.models.patches import GRID, tokens_of_grid
+from mimokit.engine.models.patches import GRID, ITEM_TOKENS, tokens_of_grid
 from mimokit.engine.models.provider import inject_process_groups
-from mimokit.engine.models.transformer import WHOLE, transformer_config
+from mimokit.engine.models.transformer import WHOLE
 from mimokit.engine.parallel.marks import check_marks
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """The parallel sizes of a module, from its process groups."""
+class BuilderGroups(ProcessGroupCollection):  # type: ignore[misc]
+    """The process groups that a builder of the user's is given, for `layer_config` to read."""
 
-    groups: ProcessGroupCollection
-
-    @property
-    def tensor_parallel(self) -> int:
-        return int(self.groups.tp.size())
-
-    @property
-    def pipeline_parallel(self) -> int:
-        return int(self.groups.pp.size())
-
-    @property
-    def context_parallel(self) -> int:
-        return int(self.groups.cp.size())
+    build: ModuleBuild
 
 
 def layer_config(
     architecture: ModuleArchitecture, groups: ProcessGroupCollection
 ) -> TransformerConfig:
-    """Return Megatron's configuration for the layers of a module that the user builds."""
-    return transformer_config(architecture, _Sizes(groups))
-
-
-def built(
-    name: str, own: OwnModule, architecture: ModuleArchitecture, groups: ProcessGroupCollection
-) -> torch.nn.Module:
-    """Build a module of the user's.
+    """Return Megatron's configuration for the layers of a module that the user builds.
 
     Args:
-        own: what builds it; the parameters `pg_collection` and `tp_group` of a spec are filled.
+        groups: those that the builder is given.
+
+    Raises:
+        ValueError: they are other groups, which do not say how the module is executed.
+    """
+    if not isinstance(groups, BuilderGroups):
+        raise ValueError(
+            f"layer_config was given a {type(groups).__name__}; give it the process groups that "
+            "the builder of the module is called with."
+        )
+    return replace(groups.build, architecture=architecture).config
+
+
+def built(build: ModuleBuild, groups: ProcessGroupCollection) -> torch.nn.Module:
+    """Build a module of the user's; parameters `pg_collection` and `tp_group` of a spec are filled.
 
     Raises:
         ValueError: it builds something that is not a module, or a parameter is marked as cut
             without saying how.
     """
-    if is_spec(own):
-        module = build_module(inject_process_groups(own, groups))
+    name, builder = build.name, build.builder
+    assert builder is not None
+    groups = BuilderGroups(**vars(groups))
+    groups.build = build
+    if is_spec(builder):
+        module = build_module(inject_process_groups(builder, groups))
     else:
-        module = own(architecture, groups)
+        module = builder(build.architecture, groups)
     if not isinstance(module, torch.nn.Module):
         raise ValueError(
             f"Module {name!r}: its builder returned a {type(module).__name__}; it must return a "
@@ -82,29 +79,23 @@ class OwnEncoder(Encoder):
     """The user's encoder on a rank that has all of it.
 
     Args:
-        kind: which inputs it reads.
-        initial_seed: of the module; the projector is drawn from it, however much the encoder draws.
+        build: its builder draws as much as it likes: the projector is drawn from a later seed.
     """
 
     runs_whole = True
 
     def __init__(
-        self,
-        name: str,
-        own: OwnModule,
-        architecture: ModuleArchitecture,
-        kind: EncoderKind,
-        initial_seed: int,
-        pg_collection: ProcessGroupCollection,
+        self, build: ModuleBuild, kind: EncoderKind, pg_collection: ProcessGroupCollection
     ) -> None:
-        super().__init__(layer_config(architecture, pg_collection), WHOLE)
-        self.module = built(name, own, architecture, pg_collection)
-        torch.manual_seed(initial_seed + 1)
-        self._name = name
+        super().__init__(build.config, WHOLE)
+        network = build.architecture
+        self.module = built(build, pg_collection)
+        torch.manual_seed(build.seed + 1)
+        self._name = build.name
         self._sizes = kind.sizes
-        self._merge_size = architecture.merge_size
-        self._tokens_per_item = tokens_of_architecture(architecture)
-        self._features = architecture.hidden_size * kind.merged(architecture)
+        self._merge_size = network.merge_size
+        self._tokens_per_item = tokens_of_architecture(network)
+        self._features = network.hidden_size * kind.merged(network)
 
     def forward(
         self, tokens_per_item: torch.Tensor | None = None, **inputs: torch.Tensor
@@ -165,22 +156,3 @@ class OwnEncoder(Encoder):
     def finish(self, hidden: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Not called: the encoder runs as a whole."""
         raise NotImplementedError
-
-
-def own_encoder_spec(
-    name: str,
-    own: OwnModule,
-    architecture: ModuleArchitecture,
-    kind: EncoderKind,
-    initial_seed: int,
-) -> ModuleSpec:
-    """Return the spec of an encoder that the user builds; the provider injects groups."""
-    params = {
-        "name": name,
-        "own": own,
-        "architecture": architecture,
-        "kind": kind,
-        "initial_seed": initial_seed,
-        "pg_collection": None,
-    }
-    return ModuleSpec(module=OwnEncoder, params=params)

@@ -11,6 +11,8 @@ import torch
 from mimokit.architecture.tokens import ImageGeometry
 
 GRID = "grid_thw"
+ITEM_TOKENS = "tokens_per_item"
+"""What says in a batch how many embeddings each item becomes."""
 
 
 def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
@@ -18,7 +20,6 @@ def cut_patches(images: torch.Tensor, geometry: ImageGeometry) -> torch.Tensor:
 
     Args:
         images: each side a multiple of patch size x merge size.
-        geometry: patch size, merge size and channels.
     """
     patch, merge, channels = geometry.patch_size, geometry.merge_size, geometry.num_channels
     number, (height, width) = len(images), images.shape[-2:]
@@ -38,8 +39,6 @@ def check_grid(grid: torch.Tensor, geometry: ImageGeometry, rows: int) -> None:
 
     Args:
         grid: [images, 3].
-        geometry: of the largest image.
-        rows: number of patches.
 
     Raises:
         ValueError: an image has more than one frame, is too large, or has a side that cannot be

@@ -40,7 +40,6 @@ class MimoModelProviderResult:
         model: Megatron's `MimoModel` with the modules that this rank takes part in, each cut to
             its pipeline stage; None on a rank that takes part in no module. Where modules have
             separate ranks, `language_model` is None on the ranks of the others.
-        module_to_grid_map: the grid of every module.
         topology: module -> the modules it feeds.
         pg_collections: the process groups of the modules this rank takes part in.
     """
@@ -59,7 +58,7 @@ class MimoModelProvider:
         language_model_spec: spec of the language model; `pg_collection` is injected.
         modality_submodules_spec: modality -> spec; every key is a module of the layout.
         special_token_ids: modality -> the token id that its embeddings replace.
-        mimo_parallelism_config: the finalized layout; what it calls frozen is not trained.
+        mimo_parallelism_config: the finalized layout; networks of it may start from weights.
         seed: every module starts from a separate seed, made from this one and its name.
         decoder_specs: module behind the language model -> spec.
         cuts: module -> parameter of the whole module -> how it is cut.
@@ -79,7 +78,6 @@ class MimoModelProvider:
         """Create grids and groups, inject them, build the modules and wrap them. Collective.
 
         Args:
-            plan: the plan of the same layout.
             wrap: wrap every module with Megatron's data parallel.
 
         Raises:
@@ -94,12 +92,15 @@ class MimoModelProvider:
         model = self._build(groups) if mine else None
         if model is not None:
             model.to(rank_device())
-            self._freeze(model)
+            self._freeze(model, plan)
+            networks = self.mimo_parallelism_config.module_architectures
             for name, module in model.parts():
                 self._set_shards(name, module, plan.modules[name].shard_place(dist.get_rank()))
-                load_weights(name, module, self.mimo_parallelism_config, groups[name])
+                if name in networks:
+                    language = name == plan.llm_module_name
+                    load_weights(module, networks[name], language, groups[name])
             if wrap:
-                self._wrap(model, groups)
+                self._wrap(model, plan, groups)
         topology = {name: list(targets) for name, targets in plan.topology.items()}
         return MimoModelProviderResult(model, grids, topology, groups)
 
@@ -134,16 +135,13 @@ class MimoModelProvider:
                 decoder_specs=_of_rank(self.decoder_specs, groups),
             )
 
-    def _freeze(self, model: SeededMimoModel) -> None:
-        config = self.mimo_parallelism_config
+    def _freeze(self, model: SeededMimoModel, plan: LayoutPlan) -> None:
         for name, module in model.parts():
-            module.requires_grad_(not config.is_frozen(name))
-            if name not in model.modality_submodules or config.is_frozen(name):
-                continue
-            network = config.module_architectures.get(name)
-            frozen = frozenset() if network is None else network.frozen_parts
-            module.encoders.requires_grad_("encoder" not in frozen)
-            module.input_projections.requires_grad_("projector" not in frozen)
+            execution = plan.executions[name]
+            module.requires_grad_(not execution.is_frozen)
+            if name in model.modality_submodules:
+                module.encoders.requires_grad_("encoder" not in execution.frozen_parts)
+                module.input_projections.requires_grad_("projector" not in execution.frozen_parts)
 
     def _set_shards(self, name: str, module: torch.nn.Module, place: ShardPlace) -> None:
         parameters = named_parameters(module)
@@ -152,17 +150,22 @@ class MimoModelProvider:
         else:
             set_shards(name, parameters, self.cuts[name], place)
 
-    def _wrap(self, model: SeededMimoModel, groups: Mapping[str, ProcessGroupCollection]) -> None:
+    def _wrap(
+        self,
+        model: SeededMimoModel,
+        plan: LayoutPlan,
+        groups: Mapping[str, ProcessGroupCollection],
+    ) -> None:
         for name, module in list(model.parts()):
-            if name in model.modality_submodules:
-                encoder = next(iter(module.encoders.values()))
-                model.modality_submodules[name] = wrap_data_parallel(
-                    module, encoder.config, groups[name]
-                )
+            encodes = name in model.modality_submodules
+            config = (next(iter(module.encoders.values())) if encodes else module).config
+            wrapped = wrap_data_parallel(module, config, plan.executions[name], groups[name])
+            if encodes:
+                model.modality_submodules[name] = wrapped
             elif name in model.text_decoders:
-                model.text_decoders[name] = wrap_data_parallel(module, module.config, groups[name])
+                model.text_decoders[name] = wrapped
             else:
-                model.language_model = wrap_data_parallel(module, module.config, groups[name])
+                model.language_model = wrapped
 
 
 class SeededMimoModel(MimoModel):  # type: ignore[misc]
@@ -172,13 +175,11 @@ class SeededMimoModel(MimoModel):  # type: ignore[misc]
 
     Args:
         config: the specs of the modules on this rank; that of the language model is always there.
-        language_module_name: its name.
         seed: see `MimoModelProvider`.
         has_language_model: this rank takes part in the language model.
         decoder_specs: the modules behind the language model on this rank.
 
     Attributes:
-        language_module_name: its name.
         language_model: None on a rank that does not take part in it.
         text_decoders: the modules behind the language model on this rank.
     """

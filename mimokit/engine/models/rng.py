@@ -96,7 +96,6 @@ def seed_modules(seed: int, tensor_ranks: dict[str, int]) -> None:
     """Seed the tracker for the modules of this rank.
 
     Args:
-        seed: the run's seed.
         tensor_ranks: module -> tensor-parallel rank of this process in it.
     """
     if not CPU_ONLY:

@@ -25,13 +25,9 @@ class TextTransformer(Encoder):
     """Causal layers over the words of every sample.
 
     Args:
-        config: Megatron's transformer configuration.
-        layer_spec: the spec of one layer.
         geometry: the longest text.
         vocab_size: rows of the embedding, which is replicated over tensor-parallel ranks.
-        outer_norms: see `Encoder._build_layers`.
         part: the part of it on this pipeline stage.
-        pg_collection: process groups of the module.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,7 @@ from mimokit.engine.megatron import (
     get_transformer_layer_offset,
 )
 from mimokit.engine.models.attention import GroupedSelfAttention
+from mimokit.planning.execution import Dtype, ModuleExecution
 
 # A process without Megatron's CUDA extensions cannot run these.
 _NO_FUSED_KERNELS: dict[str, Any] = {
@@ -50,21 +51,11 @@ class StagePart:
 WHOLE = StagePart(first=True, last=True)
 
 
-class ParallelSizes(Protocol):
-    """The parallel sizes of a module that its layers depend on; `ModuleRanks` has them."""
-
-    @property
-    def tensor_parallel(self) -> int:
-        """Ranks over which every layer is cut."""
-
-    @property
-    def context_parallel(self) -> int:
-        """Ranks over which every sequence is cut."""
-
-    @property
-    def pipeline_parallel(self) -> int:
-        """Pipeline stages of the module."""
-
+_DTYPES: Mapping[Dtype, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
@@ -74,12 +65,10 @@ _ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def transformer_config(architecture: ModuleArchitecture, sizes: ParallelSizes) -> TransformerConfig:
-    """Return Megatron's configuration of one module, in fp32 and without dropout.
-
-    Args:
-        architecture: the network.
-        sizes: its parallel sizes, as planned.
+def transformer_config(
+    architecture: ModuleArchitecture, execution: ModuleExecution
+) -> TransformerConfig:
+    """Return Megatron's configuration of one module, without dropout.
 
     `use_cpu_initialization` draws every full weight and then cuts it, so that one seed gives one
     model at any tensor parallel size. `calculate_per_token_loss` makes Megatron's DDP sum
@@ -95,14 +84,17 @@ def transformer_config(architecture: ModuleArchitecture, sizes: ParallelSizes) -
             num_attention_heads=architecture.num_attention_heads,
             num_query_groups=architecture.num_query_groups or architecture.num_attention_heads,
             kv_channels=architecture.head_dim,
-            tensor_model_parallel_size=sizes.tensor_parallel,
-            pipeline_model_parallel_size=sizes.pipeline_parallel,
-            context_parallel_size=sizes.context_parallel,
+            tensor_model_parallel_size=execution.tensor_parallel,
+            pipeline_model_parallel_size=execution.pipeline_parallel,
+            context_parallel_size=execution.context_parallel,
+            sequence_parallel=execution.sequence_parallel,
             mrope_section=architecture.mrope_section,
             use_cpu_initialization=True,
             calculate_per_token_loss=True,
-            params_dtype=torch.float32,
-            pipeline_dtype=torch.float32,
+            bf16=execution.weights == "bf16",
+            fp16=execution.weights == "fp16",
+            params_dtype=_DTYPES[execution.weights],
+            pipeline_dtype=_DTYPES[execution.weights],
             hidden_dropout=0.0,
             attention_dropout=0.0,
             **_layer_options(architecture),
@@ -134,11 +126,6 @@ def layer_spec(
     """Return Megatron's local layer as an architecture describes it.
 
     (`get_vit_layer_with_local_spec` of 0.16.1 is causal: a patch does not attend to later ones.)
-
-    Args:
-        architecture: the network.
-        initial_seed: see `SeededTransformerLayer`.
-        mask_type: of its attention.
     """
     spec = copy.deepcopy(get_gpt_layer_local_spec(normalization=architecture.normalization))
     attention = spec.submodules.self_attention

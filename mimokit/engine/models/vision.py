@@ -27,14 +27,9 @@ class VisionTransformer(Encoder):
     token that is kept. The class token has a position embedding, registers have none.
 
     Args:
-        config: Megatron's transformer configuration.
-        layer_spec: the spec of one layer.
         geometry: how an image is cut into patches.
         class_token: put one before the patches; other extra positions are registers.
-        patch_bias: the patch embedding has a bias.
-        outer_norms: see `Encoder._build_layers`.
         part: the part of it on this pipeline stage.
-        pg_collection: process groups of the module.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from mimokit.config import MimoParallelismConfig
+from mimokit.config import ModuleArchitecture
 from mimokit.engine.megatron import ProcessGroupCollection
 from mimokit.engine.models.parameter_names import parameters_of_whole
 from mimokit.engine.weights.layout_tensors import opened
@@ -17,9 +17,9 @@ _PROJECTOR = "input_projections."
 
 
 def load_weights(
-    name: str,
     module: torch.nn.Module,
-    model: MimoParallelismConfig,
+    network: ModuleArchitecture,
+    language: bool,
     groups: ProcessGroupCollection,
 ) -> None:
     """Fill the parameters of a module's part in place: it reads only what this rank holds.
@@ -27,22 +27,19 @@ def load_weights(
     The projector of an encoder whose checkpoint has none keeps its random weights.
 
     Args:
-        name: of the module.
         module: its part on this rank, not wrapped yet.
-        model: its architecture names the checkpoint.
-        groups: of the module.
+        network: its architecture, which names the checkpoint or none.
 
     Raises:
         ConfigError: the checkpoint is damaged or of another network.
     """
-    network = model.module_architectures.get(name)
-    if network is None or network.weights is None:
+    if network.weights is None:
         return
     with opened(network.weights) as (checkpoint, source):
         planner = module_planner(
             checkpoint,
             network,
-            language=name == model.llm_module_name,
+            language=language,
             tensor_parallel=groups.tp.size(),
             pipeline_parallel=groups.pp.size(),
         )

@@ -11,6 +11,7 @@ from mimokit.engine.megatron import (
     TransformerConfig,
 )
 from mimokit.engine.part_times import UNTIMED, PartTimes
+from mimokit.planning.execution import ModuleExecution
 
 
 class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
@@ -55,20 +56,27 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
         self.grad_accs.clear()
 
 
-def data_parallel_config() -> DistributedDataParallelConfig:
-    """Return a config that reduces gradients in fp32, once, after the last micro-batch."""
+def data_parallel_config(execution: ModuleExecution) -> DistributedDataParallelConfig:
+    """Return a config that reduces gradients once, after the last micro-batch."""
     return DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True,
+        grad_reduce_in_fp32=execution.gradients == "fp32",
         overlap_grad_reduce=False,
-        use_distributed_optimizer=False,
+        use_distributed_optimizer=execution.distributed_optimizer,
+        num_distributed_optimizer_instances=execution.optimizer_instances,
         check_for_nan_in_grad=False,
     )
 
 
 def wrap_data_parallel(
-    module: torch.nn.Module, config: TransformerConfig, groups: ProcessGroupCollection
+    module: torch.nn.Module,
+    config: TransformerConfig,
+    execution: ModuleExecution,
+    groups: ProcessGroupCollection,
 ) -> ModuleDataParallel:
     """Wrap a module so that its gradients are summed over its data parallel group."""
     return ModuleDataParallel(
-        config=config, ddp_config=data_parallel_config(), module=module, pg_collection=groups
+        config=config,
+        ddp_config=data_parallel_config(execution),
+        module=module,
+        pg_collection=groups,
     )

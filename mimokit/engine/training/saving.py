@@ -21,16 +21,14 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
     Every rank writes its part. The directory has to be on a file system that all ranks share.
 
     Args:
-        model: the model on this rank.
         config: of the model; the language model started from a checkpoint.
-        directory: the new directory.
 
     Raises:
         ConfigError: it cannot be written, or replicated parameters differ between ranks.
     """
     weights, target = config.get_architecture(config.llm_module_name).weights, Path(directory)
     assert weights is not None
-    planners = {name: _planner(config, name, weights) for name in saved_modules(config)}
+    planners = {name: _planner(config, model, name, weights) for name in saved_modules(config)}
     for name, planner in planners.items():
         module = model.modules().get(name)
         if module is None or model.pg_collections[name].dp.rank():
@@ -44,13 +42,15 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
     dist.barrier()
 
 
-def _planner(config: MimoParallelismConfig, name: str, weights: str) -> WeightPlanner:
-    sizes = config.get_parallelism(name)
+def _planner(
+    config: MimoParallelismConfig, model: RankModel, name: str, weights: str
+) -> WeightPlanner:
+    execution = model.plan.executions[name]
     with opened(weights) as (checkpoint, _):
         return module_planner(
             checkpoint,
             config.get_architecture(name),
             language=name == config.llm_module_name,
-            tensor_parallel=sizes.tensor_parallel,
-            pipeline_parallel=sizes.pipeline_parallel,
+            tensor_parallel=execution.tensor_parallel,
+            pipeline_parallel=execution.pipeline_parallel,
         )

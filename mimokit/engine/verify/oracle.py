@@ -28,6 +28,7 @@ from mimokit.engine.data.iterators import iterate_shared_batches
 from mimokit.engine.data.sources import DataSource, data_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import ProcessGroupCollection
+from mimokit.engine.models.build import ModuleBuild
 from mimokit.engine.models.decoder import TextDecoder, text_decoder_spec
 from mimokit.engine.models.provider import inject_process_groups
 from mimokit.engine.models.rng import module_seed
@@ -36,7 +37,6 @@ from mimokit.engine.parallel.marks import set_shards
 from mimokit.engine.parallel.optimizer import learning_rate_scheduler, optimizer_spec
 from mimokit.engine.verify.strategies.replicas import ReplicaArithmetic
 from mimokit.engine.verify.whole_model import WholeModel
-from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies import plan_strategy
 from mimokit.planning.strategies.fragments import in_order
 from mimokit.planning.types import LayoutPlan
@@ -158,31 +158,23 @@ def _build(
     provided = multimodal_provider(config.model, plan, seed, code).provide(plan, wrap=False)
     assert provided.model is not None
     groups = provided.pg_collections[language]  # all of this one rank
-    width = config.model.get_architecture(language)
+    execution, width = plan.executions[language], config.model.get_architecture(language)
     behind = {
         name: _decoder(
-            name, network, width, plan.modules[language], module_seed(seed, name), groups
+            ModuleBuild(name, execution, network, width, module_seed(seed, name)), groups
         )
         for name, network in decoders.items()
     }
     return WholeModel(provided.model, behind, language, code.completed(config.runtime))
 
 
-def _decoder(
-    name: str,
-    network: ModuleArchitecture,
-    language: ModuleArchitecture,
-    sizes: ModuleRanks,
-    seed: int,
-    groups: ProcessGroupCollection,
-) -> TextDecoder:
-    spec = text_decoder_spec(network, language, sizes, seed)
-    torch.manual_seed(seed)
-    decoder = TextDecoder(**inject_process_groups(spec, groups).params)
+def _decoder(build: ModuleBuild, groups: ProcessGroupCollection) -> TextDecoder:
+    torch.manual_seed(build.seed)
+    decoder = TextDecoder(**inject_process_groups(text_decoder_spec(build), groups).params)
     decoder.to(rank_device())
-    cuts = cuts_of(decoder_head(name, network, language))
-    set_shards(name, dict(decoder.named_parameters()), cuts, ShardPlace())
-    decoder.requires_grad_(not network.is_frozen)
+    cuts = cuts_of(decoder_head(build.name, build.architecture, build.language))
+    set_shards(build.name, dict(decoder.named_parameters()), cuts, ShardPlace())
+    decoder.requires_grad_(not build.architecture.is_frozen)
     return decoder
 
 

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
-
 from mimokit.experiment.health.measures import NOT_MEASURED, RankMeasures, RunMeasures
 from mimokit.experiment.health.rank_faults import Fault, Planned, rank_faults
 from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.types import LayoutPlan
 from mimokit.samples import HealthSample
-from mimokit.tables import html_heading, html_table, rich_table
+from mimokit.tables import Report, Section
 from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 HEADING = "Health of the ranks"
@@ -38,7 +36,7 @@ class RankDifference:
 
 
 @dataclass(frozen=True)
-class RunHealth:
+class RunHealth(Report):
     """What the ranks of a run said about themselves.
 
     Whether the layout computes the model, `verify` says.
@@ -162,15 +160,9 @@ class RunHealth:
             return None
         return {module: asdict(span) for module, span in self.planned[rank].items()}
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show a table and the sentences."""
-        yield rich_table(HEADING, COLUMNS, self._rows())
-        yield from self._sentences()
-
-    def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
-        table = html_table(COLUMNS, self._rows(), heading=HEADING)
-        return table + "".join(map(html_heading, self._sentences()))
+    def section(self) -> Section:
+        """Return a row per rank, and below them what is wrong."""
+        return Section(HEADING, COLUMNS, self._rows(), self._sentences())
 
     def _sentences(self) -> tuple[str, ...]:
         if not self.ranks:

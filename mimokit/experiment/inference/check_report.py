@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
-
 from mimokit.planning.weights.check_plan import ARITHMETIC, OUTPUT, ROUNDING
-from mimokit.tables import html_heading, html_table, rich_table
+from mimokit.tables import Report, Section
 
 if TYPE_CHECKING:
     from mimokit.engine.inference.checking import PartDifference
@@ -33,7 +31,7 @@ class LayerDifference:
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(Report):
     """A layout's forward pass against the oracle's.
 
     Attributes:
@@ -128,18 +126,10 @@ class CheckReport:
             "passed": self.passed,
         }
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show a table and the verdict."""
-        yield rich_table(self._heading, COLUMNS, self._rows())
-        yield self.verdict
-
-    def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
-        return html_table(COLUMNS, self._rows(), heading=self._heading) + html_heading(self.verdict)
-
-    @property
-    def _heading(self) -> str:
-        return f"{self.layout} against {self.oracle}"
+    def section(self) -> Section:
+        """Return a row per part, and below them the verdict."""
+        heading = f"{self.layout} against {self.oracle}"
+        return Section(heading, COLUMNS, self._rows(), (self.verdict,))
 
     def _rows(self) -> list[list[str]]:
         return [

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
-
-from mimokit.tables import html_heading, html_table, rich_table
+from mimokit.tables import Report, Section
 from mimokit.units import bytes_text, seconds_text
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HealthReport:
+class HealthReport(Report):
     """What the ranks of a model have found.
 
     Whether the shards are the right ones only a comparison with another model says:
@@ -107,22 +105,10 @@ class HealthReport:
             "ranks": [{**vars(one), "not_finite": list(one.not_finite)} for one in self.ranks],
         }
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show a table and the sentences."""
-        yield rich_table(HEADING, COLUMNS, _rows(self.ranks))
-        yield from self._sentences
-
-    def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
-        table = html_table(COLUMNS, _rows(self.ranks), heading=HEADING)
-        return table + "".join(map(html_heading, self._sentences))
-
-    @property
-    def _sentences(self) -> tuple[str, ...]:
-        return (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
-
-
-HEADING = "Health of the ranks"
+    def section(self) -> Section:
+        """Return a row per rank, and below them what is wrong."""
+        sentences = (*(self.wrong or ("Nothing is wrong.",)), *self.notes)
+        return Section("Health of the ranks", COLUMNS, _rows(self.ranks), sentences)
 
 
 COLUMNS = [

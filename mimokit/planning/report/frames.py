@@ -1,9 +1,10 @@
-"""Headings, rows and JSON of the frames of a micro-batch, as read and as shared."""
+"""Table and JSON of the frames of a micro-batch, as read and as shared."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mimokit.tables import Section
 from mimokit.units import seconds_text, span_text
 
 if TYPE_CHECKING:
@@ -16,14 +17,14 @@ SHARED_HEADINGS = (
 REPLICAS_SHOWN = 64
 
 
-def frame_headings(batch: BatchFrames) -> tuple[str, ...]:
-    """Return the headings of `frame_rows`."""
-    return HEADINGS[:-1] if batch.forecast is None else (*HEADINGS, *SHARED_HEADINGS)
-
-
-def frame_rows(batch: BatchFrames) -> list[tuple[str, ...]]:
-    """Return one row for each replica, the first `REPLICAS_SHOWN` of them."""
-    return [_row(batch, number) for number in range(min(len(batch.ranks), REPLICAS_SHOWN))]
+def frame_section(batch: BatchFrames) -> Section:
+    """Return a row for each replica, the first `REPLICAS_SHOWN` of them, and what is saved."""
+    headings = HEADINGS[:-1] if batch.forecast is None else (*HEADINGS, *SHARED_HEADINGS)
+    rows = [_row(batch, number) for number in range(min(len(batch.ranks), REPLICAS_SHOWN))]
+    said = [str(batch.forecast) if batch.forecast is not None else batch.unknown]
+    hidden = len(batch.ranks) - REPLICAS_SHOWN
+    sentences = said if hidden <= 0 else [f"… and {hidden:,} more replicas", *said]
+    return Section(_title(batch), headings, rows, sentences)
 
 
 def _row(batch: BatchFrames, number: int) -> tuple[str, ...]:
@@ -57,19 +58,11 @@ def _partners(batch: BatchFrames, patches: Any, own: int, word: str) -> str:
     return f"{int(sum(patches[other] for other in others)):,} {word} {span_text(ranks)}"
 
 
-def frame_title(batch: BatchFrames) -> str:
-    """Return the line above the table."""
+def _title(batch: BatchFrames) -> str:
     if not batch.encoder:
         return "Frames of a micro-batch"
     state = "shared" if batch.shared else "not shared"
     return f"Frames of '{batch.encoder}' in a micro-batch, {state} (runtime.patch_type)"
-
-
-def frame_sentences(batch: BatchFrames) -> list[str]:
-    """Return what stands below the table: what is saved, and rows that are left out."""
-    said = [str(batch.forecast) if batch.forecast is not None else batch.unknown]
-    hidden = len(batch.ranks) - REPLICAS_SHOWN
-    return said if hidden <= 0 else [f"… and {hidden:,} more replicas", *said]
 
 
 def frames_to_json(batch: BatchFrames) -> dict[str, Any]:

@@ -9,43 +9,27 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from mimokit.planning.ranks import ModuleRanks
-from mimokit.planning.report.frames import (
-    frame_headings,
-    frame_rows,
-    frame_sentences,
-    frame_title,
-)
+from mimokit.planning.report.frames import frame_section
 from mimokit.planning.report.rows import (
-    MODULE_HEADINGS,
     MODULE_HUES,
-    PIPELINE_HEADINGS,
     STAGES_SHOWN,
     Cell,
-    bridge_headings,
-    bridge_reasons,
-    bridge_rows,
-    module_rows,
-    pipeline_rows,
-    pipeline_title,
+    bridge_section,
+    module_section,
+    pipeline_section,
     place_text,
     stage_cells,
     stage_names,
     title,
 )
-from mimokit.planning.report.strategy import (
-    STRATEGY_HEADINGS,
-    strategy_rows,
-    strategy_sentences,
-    strategy_title,
-)
-from mimokit.tables import html_heading, html_table
+from mimokit.planning.report.strategy import strategy_section
+from mimokit.tables import Section, html_heading
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.frames.batch_frames import BatchFrames
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.strategies.replicas import ReplicaPlan
-    from mimokit.planning.types import LayoutPlan
+    from mimokit.planning.types import Estimates, LayoutPlan
 
 RANKS_SHOWN = 64
 RANKS_A_LINE = 8
@@ -56,49 +40,41 @@ _FILLS = ("2e", "59")  # opacities in hex: neighbouring replicas differ without 
 _FORWARD, _BACKWARD = "59", "a6"  # opacities in hex; a backward is also twice as long
 
 
-def plan_to_html(plan: LayoutPlan) -> str:
+def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the plan as one `<div>`."""
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     dots = [_dot(index) for index in range(len(plan.modules))]
-    parts.append(html_table(MODULE_HEADINGS, module_rows(plan), heading="Modules", marks=dots))
+    parts.append(module_section(plan).to_html(dots))
     if plan.bridges:
-        rows = bridge_rows(plan)
-        parts.append(html_table(bridge_headings(plan), rows, heading="Bridges, per micro-batch"))
-        parts += [_note(reason) for reason in bridge_reasons(plan)]
+        bridges = bridge_section(plan)
+        parts += [bridges.to_html(), *map(_note, bridges.sentences)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    for batch in plan.frames:
-        parts.append(frames_to_html(batch))
+    parts += [frames_to_html(batch) for batch in estimates.frames]
     if plan.replicas is not None:
-        parts.append(replicas_to_html(plan.replicas))
+        parts.append(_with_sentences(strategy_section(plan.replicas, estimates)))
     parts.append(html_heading("Ranks: place in the module, samples computed"))
     parts += [_rank_map(plan, index, name) for index, name in enumerate(plan.modules)]
     style = "font-size:.9em;line-height:1.4;color:inherit;max-width:70em;overflow-x:auto"
     return f'<div style="{style}">{"".join(parts)}</div>'
 
 
-def replicas_to_html(replicas: ReplicaPlan) -> str:
-    """Return the replicas as a table, and below it what they exchange when."""
-    rows, heading = strategy_rows(replicas), strategy_title(replicas)
-    table = html_table(STRATEGY_HEADINGS, rows, heading=heading)
-    sentences = "".join(f"<div>{escape(one)}</div>" for one in strategy_sentences(replicas))
-    return f'{table}<div style="margin-top:.4em">{sentences}</div>'
-
-
 def frames_to_html(batch: BatchFrames) -> str:
     """Return the frames of a micro-batch as a table, and below it what sharing them saves."""
-    table = html_table(frame_headings(batch), frame_rows(batch), heading=frame_title(batch))
-    sentences = "".join(f"<div>{escape(sentence)}</div>" for sentence in frame_sentences(batch))
-    return f'{table}<div style="margin-top:.4em">{sentences}</div>'
+    return _with_sentences(frame_section(batch))
+
+
+def _with_sentences(section: Section) -> str:
+    sentences = "".join(f"<div>{escape(sentence)}</div>" for sentence in section.sentences)
+    return f'{section.to_html()}<div style="margin-top:.4em">{sentences}</div>'
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[str]:
     names = list(plan.modules)
     hues = {name: MODULE_HUES[i % len(MODULE_HUES)] for i, name in enumerate(names)}
     dots = [_dot(names.index(stage.module)) for stage in pipeline.graph.stages]
-    rows = pipeline_rows(pipeline)
     return [
-        html_table(PIPELINE_HEADINGS, rows, heading=pipeline_title(pipeline), marks=dots),
+        pipeline_section(pipeline).to_html(dots),
         f'<div style="margin-top:.5em">{timeline_to_html(pipeline, hues)}</div>',
     ]
 
@@ -107,7 +83,6 @@ def timeline_to_html(pipeline: PipelinePlan, hues: dict[str, str]) -> str:
     """Return one line per stage with a block per computation, cut off if it is too long.
 
     Args:
-        pipeline: what to draw.
         hues: module -> its colour, as #rrggbb.
     """
     whole = pipeline.timeline().makespan

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mimokit.axes import CONFIG_FIELDS, SHOWN_AXES
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.schedule import Order, StageSlots, gpipe, one_forward_one_backward
+from mimokit.tables import Section
 from mimokit.units import bytes_text, counted, span_text
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def title(plan: LayoutPlan) -> str:
     )
 
 
-def module_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
-    """Return one row per module, under `MODULE_HEADINGS`."""
+def module_section(plan: LayoutPlan) -> Section:
+    """Return a row per module."""
     rows = []
     for name, ranks in plan.modules.items():
         batch = plan.batch.modules[name]
@@ -77,17 +78,13 @@ def module_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
                 loads if loads != span_text(ranks.ranks) else "all",
             )
         )
-    return rows
+    return Section("Modules", MODULE_HEADINGS, rows)
 
 
-def bridge_headings(plan: LayoutPlan) -> tuple[str, ...]:
-    """Return the headings of `bridge_rows`."""
-    return DISJOINT_HEADINGS if plan.disjoint_bridges else COLOCATED_HEADINGS
-
-
-def bridge_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
-    """Return one row per bridge, under `bridge_headings`."""
-    return [
+def bridge_section(plan: LayoutPlan) -> Section:
+    """Return a row per bridge, and why those between separate ranks have their form."""
+    headings = DISJOINT_HEADINGS if plan.disjoint_bridges else COLOCATED_HEADINGS
+    rows = [
         (
             f"{bridge.source} → {bridge.destination}",
             _direction_text(plan, bridge),
@@ -95,19 +92,20 @@ def bridge_rows(plan: LayoutPlan) -> list[tuple[str, ...]]:
         )
         for bridge in plan.bridges
     ]
-
-
-def bridge_reasons(plan: LayoutPlan) -> list[str]:
-    """Return the reason for the form of each bridge between separate ranks."""
-    return [
+    reasons = [
         f"{bridge.source} → {bridge.destination}, {way}: {route.reason}"
         for bridge in plan.disjoint_bridges
         for way, route in (("forward", bridge.forward), ("backward", bridge.backward))
     ]
+    return Section("Bridges, per micro-batch", headings, rows, reasons)
 
 
-def pipeline_title(pipeline: PipelinePlan) -> str:
-    """Return one line about the whole pipeline."""
+def pipeline_section(pipeline: PipelinePlan) -> Section:
+    """Return a row per stage under one line about the whole pipeline."""
+    return Section(_pipeline_title(pipeline), PIPELINE_HEADINGS, pipeline_rows(pipeline))
+
+
+def _pipeline_title(pipeline: PipelinePlan) -> str:
     schedule = pipeline.schedule
     order = _ORDER_NAMES.get(schedule.order, "custom order")
     modules = " and ".join(pipeline.around)

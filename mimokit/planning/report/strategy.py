@@ -1,4 +1,4 @@
-"""The replicas of a plan as rows, sentences and JSON."""
+"""The replicas of a plan as a table and JSON."""
 
 from __future__ import annotations
 
@@ -6,60 +6,56 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from mimokit.tables import Section
 from mimokit.units import bytes_text, counted, seconds_text, span_text
 
 if TYPE_CHECKING:
     from mimokit.planning.strategies.replicas import ReplicaPlan
     from mimokit.planning.strategies.rules import Rule
+    from mimokit.planning.types import Estimates
 
-STRATEGY_HEADINGS = (
+_HEADINGS = (
     "ranks of a replica",
     "exchange with",
     "train each",
     "give to an exchange",
     "send as a ring",
-    "strategy keeps",
 )
 PEERS_SHOWN = 4
 
 
-def strategy_title(plan: ReplicaPlan) -> str:
-    """Return one line about the replicas."""
-    ranks = "rank" if plan.layout_ranks == 1 else "ranks"
-    return (
-        f"Strategy: {plan.config.name} between {_replicas(plan)} of {plan.layout_ranks:,} {ranks}"
+def strategy_section(plan: ReplicaPlan, estimates: Estimates) -> Section:
+    """Return a row per run of ranks with as many parameters, and what falls due when."""
+    rows: list[tuple[str, ...]] = []
+    kept = estimates.strategy_bytes
+    for entries, same in groupby(range(plan.layout_ranks), plan.entries.__getitem__):
+        ranks = list(same)
+        row = (
+            span_text(ranks),
+            _peers_text(plan, ranks),
+            f"{entries:,}",
+            _sizes_text(plan.payload_bytes(ranks[0])),
+            _sizes_text(plan.sent_bytes(ranks[0])),
+        )
+        rows.append(row if kept is None else (*row, bytes_text(kept * entries)))
+    return Section(
+        f"Strategy: {plan.config.name} between {counted(plan.replicas, 'replica')} of "
+        f"{counted(plan.layout_ranks, 'rank')}",
+        _HEADINGS if kept is None else (*_HEADINGS, "strategy keeps"),
+        rows,
+        _sentences(plan, estimates),
     )
 
 
-def strategy_rows(plan: ReplicaPlan) -> list[tuple[str, ...]]:
-    """Return a row per run of ranks with as many parameters, under `STRATEGY_HEADINGS`."""
-    rows: list[tuple[str, ...]] = []
-    for entries, same in groupby(range(plan.layout_ranks), plan.entries.__getitem__):
-        ranks = list(same)
-        rows.append(
-            (
-                span_text(ranks),
-                _peers_text(plan, ranks),
-                f"{entries:,}",
-                _sizes_text(plan.payload_bytes(ranks[0])),
-                _sizes_text(plan.sent_bytes(ranks[0])),
-                bytes_text(plan.outer_state_bytes(ranks[0])),
-            )
-        )
-    return rows
-
-
-def strategy_sentences(plan: ReplicaPlan) -> list[str]:
-    """Return what falls due when, and how long it takes."""
+def _sentences(plan: ReplicaPlan, estimates: Estimates) -> list[str]:
     rules = plan.plan_of(0).rules
     sentences = [_due_text(rule, plan.steps) for rule in rules[:8]]
     if len(rules) > 8:
         sentences.append(f"… and {len(rules) - 8:,} further exchanges.")
-    if plan.exchange_seconds is not None and plan.config.network is not None:
-        line = plan.config.network
-        each = ", ".join(
-            f"{purpose} {seconds_text(seconds)}" for purpose, seconds in _longest(plan)
-        )
+    times, line = estimates.exchange_seconds, plan.config.network
+    if times is not None and line is not None:
+        longest = sorted(times.items(), key=lambda item: -item[1])[:PEERS_SHOWN]
+        each = ", ".join(f"{purpose} {seconds_text(seconds)}" for purpose, seconds in longest)
         sentences.append(
             f"Predicted time of an exchange of all ranks of a replica over its line of "
             f"{line.bandwidth} with {line.latency}: {each}."
@@ -93,8 +89,9 @@ def _links_text(links: Sequence[tuple[str, str]]) -> str:
     return f"{word} {', '.join(shown)}" + (", …" if len(links) > PEERS_SHOWN else "")
 
 
-def strategy_to_json(plan: ReplicaPlan) -> dict[str, Any]:
+def strategy_to_json(plan: ReplicaPlan, estimates: Estimates) -> dict[str, Any]:
     """Return the replicas as lists and dicts; ranks as keys are text."""
+    times, kept = estimates.exchange_seconds, estimates.strategy_bytes
     layout = range(plan.layout_ranks)
     rules = plan.plan_of(0).rules
     return {
@@ -123,8 +120,10 @@ def strategy_to_json(plan: ReplicaPlan) -> dict[str, Any]:
             str(rank): sum(plan.sent_bytes(rank).values()) for rank in layout
         },
         "bytes_by_purpose": {str(rank): plan.payload_bytes(rank) for rank in layout},
-        "outer_state_bytes": {str(rank): plan.outer_state_bytes(rank) for rank in layout},
-        "exchange_seconds": None if plan.exchange_seconds is None else dict(plan.exchange_seconds),
+        "outer_state_bytes": None
+        if kept is None
+        else {str(rank): kept * plan.entries[rank] for rank in layout},
+        "exchange_seconds": None if times is None else dict(times),
         **_hosts_to_json(plan),
     }
 
@@ -142,10 +141,6 @@ def _hosts_to_json(plan: ReplicaPlan) -> dict[str, Any]:
         },
         "split_replicas": list(placement.split),
     }
-
-
-def _replicas(plan: ReplicaPlan) -> str:
-    return counted(plan.replicas, "replica")
 
 
 def _peers_text(plan: ReplicaPlan, ranks: Sequence[int]) -> str:
@@ -172,8 +167,3 @@ def _due_text(rule: Rule, steps: int) -> str:
         f"{rule.purpose}: {operation} {every}{first}{late}; {count:,} in the {steps:,} steps of "
         "the run."
     )
-
-
-def _longest(plan: ReplicaPlan) -> list[tuple[str, float]]:
-    found = sorted((plan.exchange_seconds or {}).items(), key=lambda one: -one[1])
-    return found[:PEERS_SHOWN]

@@ -3,68 +3,55 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from mimokit.planning.report.frames import (
-    frame_headings,
-    frame_rows,
-    frame_sentences,
-    frame_title,
-)
+from mimokit.planning.report.frames import frame_section
 from mimokit.planning.report.rows import (
-    MODULE_HEADINGS,
     MODULE_HUES,
-    PIPELINE_HEADINGS,
     STAGES_SHOWN,
     Cell,
-    bridge_headings,
-    bridge_reasons,
-    bridge_rows,
-    module_rows,
-    pipeline_rows,
-    pipeline_title,
+    bridge_section,
+    module_section,
+    pipeline_section,
     place_text,
     stage_cells,
     stage_names,
     title,
 )
-from mimokit.planning.report.strategy import (
-    STRATEGY_HEADINGS,
-    strategy_rows,
-    strategy_sentences,
-    strategy_title,
-)
-from mimokit.tables import rich_table
+from mimokit.planning.report.strategy import strategy_section
+from mimokit.tables import Section, rich_table
 from mimokit.units import samples_text
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import LayoutPlan
+    from mimokit.planning.types import Estimates, LayoutPlan
 
 RANKS_SHOWN = 32
 UNITS_SHOWN = 84
 IDLE, BACKWARD = "·", "◂"
 
 
-def plan_to_rich(plan: LayoutPlan) -> Group:
+def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
     """Return what `rich` prints for a plan."""
-    parts: list[Text | Table] = [Text(title(plan), style="bold"), _modules(plan)]
+    parts: list[Text | Table] = [
+        Text(title(plan), style="bold"),
+        _coloured(module_section(plan), [_hue(index) for index in range(len(plan.modules))]),
+    ]
     if plan.bridges:
-        parts.append(_bridges(plan))
-        parts += [Text(reason, style="dim") for reason in bridge_reasons(plan)]
+        bridges = bridge_section(plan)
+        parts += [bridges.table(), *(Text(reason, style="dim") for reason in bridges.sentences)]
     if plan.pipeline is not None:
         parts += _pipeline(plan, plan.pipeline)
-    for batch in plan.frames:
-        parts.append(rich_table(frame_title(batch), frame_headings(batch), frame_rows(batch)))
-        parts += [Text(sentence) for sentence in frame_sentences(batch)]
+    sections = [frame_section(batch) for batch in estimates.frames]
     if plan.replicas is not None:
-        rows = strategy_rows(plan.replicas)
-        parts.append(rich_table(strategy_title(plan.replicas), STRATEGY_HEADINGS, rows))
-        parts += [Text(sentence) for sentence in strategy_sentences(plan.replicas)]
+        sections.append(strategy_section(plan.replicas, estimates))
+    for section in sections:
+        parts += [section.table(), *map(Text, section.sentences)]
     first = plan.of_replica(0)
     parts.append(_ranks(first))
     hidden = first.world_size - RANKS_SHOWN
@@ -73,30 +60,25 @@ def plan_to_rich(plan: LayoutPlan) -> Group:
     return Group(*parts)
 
 
-def plan_to_text(plan: LayoutPlan) -> str:
+def plan_to_text(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the text of a plan without colours, 120 columns wide."""
     target = io.StringIO()
-    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan))
+    Console(file=target, width=120, color_system=None).print(plan_to_rich(plan, estimates))
     return target.getvalue().rstrip("\n")
 
 
-def _modules(plan: LayoutPlan) -> Table:
-    table = rich_table("Modules", MODULE_HEADINGS)
-    for index, row in enumerate(module_rows(plan)):
-        table.add_row(Text(row[0], style=_hue(index)), *map(Text, row[1:]))
+def _coloured(section: Section, hues: Sequence[str]) -> Table:
+    """Return the table with the first cell of each row in a colour."""
+    table = rich_table(section.heading, section.columns)
+    for hue, row in zip(hues, section.rows, strict=False):
+        table.add_row(Text(row[0], style=hue), *map(Text, row[1:]))
     return table
-
-
-def _bridges(plan: LayoutPlan) -> Table:
-    return rich_table("Bridges, per micro-batch", bridge_headings(plan), bridge_rows(plan))
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> list[Text | Table]:
     hues = {name: _hue(index) for index, name in enumerate(plan.modules)}
-    table = rich_table(pipeline_title(pipeline), PIPELINE_HEADINGS)
-    for stage, row in zip(pipeline.graph.stages, pipeline_rows(pipeline), strict=False):
-        table.add_row(Text(row[0], style=hues[stage.module]), *map(Text, row[1:]))
-    return [table, *timeline_to_text(pipeline, hues)]
+    of_stages = [hues[stage.module] for stage in pipeline.graph.stages]
+    return [_coloured(pipeline_section(pipeline), of_stages), *timeline_to_text(pipeline, hues)]
 
 
 def timeline_to_text(pipeline: PipelinePlan, hues: dict[str, str]) -> list[Text]:

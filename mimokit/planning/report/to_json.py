@@ -13,10 +13,17 @@ from mimokit.planning.schedule.simulation import BACKWARD_UNITS, FORWARD_UNITS
 
 if TYPE_CHECKING:
     from mimokit.planning.pipeline import PipelinePlan
-    from mimokit.planning.types import Bridge, DisjointBridge, LayoutPlan, ModuleBatch, Route
+    from mimokit.planning.types import (
+        Bridge,
+        DisjointBridge,
+        Estimates,
+        LayoutPlan,
+        ModuleBatch,
+        Route,
+    )
 
 
-def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
+def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:
     """Return what `mimokit plan --json` prints; ranks as keys are text."""
     found = {
         "world_size": plan.world_size,
@@ -32,10 +39,10 @@ def plan_to_json(plan: LayoutPlan) -> dict[str, Any]:
     }
     if plan.pipeline is not None:
         found["pipeline"] = _pipeline(plan.pipeline)
-    if plan.frames:
-        found["frames"] = {batch.encoder: frames_to_json(batch) for batch in plan.frames}
+    if estimates.frames:
+        found["frames"] = {batch.encoder: frames_to_json(batch) for batch in estimates.frames}
     if plan.replicas is not None:
-        found["strategy"] = strategy_to_json(plan.replicas)
+        found["strategy"] = strategy_to_json(plan.replicas, estimates)
     return found
 
 

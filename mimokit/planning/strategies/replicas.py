@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from mimokit.config import ExperimentConfig, OptimizerConfig, StrategyConfig
+from mimokit.config import ExperimentConfig, StrategyConfig
 from mimokit.config.errors import ConfigError, Problem, refuse_if_any
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.placement import (
@@ -19,16 +19,9 @@ from mimokit.planning.strategies.placement import (
 )
 from mimokit.planning.strategies.plan import Exchange, StrategyPlan, plan_strategy
 from mimokit.planning.strategies.shards import TrainedShards, trained_shards
-from mimokit.planning.strategies.sizes import sent_bytes
 
 MOST_DUE = 1000
 """Steps with an exchange that a report lists."""
-
-STATE_BYTES = 4
-"""Of an outer weight, an outer momentum or a residual, which are fp32."""
-
-_STATES = {"sgd": 0, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1, "muon": 1}
-"""Optimizer -> numbers that it keeps per parameter, without momentum."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +32,8 @@ class ReplicaPlan:
     same r hold the same shard and exchange it.
 
     Attributes:
-        config: the strategy.
-        layout_ranks: ranks of one replica.
         shards: what each rank of the layout trains.
-        steps: optimizer steps of the run.
         seed: of groups, masks and faults.
-        exchange_seconds: purpose -> predicted time of an exchange of a whole replica; None: the
-            links between replicas are not known. Filled by `mimokit.plan`; no run reads it.
         hosts: of each rank of the world; None: they are not known, or all ranks are on one.
     """
 
@@ -54,7 +42,6 @@ class ReplicaPlan:
     shards: TrainedShards = field(repr=False)
     steps: int
     seed: int
-    exchange_seconds: Mapping[str, float] | None = field(default=None, compare=False)
     hosts: tuple[str, ...] | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,9 +81,6 @@ class ReplicaPlan:
 
     def placed(self, hosts: Sequence[str]) -> tuple[ReplicaPlan, Placement]:
         """Return this plan on the engines of a cluster, and which engine becomes which rank.
-
-        Args:
-            hosts: the host of each engine.
 
         Raises:
             ConfigError: there are fewer engines than ranks.
@@ -176,53 +160,6 @@ class ReplicaPlan:
             largest = own[0].rule.grouping.largest()
             yield own[0], sum(one.payload_bytes(largest) for one in own)
 
-    def replica_sends(self) -> float:
-        """Return what a replica sends in one exchange of each rule, as a ring does it."""
-        found = self.replica_payloads()
-        sizes = ((one.rule.operation, size, one.rule.grouping.largest()) for one, size in found)
-        return sum(sent_bytes(*one) for one in sizes)
-
-    def outer_state_bytes(self, rank: int) -> int:
-        """Return what the strategy keeps in the memory of a rank of the layout, without buffers.
-
-        Outer weights, the state of the outer optimizer, residuals.
-        """
-        return state_bytes_of(self.config) * self.entries[rank]
-
-
-def state_bytes_of(config: StrategyConfig) -> int:
-    """Return the bytes that a strategy keeps per parameter that trains, between steps."""
-    return STATE_BYTES * _numbers_kept(config)
-
-
-def inner_state_bytes_of(config: StrategyConfig) -> int:
-    """Return the bytes that the optimizer of each replica keeps per parameter, between steps."""
-    if config.name == "demo":  # its residual is the strategy's
-        return 0
-    inner = config.inner_optimizer
-    return STATE_BYTES * (_STATES["adamw"] if inner is None else _optimizer_numbers(inner))
-
-
-def _numbers_kept(config: StrategyConfig) -> int:
-    match config.name:
-        case "diloco" | "sparta_diloco" | "streaming_diloco":
-            # With a codec what rounding lost of the changes, and of the means.
-            residuals = 0 if config.codec is None else 2
-            return 1 + _optimizer_numbers(config.outer_optimizer) + residuals
-        case "noloco" | "sparse_loco":
-            return 2
-        case "demo":
-            return 1
-        case _:
-            return 0
-
-
-def _optimizer_numbers(optimizer: OptimizerConfig | None) -> int:
-    if optimizer is None:
-        return 1  # the momentum of the default
-    momentum = bool(optimizer.momentum) and optimizer.name in ("sgd", "rmsprop")
-    return _STATES[optimizer.name] + momentum
-
 
 def plan_replicas(
     config: ExperimentConfig, modules: Mapping[str, ModuleRanks], layout_ranks: int
@@ -230,9 +167,7 @@ def plan_replicas(
     """Plan the replicas of a layout; None: the config has no strategy.
 
     Args:
-        config: of the layout.
         modules: the ranks of each module in one replica.
-        layout_ranks: ranks of one replica.
 
     Raises:
         ConfigError: a module comes behind the language module, or groups do not suit the replicas.

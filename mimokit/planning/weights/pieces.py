@@ -15,12 +15,6 @@ def shard(
 ) -> tuple[Shape, tuple[Piece, ...]]:
     """Return the shape of a parameter on a rank, and its pieces."""
     held = parameter.row.cut.at(place)
-    if parameter.row.cut.dimension is None:
-        # All of one tensor, whose shape may differ in the file.
-        (source,) = parameter.sources
-        rows = source.start, source.stop
-        block = _block(parameter, rows, None)
-        return held.shape, (Piece(tensors[source.tensor].file, source.tensor, *block, at=(0, 0)),)
     return held.shape, tuple(
         Piece(tensors[tensor].file, tensor, *_block(parameter, rows, columns), at=(at, 0))
         for tensor, rows, columns, at in _blocks(parameter, held)
@@ -31,10 +25,14 @@ def _blocks(
     parameter: WholeParameter, held: TensorShard
 ) -> Iterator[tuple[str, Span, Span | None, int]]:
     """Yield tensor, rows and columns of it, and the row of the shard where these begin."""
+    if held.cut.dimension is None:  # all of one tensor, whose shape may differ in the file
+        (source,) = parameter.sources
+        yield source.tensor, (source.start, source.stop), None, 0
+        return
     for rectangle in held.rectangles:
         start, stop = rectangle.whole[0], rectangle.whole[0] + rectangle.shape[0]
         columns: Span | None = None
-        if parameter.row.cut.dimension == 1:
+        if held.cut.dimension == 1:
             columns = rectangle.whole[1], rectangle.whole[1] + rectangle.shape[1]
         row = 0
         for source in parameter.sources:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mimokit.config import ExperimentConfig
-from mimokit.planning.layout import plan as make_plan
+from mimokit.planning.layout import plan_layout
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
 from mimokit.prediction.local_cpu.programs import separate_rank_programs, shared_rank_programs
 from mimokit.prediction.local_cpu.simulator import Program, RankSpan, Span, run_shared
@@ -83,7 +83,7 @@ def predict_shared(
         ConfigError: the layout is wrong, or has parts that calibration does not measure.
         ValueError: there are no cores.
     """
-    plan = make_plan(config).of_replica(0)
+    plan = plan_layout(config).of_replica(0)
     at_work = costs.at(plan.world_size)
     step = step_costs(config, plan, at_work, items_per_sample)
     separate = plan.deployment_mode == "heterogeneous"

@@ -9,12 +9,20 @@ import numpy as np
 
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import RankParameters
+from mimokit.config import OptimizerConfig, StrategyConfig
 
 WEIGHT, GRADIENT, MASTER_WEIGHT, MOMENTS = 2, 4, 4, 8
 """bf16 weight, fp32 gradient, fp32 master weight, both fp32 moments of Adam."""
 
 OPTIMIZER = MASTER_WEIGHT + MOMENTS
 """With weight and gradient 18 bytes (Megatron-LM `theoretical_memory_usage.py`)."""
+
+
+STATE_BYTES = 4
+"""Of an outer weight, an outer momentum or a residual of a strategy, which are fp32."""
+
+_STATES = {"sgd": 0, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1, "muon": 1}
+"""Optimizer -> numbers that it keeps per parameter, without momentum."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +86,40 @@ def _over(
 ) -> Numbers:
     cut = np.logical_or(sizes.distributed_optimizer, sizes.fully_sharded)
     return held.ordinary / np.where(cut, shards, 1) + held.expert / np.where(cut, expert_shards, 1)
+
+
+def state_bytes_of(config: StrategyConfig) -> int:
+    """Return the bytes that a strategy keeps per parameter that trains, between steps.
+
+    Outer weights, the state of the outer optimizer, residuals; no buffers.
+    """
+    return STATE_BYTES * _numbers_kept(config)
+
+
+def inner_state_bytes_of(config: StrategyConfig) -> int:
+    """Return the bytes that the optimizer of each replica keeps per parameter, between steps."""
+    if config.name == "demo":  # its residual is the strategy's
+        return 0
+    inner = config.inner_optimizer
+    return STATE_BYTES * (_STATES["adamw"] if inner is None else _optimizer_numbers(inner))
+
+
+def _numbers_kept(config: StrategyConfig) -> int:
+    match config.name:
+        case "diloco" | "sparta_diloco" | "streaming_diloco":
+            # With a codec what rounding lost of the changes, and of the means.
+            residuals = 0 if config.codec is None else 2
+            return 1 + _optimizer_numbers(config.outer_optimizer) + residuals
+        case "noloco" | "sparse_loco":
+            return 2
+        case "demo":
+            return 1
+        case _:
+            return 0
+
+
+def _optimizer_numbers(optimizer: OptimizerConfig | None) -> int:
+    if optimizer is None:
+        return 1  # the momentum of the default
+    momentum = bool(optimizer.momentum) and optimizer.name in ("sgd", "rmsprop")
+    return _STATES[optimizer.name] + momentum

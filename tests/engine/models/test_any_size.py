@@ -7,14 +7,12 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.config import ModalityPresence
 from mimokit.engine.data.batch import check_tokens
 from mimokit.engine.data.sources import DigitData, default_data
 from mimokit.engine.pipeline.packing import check_grids
 from tests.invariance import assert_computes_the_same
 from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
-
-SOME = {"qwen": ModalityPresence(samples=[True, False, True, True, False, False, False, False])}
+from tests.whole_runs import whole_runs
 
 
 def _batch(samples=8, **options):
@@ -100,12 +98,9 @@ def test_grids_that_the_encoder_cannot_take_are_refused(cluster, grid, sentence)
         _rows(cluster, torch.zeros(12, 16), torch.tensor(grid))
 
 
-@pytest.mark.parametrize("encoder", [(1, 4), (2, 2)], ids=["fan-in", "equal"])
-def test_on_shared_ranks(cluster, encoder):
-    sizes = {"qwen": encoder, LANGUAGE: (2, 2)}
-    mode = "homogeneous" if encoder == (2, 2) else "colocated"
-    config = multimodal_config(sizes, mode, num_microbatches=2, three_axes=True, presence=SOME)
-    assert_computes_the_same(cluster, config)
+@whole_runs("images of any size on shared ranks")
+def test_on_shared_ranks(cluster, run):
+    assert_computes_the_same(cluster, run.make())
 
 
 def test_a_grid_for_every_image():

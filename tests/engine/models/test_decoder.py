@@ -13,13 +13,7 @@ from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import decoded_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-
-LAYOUTS = {
-    "one rank each": ((1, 1, 1), (1, 1, 1), (1, 1, 1)),
-    "fan-in to two tensor-parallel ranks": ((1, 1, 2), (1, 1, 2), (2, 1, 1)),
-    "fan-out to two stages": ((1, 1, 1), (2, 1, 1), (1, 2, 2)),
-    "a language model of two stages": ((2, 1, 1), (1, 2, 2), (1, 1, 2)),
-}
+from tests.whole_runs import whole_runs
 
 
 def _config(images, language, writer, *options, **runtime):
@@ -27,29 +21,20 @@ def _config(images, language, writer, *options, **runtime):
     return decoded_config(sizes, *options, **runtime)
 
 
-@pytest.mark.parametrize("num_microbatches", [1, 4])
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_a_decoder_computes_what_one_process_computes(cluster, layout, num_microbatches):
-    assert_computes_the_same(cluster, _config(*layout, num_microbatches))
+@whole_runs("a decoder")
+def test_a_decoder_computes_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make())
 
 
-def test_two_decoders(cluster):
-    sizes = {"images": (1, 1, 1), LANGUAGE: (1, 2, 1), "writer": (1, 1, 1), "other": (1, 2, 1)}
-    assert_computes_the_same(cluster, decoded_config(sizes, 4))
-
-
-@pytest.mark.parametrize("frozen", ["writer", LANGUAGE])
-def test_beside_a_frozen_module(cluster, frozen):
-    config = _config((1, 1, 1), (1, 1, 1), (1, 1, 1), 2)
-    config.model.get_architecture(frozen).frozen = True
-    report = assert_computes_the_same(cluster, config)
+@whole_runs("a decoder next to a frozen module")
+def test_beside_a_frozen_module(cluster, run):
+    report = assert_computes_the_same(cluster, run.make())
     assert report.gradient_differences[0]["images"] > 0
 
 
-def test_behind_a_model_of_which_nothing_is_trained(cluster):
-    config = _config((1, 1, 1), (1, 2, 1), (1, 1, 1), 2)
-    for frozen in ("images", LANGUAGE):
-        config.model.get_architecture(frozen).frozen = True
+@whole_runs("a decoder behind a model of which nothing is trained")
+def test_behind_a_model_of_which_nothing_is_trained(cluster, run):
+    config = run.make()
     backward = {a.stage for s in range(4) for a in _actions(config, s) if a.kind == "backward"}
     assert backward == {3}
     assert_computes_the_same(cluster, config)

@@ -37,9 +37,10 @@ def _rows(plan, config, module, inputs):
     import torch.distributed as dist
 
     from mimokit.engine.megatron import ensure_memory_buffer
+    from mimokit.engine.models.build import module_builds
     from mimokit.engine.models.provider import inject_process_groups
     from mimokit.engine.models.rng import module_seed, random_state_of, seed_modules
-    from mimokit.engine.models.specs import encoder_submodule_spec
+    from mimokit.engine.models.specs import encoder_spec
     from mimokit.engine.parallel.grids import create_grids
 
     ensure_memory_buffer()
@@ -50,12 +51,7 @@ def _rows(plan, config, module, inputs):
     place, stages = own.pp.rank(), own.pp.size()
     seed_modules(SEED, {module: 0})
     torch.manual_seed(module_seed(SEED, module))
-    spec = encoder_submodule_spec(
-        config.model.get_architecture(module),
-        config.model.get_architecture(config.model.llm_module_name),
-        plan.modules[module],
-        module_seed(SEED, module),
-    )
+    spec = encoder_spec(module_builds(config.model, plan, SEED)[module])
     submodule = spec.module.from_spec(inject_process_groups(spec, own))
     (encoder,) = submodule.encoders.values()
     tokens = inputs.get("tokens_per_item")

@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import functools
 
-import pytest
 import torch
 
 import mimokit
 from mimokit.experiment import compute_oracle, verify
 from tests.llava import VOCABULARY, llava_checkpoint, llava_config, of_hugging_face
 from tests.planted import planted
+from tests.whole_runs import whole_runs
 
 STEPS = 2
 ONE = {"data_parallel": 1}
-TWO = {"tensor_parallel": 2, "data_parallel": 2}
-HALF = {"tensor_parallel": 2, "data_parallel": 1}
-LAYOUTS = {
-    "homogeneous": ("clip", "homogeneous", TWO, TWO),
-    "colocated": ("clip", "colocated", {"data_parallel": 4}, TWO),
-    "heterogeneous": ("clip", "heterogeneous", HALF, {**HALF, "rank_offset": 2}),
-    "eight ranks": (
-        "clip", "heterogeneous", {"tensor_parallel": 2, "data_parallel": 2},
-        {"tensor_parallel": 2, "pipeline_parallel": 2, "rank_offset": 4, **ONE},
-    ),
-    "class token": (
-        "clip_full", "heterogeneous", {"pipeline_parallel": 2, **ONE},
-        {"pipeline_parallel": 2, "rank_offset": 2, **ONE},
-    ),
-    "siglip": ("siglip", "homogeneous", {"tensor_parallel": 4, **ONE},
-               {"tensor_parallel": 4, **ONE}),
-}  # fmt: skip
-"""Name -> variant, mode, sizes of the tower and of the language model."""
 
 
 def _logits(plan, config):
@@ -61,11 +43,10 @@ def _expected(cluster, variant):
     return of_hugging_face(oracle, llava_checkpoint(variant), STEPS)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_it_computes_and_trains_as_hugging_face_does(cluster, layout):
-    variant, mode, images, words = LAYOUTS[layout]
-    config = llava_config(variant, mode, images, words)
-    oracle, expected = _expected(cluster, variant)
+@whole_runs("a whole LLaVA")
+def test_it_computes_and_trains_as_hugging_face_does(cluster, run):
+    config = run.make()
+    oracle, expected = _expected(cluster, run.make.args[0])
     plan = mimokit.plan(config)
     parts = [one for one in cluster.run(_logits, plan, config, world_size=plan.world_size) if one]
     rows = [
@@ -76,7 +57,7 @@ def test_it_computes_and_trains_as_hugging_face_does(cluster, layout):
     ]
     logits = torch.cat(rows, dim=1)[..., :VOCABULARY].transpose(0, 1)
     assert float((logits - expected).abs().max()) <= 1e-5 * float(expected.abs().max())
-    report = verify(cluster, config, steps=STEPS, oracle=oracle)
+    report = verify(cluster, config, steps=run.steps, oracle=oracle)
     assert report.data.startswith("digits")
     assert report.passed, report.verdict
 

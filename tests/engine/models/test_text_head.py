@@ -13,7 +13,8 @@ from mimokit.engine.data.sources import MultimodalDigitData, default_data, synth
 from mimokit.engine.pipeline.microbatches import modal_type
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
-from tests.layouts_multimodal import LANGUAGE, PRESENCE, SPECIAL_TOKENS, multimodal_config
+from tests.layouts_multimodal import LANGUAGE, SPECIAL_TOKENS, multimodal_config
+from tests.whole_runs import whole_runs
 
 THREE_HEADS = {"words": (1, 1, 1), "clip": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
 PADDING = 13
@@ -81,25 +82,6 @@ def _count(plan, config):
     return sum(p.numel() for p in model.modality_submodules["words"].parameters())
 
 
-def test_on_shared_ranks(cluster):
-    sizes = {"words": (1, 4), "clip": (2, 2), LANGUAGE: (2, 2)}
-    assert_computes_the_same(cluster, multimodal_config(sizes, "colocated", num_microbatches=2))
-
-
-@pytest.mark.parametrize("num_microbatches", [1, 4])
-def test_three_heads_meet_in_packing(cluster, num_microbatches):
-    config = apart_multimodal_config(THREE_HEADS, num_microbatches, presence=PRESENCE)
-    assert_computes_the_same(cluster, config)
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"words": (1, 2, 1), LANGUAGE: (1, 2, 1)},
-        {"words": (1, 1, 4), "clip": (1, 1, 1), LANGUAGE: (1, 2, 1)},
-        {"words": (2, 1, 1), "clip": (1, 1, 2), LANGUAGE: (1, 2, 2)},
-    ],
-    ids=["two stages", "fan-in", "fan-out"],
-)
-def test_words_cross_like_rows(cluster, sizes):
-    assert_computes_the_same(cluster, apart_multimodal_config(sizes, 4))
+@whole_runs("a text head")
+def test_words_cross_like_rows(cluster, run):
+    assert_computes_the_same(cluster, run.make())

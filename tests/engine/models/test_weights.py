@@ -9,6 +9,7 @@ import mimokit
 from mimokit.experiment import verify
 from tests.hugging_face_weights import checkpoint
 from tests.layouts_weights import STD, weights_config
+from tests.whole_runs import whole_runs
 
 ONE = {"data_parallel": 1}
 
@@ -62,14 +63,7 @@ def test_a_module_computes_what_its_checkpoint_computes(cluster, language, tower
             assert float((mine - theirs).abs().max()) <= 1e-5 * float(theirs.abs().max())
 
 
-@pytest.mark.parametrize(
-    ("mode", "images", "words"),
-    [
-        ("colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
-        ("heterogeneous", ONE, {"pipeline_parallel": 2, "rank_offset": 1, **ONE}),
-    ],
-)
-def test_training_goes_on_from_weights_as_in_one_process(cluster, mode, images, words):
-    config = weights_config("qwen2", "clip_tower", mode, images, words)
-    report = verify(cluster, config, steps=2)
+@whole_runs("modules that start from weights")
+def test_training_goes_on_from_weights_as_in_one_process(cluster, run):
+    report = verify(cluster, run.make(), steps=run.steps)
     assert report.passed, report.verdict

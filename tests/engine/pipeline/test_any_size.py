@@ -7,38 +7,17 @@ import torch
 
 import mimokit
 from mimokit.cluster import RankError
-from mimokit.config import ModalityPresence
 from mimokit.experiment import verify
 from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_multimodal_config
 from tests.layouts_multimodal import LANGUAGE
 from tests.planted import planted
-
-# (tensor, pipeline, data parallel) of encoder and language model
-APART = {
-    "two stages into two": ((1, 2, 1), (1, 2, 1)),
-    "fan-in": ((1, 1, 4), (1, 2, 1)),
-    "fan-in, in shares": ((1, 1, 4), (2, 1, 1)),
-    "fan-out": ((1, 2, 1), (1, 1, 2)),
-    "equal": ((2, 1, 2), (2, 1, 2)),
-}
+from tests.whole_runs import whole_runs
 
 
-@pytest.mark.parametrize("num_microbatches", [1, 4])
-@pytest.mark.parametrize("layout", APART.values(), ids=APART)
-def test_on_ranks_of_their_own(cluster, layout, num_microbatches):
-    encoder, language = layout
-    sizes = {"qwen": encoder, LANGUAGE: language}
-    assert_computes_the_same(
-        cluster, apart_multimodal_config(sizes, num_microbatches, three_axes=True)
-    )
-
-
-def test_beside_other_encoders_and_absent(cluster):
-    sizes = {"qwen": (1, 2, 1), "audio": (1, 1, 2), LANGUAGE: (1, 2, 1)}
-    presence = {"qwen": ModalityPresence(microbatches=[True, False], samples=[True, False])}
-    config = apart_multimodal_config(sizes, 4, three_axes=True, presence=presence)
-    assert_computes_the_same(cluster, config)
+@whole_runs("images of any size on separate ranks")
+def test_on_ranks_of_their_own(cluster, run):
+    assert_computes_the_same(cluster, run.make())
 
 
 def test_grids_and_positions_have_slots():

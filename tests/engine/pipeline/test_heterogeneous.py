@@ -7,35 +7,20 @@ import pytest
 import mimokit
 from mimokit.cluster import RankError
 from mimokit.experiment import Evaluations, train, verify
-from tests.invariance import FEW_STEPS, STEPS, assert_computes_the_same
+from tests.invariance import assert_computes_the_same
 from tests.layouts_apart import apart_config
 from tests.planted import planted
-
-# (encoder TP, PP, DP), (language TP, PP, DP)
-LAYOUTS = [
-    ((1, 1, 1), (1, 1, 1)),
-    ((2, 1, 2), (2, 1, 2)),
-    ((1, 1, 4), (2, 1, 2)),
-    ((2, 1, 1), (1, 2, 2)),
-    ((1, 2, 2), (2, 1, 1)),
-    ((1, 2, 1), (1, 3, 1)),
-    ((2, 1, 1), (1, 1, 4)),
-]
+from tests.whole_runs import whole_runs
 
 
-def _name(layout):
-    return "-".join(f"TP{tensor}PP{stages}DP{data}" for tensor, stages, data in layout)
+@whole_runs("sizes on separate ranks")
+def test_pipeline_computes_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make(), run.steps)
 
 
-@pytest.mark.parametrize("num_microbatches", [1, 4])
-@pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_pipeline_computes_what_one_process_computes(cluster, layout, num_microbatches):
-    config = apart_config(*layout, num_microbatches)
-    assert_computes_the_same(cluster, config, STEPS if num_microbatches == 1 else FEW_STEPS)
-
-
-def test_an_encoder_behind_the_language_model(cluster):
-    config = apart_config((1, 1, 2), (1, 2, 1), 4, language_first=True)
+@whole_runs("an encoder behind the language model")
+def test_an_encoder_behind_the_language_model(cluster, run):
+    config = run.make()
     assert mimokit.plan(config).modules["images"].rank_offset == 2
     assert_computes_the_same(cluster, config)
 

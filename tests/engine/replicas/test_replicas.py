@@ -10,84 +10,17 @@ import pytest
 
 import mimokit
 from mimokit.analysis import read_run, read_trace
-from mimokit.config import ConfigError, ExperimentConfig, StrategyConfig
+from mimokit.config import ConfigError
 from mimokit.config.strategy import CUT_BY_RANK
 from mimokit.experiment import train, verify
 from mimokit.planning.strategies import StrategyPlan, plan_of_size
 from mimokit.step_kinds import StepKind
 from tests.layouts import digits_config
-from tests.layouts_apart import apart_config
 from tests.planted import planted
+from tests.whole_runs import CHUNKS, OUTER, tied_on_four_ranks, whole_runs, with_strategy
 
 STEPS = 4
 """Of faults: with H 2 every other step is one without an exchange."""
-
-OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
-SGD = {"inner_optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
-RMSPROP = {"inner_optimizer": {"name": "rmsprop", "weight_decay": 0.01}}
-ADAGRAD = {"inner_optimizer": {"name": "adagrad", "lr": 0.01}}
-
-
-FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
-"""Taken after 4 and 6 steps, written one step later; what begins at step 8 is not written."""
-MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
-
-IN_LOW_BITS = {"H": 2, "fragments": 2, "codec": "int4"}
-
-CHUNKS = {"H": 2, "chunk": 512, "density": 0.1}
-
-
-def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
-    config.strategy = StrategyConfig(**strategy)
-    return config
-
-
-def tensor_parallel() -> ExperimentConfig:
-    return digits_config((2, 1), (2, 1))
-
-
-def padded() -> ExperimentConfig:
-    """Return a layout whose embedding is padded to 24 rows, that of one process to 18."""
-    config = tensor_parallel()
-    networks = dict(config.model.module_architectures)
-    update = {"make_vocab_size_divisible_by": 6}
-    networks["language_module"] = networks["language_module"].model_copy(update=update)
-    config.model.module_architectures = networks
-    return config
-
-
-def fan_in() -> ExperimentConfig:
-    return digits_config((1, 2), (2, 1))
-
-
-def stages() -> ExperimentConfig:
-    """Return one rank of images before two stages."""
-    return apart_config((1, 1, 1), (1, 2, 1), num_microbatches=2)
-
-
-def tied_on_four_ranks() -> ExperimentConfig:
-    config = apart_config((2, 1, 1), (1, 2, 1))
-    networks = dict(config.model.module_architectures)
-    tied = networks["language_module"].model_copy(update={"tied_embeddings": True})
-    config.model.module_architectures = {**networks, "language_module": tied}
-    return config
-
-
-LAYOUTS = [
-    (tensor_parallel, {"name": "diloco", "replicas": 2, "H": 2, "outer_optimizer": OUTER}),
-    (tensor_parallel, {"name": "simple_reduce", "replicas": 2}),
-    (fan_in, {"name": "fedavg", "replicas": 3, "H": 2, "island_size": 2, **SGD}),
-    (fan_in, {"name": "noloco", "replicas": 3, "H": 2}),
-    (fan_in, {"name": "sparta_diloco", "replicas": 3, "p_sparta": 0.25, "H": 2}),
-    (padded, {"name": "sparse_loco", "replicas": 2, **CHUNKS}),
-    (fan_in, {"name": "demo", "replicas": 3}),
-    (stages, {"name": "diloco", "replicas": 2, "H": 2, "sync_offset": 1, **ADAGRAD}),
-    (tied_on_four_ranks, {"name": "noloco", "replicas": 2, "H": 2, **RMSPROP}),
-    (tied_on_four_ranks, {"name": "streaming_diloco", "replicas": 2, **FRAGMENTS}),
-    (tied_on_four_ranks, {"name": "sparta", "replicas": 2, **MASKS}),
-    (padded, {"name": "diloco", "replicas": 2, "H": 2, "codec": "int8"}),
-    (tied_on_four_ranks, {"name": "streaming_diloco", "replicas": 2, **IN_LOW_BITS}),
-]
 
 
 def _counted() -> Any:
@@ -115,14 +48,14 @@ def _check_bytes(messages: list[Any], plan: StrategyPlan, node: int, steps: int)
         assert abs(sum(counted) - sum(planned)) <= 3 * ring * deviation + 1e-6
 
 
-@pytest.mark.parametrize(("layout", "strategy"), LAYOUTS)
-def test_replicas_compute_what_models_in_one_process_compute(cluster, layout, strategy):
-    steps = 2 * strategy.get("H", 2)
-    config = with_strategy(layout(), **strategy)
+@whole_runs("replicas")
+def test_replicas_compute_what_models_in_one_process_compute(cluster, run):
+    config, steps = run.make(), run.steps
+    strategy = config.strategy
     report = verify(cluster, config, steps=steps)
     assert report.passed, report.verdict
-    assert f"{strategy['replicas']} replicas with {strategy['name']}" in report.verdict
-    assert (report.open_share > 0) == (strategy["name"] in CUT_BY_RANK)
+    assert f"{strategy.replicas} replicas with {strategy.name}" in report.verdict
+    assert (report.open_share > 0) == (strategy.name in CUT_BY_RANK)
     assert report.open_share < 0.15
     assert report.halfway_share < 0.0005
     replicas = mimokit.plan(config).replicas

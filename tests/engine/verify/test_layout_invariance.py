@@ -6,35 +6,15 @@ import pytest
 
 from mimokit.cluster import RankError
 from mimokit.experiment import verify
-from tests.invariance import FEW_STEPS, STEPS, assert_computes_the_same, oracle_of
+from tests.invariance import assert_computes_the_same, oracle_of
 from tests.layouts import digits_config
 from tests.planted import planted
-
-# (encoder TP, DP), (language TP, DP)
-LAYOUTS = [
-    ((1, 4), (1, 4)),
-    ((2, 2), (2, 2)),
-    ((4, 1), (4, 1)),
-    ((1, 4), (4, 1)),
-    ((2, 2), (4, 1)),
-    ((1, 4), (2, 2)),
-    ((4, 1), (1, 4)),
-    ((2, 2), (1, 4)),
-    ((1, 8), (8, 1)),
-    ((2, 4), (4, 2)),
-]
+from tests.whole_runs import whole_runs
 
 
-def _name(layout):
-    (encoder_tensor, encoder_data), (language_tensor, language_data) = layout
-    return f"TP{encoder_tensor}DP{encoder_data}-TP{language_tensor}DP{language_data}"
-
-
-@pytest.mark.parametrize("num_microbatches", [1, 3])
-@pytest.mark.parametrize("layout", LAYOUTS, ids=_name)
-def test_layout_computes_what_one_process_computes(cluster, layout, num_microbatches):
-    config = digits_config(*layout, num_microbatches=num_microbatches)
-    assert_computes_the_same(cluster, config, STEPS if num_microbatches == 1 else FEW_STEPS)
+@whole_runs("sizes on shared ranks")
+def test_layout_computes_what_one_process_computes(cluster, run):
+    assert_computes_the_same(cluster, run.make(), run.steps)
 
 
 def test_the_oracle_takes_real_steps(cluster):

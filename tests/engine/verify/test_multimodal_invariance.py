@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 import mimokit
 from mimokit.experiment import verify
 from tests.invariance import assert_computes_the_same, oracle_of
-from tests.layouts_apart import apart_config
 from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.planted import planted
-
-EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
-# Fan-in, fan-out and equal sizes into the same language model.
-MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}
-FAN_IN = {"clip": (1, 4), "dino": (1, 4), "audio": (1, 4), LANGUAGE: (4, 1)}
+from tests.whole_runs import EQUAL, tied_on_stages, whole_runs
 
 
 def _is_the_same(cluster, config):
@@ -23,45 +16,25 @@ def _is_the_same(cluster, config):
     assert set(report.weight_differences[0]) == {"clip", "dino", "audio", LANGUAGE}
 
 
-def test_all_encoders_with_the_same_sizes(cluster):
-    _is_the_same(cluster, multimodal_config(EQUAL, "homogeneous"))
+@whole_runs("encoders on shared ranks")
+def test_encoders_compute_what_one_process_computes(cluster, run):
+    _is_the_same(cluster, run.make())
 
 
-@pytest.mark.parametrize("sizes", [MIXED, FAN_IN], ids=["mixed", "fan-in"])
-def test_modalities_absent_from_samples_replicas_and_micro_batches(cluster, sizes):
-    config = multimodal_config(sizes, "colocated", num_microbatches=2, presence=PRESENCE)
+@whole_runs("absent modalities on shared ranks")
+def test_modalities_absent_from_samples_replicas_and_micro_batches(cluster, run):
+    config = run.make()
     assert config.data.absent_microbatches(8) == {("audio", 1)}
     _is_the_same(cluster, config)
 
 
-@pytest.mark.parametrize("frozen", ["dino", LANGUAGE])
-def test_a_frozen_module(cluster, frozen):
-    config = multimodal_config(
-        MIXED, "colocated", num_microbatches=2, presence=PRESENCE, frozen=[frozen]
-    )
-    _is_the_same(cluster, config)
-
-
-def test_tied_embeddings_on_tensor_parallel_ranks(cluster):
-    _is_the_same(cluster, multimodal_config(FAN_IN, "colocated", num_microbatches=2, tied=True))
-
-
-def _tied_apart(stages):
-    config = apart_config((1, 1, 1), (1, stages, 1), 2)
-    network = config.model.get_architecture(LANGUAGE)
-    config.model.module_architectures[LANGUAGE] = network.model_copy(
-        update={"tied_embeddings": True}
-    )
-    return config
-
-
-@pytest.mark.parametrize("stages", [2, 3])
-def test_tied_embeddings_on_two_stages(cluster, stages):
-    assert_computes_the_same(cluster, _tied_apart(stages))
+@whole_runs("tied embeddings on stages")
+def test_tied_embeddings_on_stages(cluster, run):
+    assert_computes_the_same(cluster, run.make())
 
 
 def test_check_catches_tied_embeddings_that_drift_apart(cluster):
-    config = _tied_apart(2)
+    config = tied_on_stages(2)
     oracle = oracle_of(cluster, config)
     total = "mimokit.engine.models.language.TiedGPTModel.sync_tied_embeddings"
     with planted(cluster, total, lambda original: lambda self: None, 3):
@@ -78,7 +51,7 @@ def test_check_catches_a_frozen_module_that_is_trained(cluster):
         cluster.run(_gradients_of, plan, config, world_size=2) == [["audio", "clip", LANGUAGE]] * 2
     )
     freeze = "mimokit.engine.models.provider.MimoModelProvider._freeze"
-    with planted(cluster, freeze, lambda original: lambda self, model: None, 2):
+    with planted(cluster, freeze, lambda original: lambda self, model, plan: None, 2):
         found = cluster.run(_gradients_of, plan, config, world_size=2)
     assert found == [["audio", "clip", "dino", LANGUAGE]] * 2
 

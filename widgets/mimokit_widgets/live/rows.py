@@ -37,7 +37,6 @@ class RowHeader:
 
     Attributes:
         step: the columns of a row of kind STEP: of the rank, then those of every module.
-        modules: of the run, in order.
         evaluation: the columns of a row of kind EVALUATION.
     """
 

@@ -31,10 +31,10 @@ def remembered(state: Mapping[str, Any], sentence: str, picture: str | None = No
         picture: an address (`data:...`) of a picture for a page without scripts.
     """
     rows, every = thinned(state["_history"], state["_header"], MOST_ROWS)
-    given = {**state, "_history": rows, "_every": every}
+    content = {**state, "_history": rows, "_every": every}
     name = f"mimokit-run-{uuid.uuid4().hex[:12]}"
     image = f'<img alt="{escape(sentence)}" src="{picture}">' if picture else ""
-    arguments = ", ".join(_literal(part) for part in (name, joined_styles(*STYLES), given))
+    arguments = ", ".join(_literal(part) for part in (name, joined_styles(*STYLES), content))
     return (
         f'<div class="mimokit-remembered {name}"><p>{escape(sentence)}</p>{image}</div>'
         f"<style>{HIDE}</style>"
@@ -61,7 +61,6 @@ def final_picture(
 
     Args:
         samples: all that the ranks have sent.
-        state: the state of the monitor.
         title: how the run ended, in two words.
     """
     sentence = f"{title}. {state['sentence']}"

@@ -24,13 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    given = parser.parse_args(arguments)
-    if not given.notebook.is_file():
-        print(f"There is no notebook {given.notebook}.", file=sys.stderr)
+    options = parser.parse_args(arguments)
+    if not options.notebook.is_file():
+        print(f"There is no notebook {options.notebook}.", file=sys.stderr)
         return BAD_ARGUMENT
     terminal = Terminal()
-    terminal.heading(f"Running {given.notebook}")
-    return execute(given.notebook, given.output, terminal)
+    terminal.heading(f"Running {options.notebook}")
+    return execute(options.notebook, options.output, terminal)
 
 
 def execute(file: Path, output: Path, terminal: Terminal) -> int:

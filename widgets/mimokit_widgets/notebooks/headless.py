@@ -135,10 +135,10 @@ class _Client(NotebookClient):  # type: ignore[misc]
 def _headings(cells: list[Any]) -> list[str]:
     """Return for every cell the last heading above it."""
     current = "Start"
-    found = []
+    outputs = []
     for cell in cells:
         if cell.cell_type == "markdown":
             titles = HEADING.findall(cell.source)
             current = titles[-1] if titles else current
-        found.append(current)
-    return found
+        outputs.append(current)
+    return outputs

@@ -27,7 +27,6 @@ class SearchState:
         share: of it that is done, from 0 to 1; at 1 the best layouts are being simulated.
         evaluated: layouts so far.
         sentence: why it failed; empty otherwise.
-        result: what the last one found, or None.
         searched: the config whose model was searched, or None.
     """
 
@@ -47,9 +46,9 @@ class SearchState:
         """Return what the browser draws."""
         from mimokit_widgets.view_models.found_layouts import found_layouts
 
-        found = None if self.result is None else found_layouts(self.result)
+        layouts = None if self.result is None else found_layouts(self.result)
         shown = {"status": self.status, "share": self.share, "evaluated": f"{self.evaluated:,}"}
-        return {**shown, "sentence": self.sentence, "found": found}
+        return {**shown, "sentence": self.sentence, "found": layouts}
 
 
 class BackgroundSearch:
@@ -72,7 +71,6 @@ class BackgroundSearch:
 
         Args:
             config: with every data_parallel known.
-            gpus: how many there are.
             supposed: GPU, software and price.
         """
         if self.state.goes_on:

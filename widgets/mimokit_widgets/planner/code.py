@@ -41,8 +41,8 @@ def as_torchrun(config: ExperimentConfig, plan: LayoutPlan, ranks_per_node: int,
 
 def _records(value: object) -> list[BaseModel]:
     if isinstance(value, BaseModel):
-        own = [getattr(value, name) for name in type(value).model_fields]
-        return [value, *(record for each in own for record in _records(each))]
+        values = [getattr(value, name) for name in type(value).model_fields]
+        return [value, *(record for each in values for record in _records(each))]
     if isinstance(value, dict):
         return [record for each in value.values() for record in _records(each)]
     return []

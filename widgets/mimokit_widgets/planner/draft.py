@@ -1,4 +1,4 @@
-"""The values in the planner's fields: a config that need not be valid."""
+"""The values in the planner's fields: a config that need not be valid, and those before it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from mimokit.config_files.loading import SWEEP
 from mimokit_widgets.planner.paths import PREDICTION, mapping_at
 
 RANKS_PER_NODE = 8
+
+
+START = "llava_7b_colocated"
+MOST_KEPT = 500
 
 
 @dataclass(frozen=True)
@@ -76,29 +80,79 @@ def canonical(content: Mapping[str, Any], name: str = "experiment") -> dict[str,
 
     A sweep is left out: a draft is one layout.
     """
-    one = {key: value for key, value in content.items() if key != SWEEP}
+    sections = {key: value for key, value in content.items() if key != SWEEP}
     try:
-        return config_from_mapping(one, name=name, world_may_be_open=True).to_mapping()
+        return config_from_mapping(sections, name=name, world_may_be_open=True).to_mapping()
     except ConfigError:
-        given = copy.deepcopy(one)
-        given.pop("extends", None)
-        given.setdefault("name", name)
-        return given
+        copied = copy.deepcopy(sections)
+        copied.pop("extends", None)
+        copied.setdefault("name", name)
+        return copied
 
 
 def supposed_of(draft: Draft) -> PredictionConfig:
     """Return GPU, software and price that a draft supposes; a missing or wrong field is None."""
     section = mapping_at(draft.content, PREDICTION)
-    found = PredictionConfig()
+    prediction = PredictionConfig()
     for name in ("gpu", "software", "price_per_gpu_hour"):
         with suppress(ConfigError):
-            setattr(found, name, section.get(name))
-    return found
-
-
-START = "llava_7b_colocated"
+            setattr(prediction, name, section.get(name))
+    return prediction
 
 
 def start() -> dict[str, Any]:
     """Return the sections of a sensible start: a vision-language model on eight ranks."""
     return load_preset(START).to_mapping()
+
+
+class History:
+    """The drafts so far and where in them we are.
+
+    Edits of one field that follow each other, as the letters of a word do, are one step; `settle`
+    ends the word.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._drafts = [draft]
+        self._place = 0
+        self._open: object = None
+
+    @property
+    def draft(self) -> Draft:
+        """The draft that is shown."""
+        return self._drafts[self._place]
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is an earlier draft."""
+        return self._place > 0
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is a later draft."""
+        return self._place < len(self._drafts) - 1
+
+    def record(self, draft: Draft, field: object = None) -> None:
+        """Take the next draft; one with the same field as the last replaces it."""
+        del self._drafts[self._place + 1 :]
+        if field is not None and field == self._open and self._place:
+            self._drafts[self._place] = draft
+        else:
+            self._drafts.append(draft)
+            del self._drafts[: max(0, len(self._drafts) - MOST_KEPT)]
+            self._place = len(self._drafts) - 1
+        self._open = field
+
+    def settle(self) -> None:
+        """Make the next edit a separate step, whichever field it changes."""
+        self._open = None
+
+    def undo(self) -> None:
+        """Go back one step, if there is one."""
+        self._place = max(0, self._place - 1)
+        self._open = None
+
+    def redo(self) -> None:
+        """Go forward one step, if there is one."""
+        self._place = min(len(self._drafts) - 1, self._place + 1)
+        self._open = None

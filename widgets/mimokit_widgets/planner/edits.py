@@ -137,7 +137,9 @@ def _first_sizes(
     if mode == "homogeneous":
         return dict(mapping_at(modules, (str(language),)))
     if mode == "heterogeneous":
-        ends = [_begin(own) + _ranks(own) for own in modules.values() if isinstance(own, dict)]
+        ends = [
+            _begin(sizes) + _ranks(sizes) for sizes in modules.values() if isinstance(sizes, dict)
+        ]
         one_rank = {CONFIG_FIELDS[axis]: 1 for axis in (Axis.TENSOR, Axis.DATA)}
         return {**one_rank, "rank_offset": max(ends, default=0)}
     return {CONFIG_FIELDS[Axis.TENSOR]: 1}
@@ -145,18 +147,18 @@ def _first_sizes(
 
 def _free_token(content: Mapping[str, Any]) -> int:
     """Return a token id above the vocabulary and all that are taken."""
-    taken = mapping_at(content, ("model", "special_token_ids")).values()
+    used = mapping_at(content, ("model", "special_token_ids")).values()
     vocabulary = value_at(content, ("data", "vocab_size"))
     first = vocabulary if isinstance(vocabulary, int) else 0
-    return max([first, *(token + 1 for token in taken if isinstance(token, int))])
+    return max([first, *(token + 1 for token in used if isinstance(token, int))])
 
 
 def _section(parent: dict[str, Any], key: str) -> dict[str, Any]:
     """Return the mapping under a key; what is none gives way to an empty one."""
     if not isinstance(parent.get(key), dict):
         parent[key] = {}
-    found: dict[str, Any] = parent[key]
-    return found
+    section: dict[str, Any] = parent[key]
+    return section
 
 
 def remove_module(draft: Draft, name: str) -> Draft:
@@ -184,7 +186,7 @@ def rename_module(draft: Draft, old: str, new: str) -> Draft:
     if not isinstance(model, dict):
         return draft
     for section in _by_module(content):
-        renamed = {new if name == old else name: own for name, own in section.items()}
+        renamed = {new if name == old else name: value for name, value in section.items()}
         section.clear()
         section.update(renamed)
     for field in ("llm_module_name", "encoder_module_name"):
@@ -203,9 +205,9 @@ def rename_module(draft: Draft, old: str, new: str) -> Draft:
 def _by_module(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield every mapping of which the keys are modules."""
     for path in (SIZES, NETWORKS, TOKENS, ("model", "topology"), *OF_DATA):
-        found = value_at(content, path)
-        if isinstance(found, dict):
-            yield found
+        section = value_at(content, path)
+        if isinstance(section, dict):
+            yield section
 
 
 def move_module(draft: Draft, name: str, by: int) -> Draft:

@@ -38,18 +38,18 @@ MOST = 2**20
 
 def nearest_number(draft: Draft, path: Path) -> int | None:
     """Return the nearest number for the field at a path with which every check passes, or None."""
-    given = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
-    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= MOST:
+    typed = getattr(draft, path[0]) if path[0] in WORLD_FIELDS else value_at(draft.content, path)
+    if not isinstance(typed, int) or isinstance(typed, bool) or not 0 <= typed <= MOST:
         return None
-    return next((each for each in _around(given) if _accepted(draft, path, each)), None)
+    return next((each for each in _around(typed) if _accepted(draft, path, each)), None)
 
 
-def _around(given: int) -> Iterator[int]:
-    near = {given + step for step in range(-FARTHEST, FARTHEST + 1)}
+def _around(typed: int) -> Iterator[int]:
+    near = {typed + step for step in range(-FARTHEST, FARTHEST + 1)}
     numbers = near | {2**power for power in range(MOST.bit_length())}
     yield from sorted(
-        (each for each in numbers if each > 0 and each != given),
-        key=lambda each: (abs(each - given), -each),
+        (each for each in numbers if each > 0 and each != typed),
+        key=lambda each: (abs(each - typed), -each),
     )
 
 
@@ -83,7 +83,6 @@ class FieldMessage:
 
     Attributes:
         path: the field to mark; empty where it has none on the screen.
-        sentence: the text next to it.
         fix: what a click does, or None.
         label: what the button says: "DP 3 → 4".
     """
@@ -105,19 +104,17 @@ def field_errors_of(
     """Return one error per problem, and one about the edit that brought them all.
 
     Args:
-        problems: what is wrong with the draft.
-        draft: the rejected draft.
         valid: the last one that was accepted; a field goes back to its value where the problem
             itself knows no fix.
         edited: the field whose edit made the draft, empty for any other cause.
     """
-    found = tuple(_field_error(problem, draft, valid) for problem in problems)
-    if not found or not edited or any(each.path == edited for each in found):
-        return found
+    errors = tuple(_field_error(problem, draft, valid) for problem in problems)
+    if not errors or not edited or any(each.path == edited for each in errors):
+        return errors
     cause = _cause(draft, edited)
     if cause is None:
-        return found
-    return (cause, *(_explaining(each) for each in found))
+        return errors
+    return (cause, *(_explaining(each) for each in errors))
 
 
 def _cause(draft: Draft, edited: Path) -> FieldMessage | None:
@@ -125,11 +122,11 @@ def _cause(draft: Draft, edited: Path) -> FieldMessage | None:
     better = nearest_number(draft, edited)
     if better is None:
         return None
-    given = _standing(edited, draft)
+    typed = _standing(edited, draft)
     whose = f"Module '{edited[2]}'" if edited[:2] in (SIZES, NETWORKS) else "Layout"
-    sentence = f"{whose}: {edited[-1]} {given} does not go with the rest; {better} does."
+    sentence = f"{whose}: {edited[-1]} {typed} does not go with the rest; {better} does."
     fix: Fix = {"path": ".".join(edited), "value": better}
-    return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {given:,} → {better:,}")
+    return FieldMessage(edited, sentence, fix, f"{short_name(edited[-1])} {typed:,} → {better:,}")
 
 
 def _explaining(error: FieldMessage) -> FieldMessage:

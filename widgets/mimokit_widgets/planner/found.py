@@ -31,8 +31,6 @@ def config_with(
     """Return a config with a layout that a search found.
 
     Args:
-        layout: what was found.
-        task: what was asked.
         supposed: what the planner supposes; where the search supposed something else, the config
             says that, so that what was found is what is predicted.
         configs: the first that describes what was searched keeps all but its layout; where none
@@ -43,7 +41,9 @@ def config_with(
     """
     from mimokit.interop import config_of_layout
 
-    kept = next((one for one in configs if one is not None and same_task(one, task)), None)
+    kept = next(
+        (config for config in configs if config is not None and same_task(config, task)), None
+    )
     model = None if kept is not None else task.model
     return config_of_layout(
         layout,

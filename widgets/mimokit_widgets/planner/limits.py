@@ -43,14 +43,14 @@ def limit_problems(draft: Draft) -> Iterator[Problem]:
 
 
 def _node_problems(draft: Draft) -> Iterator[Problem]:
-    given = draft.ranks_per_node
-    if not _whole(given) or not 1 <= given <= MOST_RANKS_PER_NODE:
-        shown = f"the text '{given}'" if isinstance(given, str) else given
-        shown = "empty" if given is None else shown
+    typed = draft.ranks_per_node
+    if not _whole(typed) or not 1 <= typed <= MOST_RANKS_PER_NODE:
+        shown = f"the text '{typed}'" if isinstance(typed, str) else typed
+        shown = "empty" if typed is None else shown
         yield Problem(
             "world",
             "ranks_per_node",
-            given,
+            typed,
             f"World: ranks per node is {shown}; it must be a whole number from 1 to "
             f"{MOST_RANKS_PER_NODE:,}.",
         )

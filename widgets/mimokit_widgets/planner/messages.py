@@ -176,10 +176,10 @@ def _cancel_search(session: Session, _: Message) -> None:
 
 
 def _take_found(session: Session, message: Message) -> None:
-    found, index = session.search.state, int(message["index"])
-    shown = () if found.result is None else layouts_shown(found.result)
-    if found.result is not None and 0 <= index < len(shown):  # else the point was of an older
-        session.load_layout(shown[index].layout, found.result.task, found.searched)
+    search, index = session.search.state, int(message["index"])
+    shown = () if search.result is None else layouts_shown(search.result)
+    if search.result is not None and 0 <= index < len(shown):  # else the point was of an older
+        session.load_layout(shown[index].layout, search.result.task, search.searched)
 
 
 def _pin(session: Session, message: Message) -> None:

@@ -20,14 +20,14 @@ LANGUAGE, ENCODER = "language", "encoder"
 @lru_cache(maxsize=1)
 def published_networks() -> dict[str, list[str]]:
     """Return the names of models that are one module, for both kinds of module."""
-    found: dict[str, list[str]] = {LANGUAGE: [], ENCODER: []}
+    names: dict[str, list[str]] = {LANGUAGE: [], ENCODER: []}
     for name in model_names():
         model = load_model(name)
         if isinstance(model, LanguageModel):
-            found[LANGUAGE].append(name)
+            names[LANGUAGE].append(name)
         elif isinstance(model, VisionEncoder | AudioEncoder):
-            found[ENCODER].append(name)
-    return found
+            names[ENCODER].append(name)
+    return names
 
 
 def network_fields(name: str, seq_length: int, tensor_parallel: int = 1) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What follows from a draft: a config and its plan, or what is wrong."""
+"""What follows from a draft: a config, its plan and its frames, or what is wrong."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from mimokit.config import ConfigError, ExperimentConfig, Problem
+from mimokit.config import ConfigError, ExperimentConfig, PredictionConfig, Problem
 from mimokit.config_files import config_from_mapping
-from mimokit.planning.layout import plan as plan_of
+from mimokit.planning.frames.batch_frames import batch_frames, encoder_frames, vision_encoders
+from mimokit.planning.layout import plan_layout
 from mimokit.planning.types import LayoutPlan
 from mimokit_widgets.planner.draft import Draft
 from mimokit_widgets.planner.limits import limit_problems
+from mimokit_widgets.view_models.frame_question import FrameQuestion
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def evaluate(draft: Draft) -> DraftOutcome:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             config = config_from_mapping(draft.content, world_size=world)
-            plan = plan_of(config, world)
+            plan = plan_layout(config, world)
     except ConfigError as error:
         return DraftOutcome(None, None, error.problems)
     except ValueError as error:  # a plan that cannot be made of sizes that pass every check
@@ -54,8 +56,30 @@ def evaluate(draft: Draft) -> DraftOutcome:
 def resolved_config(config: ExperimentConfig, plan: LayoutPlan) -> ExperimentConfig:
     """Return a config with every data_parallel filled in, as its plan has it."""
     sizes = {
-        name: own.model_copy(update={"data_parallel": plan.modules[name].data_parallel})
-        for name, own in config.model.module_parallelisms.items()
+        name: sizes.model_copy(update={"data_parallel": plan.modules[name].data_parallel})
+        for name, sizes in config.model.module_parallelisms.items()
     }
     model = config.model.model_copy(update={"module_parallelisms": sizes})
     return config.model_copy(update={"model": model})
+
+
+def frame_question(
+    config: ExperimentConfig, plan: LayoutPlan, supposed: PredictionConfig
+) -> FrameQuestion | None:
+    """Return the frames of a layout with their estimated times; None if it encodes no images.
+
+    They are those of the first vision encoder about whose frames the config says something, else
+    of the first one, with as many frames in every sample as its tokens have room for.
+
+    Args:
+        supposed: the GPU and the software.
+    """
+    # The predictor is slow to import, so it is imported when the tab is first opened.
+    from mimokit.prediction.frames import timed
+
+    encoders = vision_encoders(config)
+    if not encoders:
+        return None
+    batches = batch_frames(config, plan) or (encoder_frames(config, plan, encoders[0]),)
+    whole = resolved_config(config, plan).model_copy(update={"prediction": supposed})
+    return FrameQuestion.of(timed(whole, plan, batches[:1])[0])

@@ -45,7 +45,7 @@ _SHORTENED = (
     Choice.OPTIMIZER_INSTANCES,
 )
 _SHORT = {
-    **{CONFIG_FIELDS[one]: SPELLINGS[one].label for one in _SHORTENED},
+    **{CONFIG_FIELDS[axis]: SPELLINGS[axis].label for axis in _SHORTENED},
     "rank_offset": "offset",
     "base_batch_size": "batch size",
     "num_microbatches": "micro-batches",
@@ -80,8 +80,8 @@ def value_at(content: Mapping[str, Any], path: Iterable[str]) -> Any:
 
 def mapping_at(content: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
     """Return the mapping at a path, an empty one where there is none."""
-    found = value_at(content, path)
-    return found if isinstance(found, Mapping) else {}
+    section = value_at(content, path)
+    return section if isinstance(section, Mapping) else {}
 
 
 def module_names(content: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,14 +14,13 @@ from mimokit.config import ExperimentConfig, preset_names
 from mimokit.planning.frames.batch_frames import vision_encoders
 from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.report.html import timeline_to_html
-from mimokit.planning.report.rows import PIPELINE_HEADINGS, pipeline_rows, pipeline_title, title
+from mimokit.planning.report.rows import pipeline_section, title
 from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
 from mimokit.units import counted, span_text
-from mimokit_widgets.planner.comparison import compare
 from mimokit_widgets.planner.edits import feeds_of
 from mimokit_widgets.planner.field_errors import MOST_SHOWN
-from mimokit_widgets.planner.figures import figures_of
+from mimokit_widgets.planner.figures import compare, figures_of
 from mimokit_widgets.planner.found import same_task
 from mimokit_widgets.planner.inputs import FLAGS
 from mimokit_widgets.planner.limits import MOST_MODULES
@@ -160,9 +159,9 @@ def _with_picture(
             walk = sample_walk(plan, sample, backward=backward, config=config)
         return Screen(state, walk=walk)
     if tab == "traffic":
-        found = traffic_of_plan(config, plan)
+        traffic = traffic_of_plan(config, plan)
         state["traffic"], matrix = traffic_blocks(
-            found, per_node, session.kind, by_node=session.by_node
+            traffic, per_node, session.kind, by_node=session.by_node
         )
         return Screen(state, matrix=matrix)
     if tab == "pipeline":
@@ -185,11 +184,13 @@ def _with_picture(
 
 def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
     """Return what is asked of a search; what it found travels when it is found."""
-    found, config = session.search.state, session.resolved
+    search, config = session.search.state, session.resolved
     aged = (
-        found.result is not None and config is not None and not same_task(config, found.result.task)
+        search.result is not None
+        and config is not None
+        and not same_task(config, search.result.task)
     )
-    shown = () if found.result is None else layouts_shown(found.result)
+    shown = () if search.result is None else layouts_shown(search.result)
     return {
         "gpus": session.search_gpus,
         "world": f"{plan.world_size:,}",
@@ -199,11 +200,11 @@ def _search(session: Session, plan: LayoutPlan) -> dict[str, Any]:
 
 
 def _pipeline(plan: LayoutPlan, pipeline: PipelinePlan) -> dict[str, Any]:
-    colors = module_colors(plan.modules)
+    colors, section = module_colors(plan.modules), pipeline_section(pipeline)
     return {
-        "title": pipeline_title(pipeline),
-        "headings": list(PIPELINE_HEADINGS),
-        "rows": [list(row) for row in pipeline_rows(pipeline)],
+        "title": section.heading,
+        "headings": list(section.columns),
+        "rows": [list(row) for row in section.rows],
         "colors": [colors[stage.module] for stage in pipeline.graph.stages],
         "timeline": timeline_to_html(pipeline, colors),
     }

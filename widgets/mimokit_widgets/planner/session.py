@@ -12,14 +12,12 @@ from mimokit.config_files.loading import SWEEP
 from mimokit.prediction.hardware import hardware_names
 from mimokit.units import counted
 from mimokit_widgets.planner.background_search import BackgroundSearch
-from mimokit_widgets.planner.draft import Draft, canonical, same_layout, supposed_of
+from mimokit_widgets.planner.draft import Draft, History, canonical, same_layout, supposed_of
 from mimokit_widgets.planner.field_errors import FieldMessage, field_errors_of
 from mimokit_widgets.planner.found import config_with
-from mimokit_widgets.planner.frames import frame_question
-from mimokit_widgets.planner.history import History
 from mimokit_widgets.planner.limits import MOST_CHARACTERS, MOST_MODULES
 from mimokit_widgets.planner.messages import ACTIONS, Message, Reply
-from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, resolved_config
+from mimokit_widgets.planner.outcome import DraftOutcome, evaluate, frame_question, resolved_config
 from mimokit_widgets.planner.paths import (
     SIZES,
     mapping_at,
@@ -55,7 +53,7 @@ class Session:
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         loaded: the layout that was loaded last, and the draft that it made.
         edited: the path of the field that made the draft, empty for any other cause.
-        serial: the number of the last message that was handled.
+        serial: what the browser calls the last message that was handled.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -78,7 +76,7 @@ class Session:
         self.search_gpus = ""
         self.loaded: tuple[Layout, Draft] | None = None
         self.edited: list[str] = []
-        self.serial = 0
+        self.serial = ""
         self._written: set[Path] = set()
         self._evaluate()
 
@@ -125,7 +123,7 @@ class Session:
         if does is None:
             return None
         self.notice, self.again, self.edited = "", None, []
-        self.serial = int(message.get("serial") or self.serial)
+        self.serial = str(message.get("serial") or self.serial)
         return does(self, message)
 
     def say(self, sentence: str) -> None:
@@ -168,10 +166,10 @@ class Session:
         except ConfigError as error:
             self.say(str(error))
             return
-        found = len(mapping_at(content, SIZES))
-        if found > MOST_MODULES:
+        count = len(mapping_at(content, SIZES))
+        if count > MOST_MODULES:
             self.say(
-                f"File '{name}': module_parallelisms has {found:,} modules; the planner shows at "
+                f"File '{name}': module_parallelisms has {count:,} modules; the planner shows at "
                 f"most {MOST_MODULES}."
             )
             return
@@ -190,8 +188,6 @@ class Session:
         """Take a layout that a search found, as one edit.
 
         Args:
-            layout: what was found.
-            task: what was asked.
             searched: a config whose model was searched.
         """
         try:

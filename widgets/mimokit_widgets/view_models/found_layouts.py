@@ -20,20 +20,20 @@ MODES = ("homogeneous", "colocated", "heterogeneous")
 def layouts_shown(result: SearchResult) -> tuple[Prediction, ...]:
     """Return the best few layouts, the best first, and behind them the rest of the front."""
     best = result.top(ROWS)
-    known = {id(one) for one in best}
-    return (*best, *(one for one in result.pareto if id(one) not in known))
+    known = {id(prediction) for prediction in best}
+    return (*best, *(prediction for prediction in result.pareto if id(prediction) not in known))
 
 
 def place_of(layout: Layout | None, shown: Sequence[Prediction]) -> int:
     """Return where a layout lies among those that are shown, -1 where it does not."""
-    return next((at for at, one in enumerate(shown) if one.layout is layout), -1)
+    return next((at for at, prediction in enumerate(shown) if prediction.layout is layout), -1)
 
 
 def found_layouts(result: SearchResult) -> dict[str, Any]:
     """Return what the browser draws of a search: `layouts_shown`, and what is said about them."""
     from mimokit.layout_search.report import title
 
-    front = {id(one) for one in result.pareto}
+    front = {id(prediction) for prediction in result.pareto}
     shown = layouts_shown(result)
     colors = module_colors(MODES)
     limit = result.task.memory_limit / GIB
@@ -46,9 +46,9 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
         "modes": [
             {"name": mode, "color": colors[mode]}
             for mode in MODES
-            if any(one.layout.mode == mode for one in shown)
+            if any(prediction.layout.mode == mode for prediction in shown)
         ],
-        "layouts": [_layout(one, id(one) in front) for one in shown],
+        "layouts": [_layout(prediction, id(prediction) in front) for prediction in shown],
         "words": (
             f"Step time against memory: {len(result.pareto)} layouts that no other one beats in "
             "step time, memory and GPUs at once"
@@ -56,25 +56,26 @@ def found_layouts(result: SearchResult) -> dict[str, Any]:
     }
 
 
-def _layout(one: Prediction, on_front: bool) -> dict[str, Any]:
+def _layout(prediction: Prediction, on_front: bool) -> dict[str, Any]:
     from mimokit.prediction.layout import sizes_text
 
-    seconds, memory = seconds_text(one.seconds), f"{gib_text(one.peak_memory)}"
-    gpus = counted(one.layout.gpus, "GPU")
-    modules = [f"{name} {sizes_text(sizes)}" for name, sizes in one.layout.modules.items()]
+    seconds, memory = seconds_text(prediction.seconds), f"{gib_text(prediction.peak_memory)}"
+    gpus = counted(prediction.layout.gpus, "GPU")
+    modules = [f"{name} {sizes_text(sizes)}" for name, sizes in prediction.layout.modules.items()]
     return {
-        "mode": one.layout.mode,
-        "seconds": one.seconds,
-        "memory": one.peak_memory / GIB,
-        "gpus": one.layout.gpus,
+        "mode": prediction.layout.mode,
+        "seconds": prediction.seconds,
+        "memory": prediction.peak_memory / GIB,
+        "gpus": prediction.layout.gpus,
         "on_front": on_front,
         "texts": {
             "step": seconds,
             "memory": memory,
-            "gpus": f"{one.layout.gpus:,}",
-            "tokens": f"{one.tokens_per_second:,.0f}",
-            "peak": f"{one.utilisation:.0%}",
+            "gpus": f"{prediction.layout.gpus:,}",
+            "tokens": f"{prediction.tokens_per_second:,.0f}",
+            "peak": f"{prediction.utilisation:.0%}",
         },
         "modules": modules,
-        "words": f"{one.layout.mode}, {gpus}, {seconds} a step, {memory}: {'; '.join(modules)}",
+        "words": f"{prediction.layout.mode}, {gpus}, {seconds} a step, {memory}: "
+        + "; ".join(modules),
     }

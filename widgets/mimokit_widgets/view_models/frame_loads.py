@@ -35,72 +35,72 @@ def frame_fields(question: FrameQuestion) -> dict[str, Any]:
     }
 
 
-def frame_loads(found: FrameAnswer) -> tuple[dict[str, Any], bytes]:
+def frame_loads(answer: FrameAnswer) -> tuple[dict[str, Any], bytes]:
     """Return samples and ranks with their loads, and bytes between ranks.
 
     Returns:
         What is drawn, and the matrix as 32-bit floats, row by row: a row per reading rank, a
         column per encoding rank.
     """
-    forecast = found.forecast
+    forecast = answer.forecast
     longest = max(*forecast.before, *forecast.after, 1e-12)
     mean = sum(forecast.after) / len(forecast.after)
-    matrix = _bytes_between(found)
+    matrix = _bytes_between(answer)
     rows = [
         {"rank": rank, "frames": frames}
-        for rank, samples in enumerate(found.counts)
+        for rank, samples in enumerate(answer.counts)
         for frames in samples
     ]
     picture = {
         "samples": rows[:MOST_SAMPLES],
         "more": max(0, len(rows) - MOST_SAMPLES),
-        "ranks": [_rank(found, rank, longest) for rank in range(len(found.counts))],
+        "ranks": [_rank(answer, rank, longest) for rank in range(len(answer.counts))],
         "mean": mean / longest,
         "mean_text": f"mean {seconds_text(mean)}",
         "longest": seconds_text(longest),
         "sentence": str(forecast),
         "good": forecast.worth_it,
-        "words": _in_words(found),
-        "traffic": _traffic(found, matrix),
+        "words": _in_words(answer),
+        "traffic": _traffic(answer, matrix),
     }
     return picture, matrix.astype(np.float32).tobytes()
 
 
-def _rank(found: FrameAnswer, rank: int, longest: float) -> dict[str, Any]:
-    forecast, patches = found.forecast, found.question.patches
+def _rank(answer: FrameAnswer, rank: int, longest: float) -> dict[str, Any]:
+    forecast, patches = answer.forecast, answer.question.patches
     between = forecast.patches_between
     frames = int(between[:, rank].sum()) // patches
     kept = int(between[rank, rank]) // patches
     after = forecast.after[rank] / longest
     base = forecast.base / longest
     here = base + (after - base) * (kept / frames if frames else 0.0)
-    read = sum(found.counts[rank])
+    read = sum(answer.counts[rank])
     received = frames - kept
     return {
         "before": forecast.before[rank] / longest,
         "kept": here,
         "received": after - here,
         "title": (
-            f"rank {span_text(found.batch.ranks[rank])}: reads {read:,} frames, "
+            f"rank {span_text(answer.batch.ranks[rank])}: reads {read:,} frames, "
             f"{seconds_text(forecast.before[rank])}; encodes {frames:,}, "
             f"{seconds_text(forecast.after[rank])}"
             + (f", {received:,} of them from other ranks" if received else "")
         ),
-        "label": span_text(found.batch.ranks[rank]),
+        "label": span_text(answer.batch.ranks[rank]),
     }
 
 
-def _bytes_between(found: FrameAnswer) -> np.ndarray:
-    links, between = found.question.links, found.forecast.patches_between
+def _bytes_between(answer: FrameAnswer) -> np.ndarray:
+    links, between = answer.question.links, answer.forecast.patches_between
     passes = 2 if links.trained else 1
     away = between - np.diag(np.diag(between))
     matrix: np.ndarray = away * (links.input_bytes + passes * links.output_bytes)
     return matrix
 
 
-def _traffic(found: FrameAnswer, matrix: np.ndarray) -> dict[str, Any]:
+def _traffic(answer: FrameAnswer, matrix: np.ndarray) -> dict[str, Any]:
     largest = float(matrix.max(initial=0.0))
-    ranks = len(found.counts)
+    ranks = len(answer.counts)
     words = "Traffic: no frame travels."
     if largest:
         sender, receiver = np.unravel_index(int(matrix.argmax()), matrix.shape)
@@ -125,18 +125,18 @@ def _traffic(found: FrameAnswer, matrix: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _in_words(found: FrameAnswer) -> str:
-    forecast = found.forecast
+def _in_words(answer: FrameAnswer) -> str:
+    forecast = answer.forecast
     return (
-        f"Encoder time of {len(found.counts)} ranks: as read at most "
+        f"Encoder time of {len(answer.counts)} ranks: as read at most "
         f"{seconds_text(max(forecast.before))}, with the planner at most "
         f"{seconds_text(max(forecast.after))}."
     )
 
 
-def frame_loads_html(found: FrameAnswer) -> str:
+def frame_loads_html(answer: FrameAnswer) -> str:
     """Return the loads as bars and a table without scripts, for a saved notebook."""
-    picture, _ = frame_loads(found)
+    picture, _ = frame_loads(answer)
     bars = "".join(_bars(rank) for rank in picture["ranks"])
     key = "".join(
         f'<span style="margin-right:1.2em"><i style="display:inline-block;width:.8em;height:.8em;'
@@ -148,7 +148,7 @@ def frame_loads_html(found: FrameAnswer) -> str:
     return (
         '<div style="font-size:.9em;line-height:1.4;color:inherit;max-width:70em">'
         f'<div role="img" aria-label="{escape(picture["words"], quote=True)}">{key}{bars}</div>'
-        f"{frames_to_html(found.batch)}</div>"
+        f"{frames_to_html(answer.batch)}</div>"
     )
 
 

@@ -17,7 +17,7 @@ from mimokit.planning.frames import (
     order_samples,
 )
 from mimokit.planning.frames.batch_frames import BatchFrames
-from mimokit.planning.frames.counts import BETWEEN_RANKS, counts_text, dealt, read_counts
+from mimokit.prediction.frame_counts import BETWEEN_RANKS, counts_text, dealt, read_counts
 from mimokit.units import bits_per_second, seconds_of, shown
 
 MOST_RANKS = 128
@@ -63,24 +63,24 @@ class FrameQuestion:
     @classmethod
     def of(cls, batch: BatchFrames, planner: str = "plan_frames") -> FrameQuestion:
         """Return the question that a plan answers for one of its encoders."""
-        own = cls(
+        question = cls(
             counts_text(batch.counts),
             str(len(batch.counts)),
             planner=planner,
             patches=batch.patches,
             names=batch.ranks,
         )
-        found = batch.forecast
-        if found is None or found.links is None:
-            return own
-        per_frame = (found.plan.loads[0] if len(found.plan.loads) else 0.0) or 0.0
+        saving = batch.forecast
+        if saving is None or saving.links is None:
+            return question
+        per_frame = (saving.plan.loads[0] if len(saving.plan.loads) else 0.0) or 0.0
         return replace(
-            own,
+            question,
             frame_time=_duration(float(per_frame)),
-            bandwidth=f"{8e-9 * found.links.bytes_per_second:.6g} Gbit/s",
-            latency=_duration(found.links.latency),
-            links=found.links,
-            base=found.base,
+            bandwidth=f"{8e-9 * saving.links.bytes_per_second:.6g} Gbit/s",
+            latency=_duration(saving.links.latency),
+            links=saving.links,
+            base=saving.base,
         )
 
     def asked(self, name: str, text: str) -> FrameQuestion:
@@ -120,7 +120,6 @@ class FrameAnswer:
     """What follows from a question.
 
     Attributes:
-        question: it.
         counts: for each rank, the frames of its samples.
         forecast: what sharing them saves.
     """
@@ -189,14 +188,14 @@ def answer(question: FrameQuestion) -> FrameAnswer:
         )
 
     if question.planner != ORDERED:
-        found = forecast(counts, question.planner)
+        saving = forecast(counts, question.planner)
     else:
-        found = replace(
+        saving = replace(
             forecast(_ordered(counts), "none"),
             before=forecast(counts, "none").before,
             traffic_seconds=0.0,
         )
-    return FrameAnswer(question, tuple(map(tuple, counts)), found)
+    return FrameAnswer(question, tuple(map(tuple, counts)), saving)
 
 
 def _ordered(counts: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -218,22 +217,22 @@ def _too_many(ranks: int) -> FieldError:
     return FieldError("counts", f"There are {ranks:,} ranks; the view draws {MOST_RANKS}.")
 
 
-def as_counts(given: Any) -> str:
+def as_counts(counts: Any) -> str:
     """Return the text of counts: a text, numbers of samples, or those of each rank.
 
     Raises:
         TypeError: it is none of them.
     """
-    if isinstance(given, str):
-        return given
-    ranks = list(given)
-    if all(isinstance(one, Sequence) and not isinstance(one, str) for one in ranks) and ranks:
+    if isinstance(counts, str):
+        return counts
+    ranks = list(counts)
+    if all(isinstance(rank, Sequence) and not isinstance(rank, str) for rank in ranks) and ranks:
         return counts_text(ranks)
-    if all(isinstance(one, int) for one in ranks):
+    if all(isinstance(rank, int) for rank in ranks):
         return counts_text([ranks])
     raise TypeError(
-        f"Frames are {shown(given)}; give a text such as '64 1 / 2', the frames of all samples, or "
-        "a list of them for each rank."
+        f"Frames are {shown(counts)}; give a text such as '64 1 / 2', the frames of all samples, "
+        "or a list of them for each rank."
     )
 
 

@@ -69,7 +69,7 @@ def in_words(plan: LayoutPlan, ranks_per_node: int) -> str:
 
 def _coordinates(ranks: ModuleRanks, count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
     places = np.arange(count)
-    found = np.empty((len(GRID_AXES), count), dtype=np.uint16)
+    coordinates = np.empty((len(GRID_AXES), count), dtype=np.uint16)
     for index, size in enumerate(ranks.shape):
-        places, found[index] = np.divmod(places, size)
-    return found
+        places, coordinates[index] = np.divmod(places, size)
+    return coordinates

@@ -26,9 +26,6 @@ def rank_details(
     """Return what a rank holds, computes, reads, and whom it talks to.
 
     Args:
-        plan: the plan.
-        rank: one of its ranks.
-        ranks_per_node: ranks of a machine.
         config: the plan's config, for the layers that the rank holds.
     """
     colors = module_colors(plan.modules)
@@ -161,8 +158,8 @@ def _gathers(bridge: ColocatedBridge, rank: int) -> Iterator[str]:
 def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
     for way, route in (("forward", bridge.forward), ("backward", bridge.backward)):
         name = f"{bridge.source} → {bridge.destination}, {way}"
-        found = [t for t in route.transfers if rank in (t.source_rank, t.destination_rank)]
-        for transfer in found[:MOST_PEERS]:
+        transfers = [t for t in route.transfers if rank in (t.source_rank, t.destination_rank)]
+        for transfer in transfers[:MOST_PEERS]:
             if not transfer.moves:
                 yield f"{name}: keeps {named_samples((transfer.start, transfer.stop))}."
                 continue
@@ -172,8 +169,8 @@ def _sends(bridge: DisjointBridge, rank: int) -> Iterator[str]:
             yield f"{name}: {'sends' if sends else 'receives'} {what} " + (
                 f"to rank {other:,}." if sends else f"from rank {other:,}."
             )
-        if len(found) > MOST_PEERS:
-            yield f"{name}: and {len(found) - MOST_PEERS:,} messages more."
+        if len(transfers) > MOST_PEERS:
+            yield f"{name}: and {len(transfers) - MOST_PEERS:,} messages more."
         for group in islice((group for group in route.groups if rank in group), 1):
             does = "receives from" if route.form == "leader" else "gathers with"
             yield f"{name}: {does} {_members_text(tuple(group))}."

@@ -23,7 +23,6 @@ def sample_walk(
     """Return where a sample is at every step of its way.
 
     Args:
-        plan: the plan.
         sample: counted within the micro-batch.
         backward: follow the gradient back instead.
         config: the plan's config, which knows what is frozen on shared ranks.
@@ -133,11 +132,11 @@ def _messages(bridge: DisjointBridge, sample: int, backward: bool) -> str:
     route = bridge.backward if backward else bridge.forward
     what = "its gradient" if backward else "the output"
     crossing = [t for t in route.transfers if t.start <= sample < t.stop]
-    found = [t for t in crossing if t.moves]
-    if not found:
+    moved = [t for t in crossing if t.moves]
+    if not moved:
         return f"{what} stays on rank {crossing[0].source_rank:,}, which goes on with it"
-    pairs = ", ".join(f"{t.source_rank:,} → {t.destination_rank:,}" for t in found[:4])
-    more = f" and {len(found) - 4:,} more" if len(found) > 4 else ""
+    pairs = ", ".join(f"{t.source_rank:,} → {t.destination_rank:,}" for t in moved[:4])
+    more = f" and {len(moved) - 4:,} more" if len(moved) > 4 else ""
     then = {
         "leader": ", which sends it to its group",
         "shards": ", whose group gathers",

@@ -23,8 +23,6 @@ class Arrow:
     Attributes:
         piece: as one end saw it, the receiving end where there are both.
         wrong: something about it differs from the plan.
-        begin: where it comes from.
-        end: where it goes to.
     """
 
     piece: SeenCrossing
@@ -108,17 +106,17 @@ def _labels(arrows: list[Arrow]) -> list[str]:
     by_begin: dict[tuple[str, int], list[Arrow]] = defaultdict(list)
     for arrow in arrows:
         by_begin[arrow.begin.module, arrow.begin.rank].append(arrow)
-    found = []
+    labels = []
     for group in by_begin.values():
         spans = {(arrow.crossing.start, arrow.crossing.stop) for arrow in group}
         if len(spans) == 1:
             x, _, way = _edges(group[0])
-            found.append(_label(group[0], x + 8 * way, group[0].begin.middle, way))
+            labels.append(_label(group[0], x + 8 * way, group[0].begin.middle, way))
             continue
         for arrow in group:
             _, to, way = _edges(arrow)
-            found.append(_label(arrow, to - 10 * way, arrow.end.middle, -way))
-    return found
+            labels.append(_label(arrow, to - 10 * way, arrow.end.middle, -way))
+    return labels
 
 
 def _label(arrow: Arrow, x: float, y: float, way: float) -> str:

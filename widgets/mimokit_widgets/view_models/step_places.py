@@ -18,7 +18,6 @@ class Box:
     """A rank in its place.
 
     Attributes:
-        rank: of the world.
         module: that it works for here; ranks that modules share have a place for each.
         x: left edge.
         y: top edge.
@@ -42,8 +41,6 @@ class Places:
     Attributes:
         boxes: (module, rank) -> its box.
         headings: (text, module, x, y) above the ranks of a module or stage.
-        width: of the picture.
-        height: of the picture.
     """
 
     boxes: Mapping[tuple[str, int], Box]

@@ -97,7 +97,8 @@ def _row(piece: SeenCrossing, wrong: list[PlanDifference], named: bool) -> str:
     giver, taker = _ends(crossing) if named else ("", "")
     if wrong:
         told = "<br>".join(
-            f"planned: {escape(one.planned)}<br>happened: {escape(one.happened)}" for one in wrong
+            f"planned: {escape(step.planned)}<br>happened: {escape(step.happened)}"
+            for step in wrong
         )
     else:
         told = "as planned" if not piece.sent else "as planned, on its way"

@@ -60,27 +60,27 @@ def _median_rate(file: Path) -> float | None:
 
 def sweep_rows(experiments: Sequence[ExperimentRecord], rates: Rates) -> list[dict[str, Any]]:
     """Return one row per experiment: texts of `COLUMNS`, its status, share and message."""
-    return [_row(one, rates) for one in experiments]
+    return [_row(record, rates) for record in experiments]
 
 
-def _row(one: ExperimentRecord, rates: Rates) -> dict[str, Any]:
-    done, planned = one.iteration, one.iterations or 0
-    known = planned and (done or one.status == "running")
+def _row(record: ExperimentRecord, rates: Rates) -> dict[str, Any]:
+    done, planned = record.iteration, record.iterations or 0
+    known = planned and (done or record.status == "running")
     cells = {
-        "experiment": one.name,
-        "status": str(one.status),
-        "ranks": str(one.ranks or _NONE),
+        "experiment": record.name,
+        "status": str(record.status),
+        "ranks": str(record.ranks or _NONE),
         "iterations": f"{done:,} of {planned:,}" if known else _NONE,
-        "loss": _NONE if one.loss is None else _finite(one.loss, f"{one.loss:.4f}"),
-        "tokens/s": _rate_text(rates.of(one.directory)),
-        "time": seconds_text(one.seconds) if one.seconds else _NONE,
+        "loss": _NONE if record.loss is None else _finite(record.loss, f"{record.loss:.4f}"),
+        "tokens/s": _rate_text(rates.of(record.directory)),
+        "time": seconds_text(record.seconds) if record.seconds else _NONE,
     }
-    share = 1.0 if one.status == "completed" else min(1.0, done / planned if planned else 0.0)
-    message = " ".join(one.message.split())
+    share = 1.0 if record.status == "completed" else min(1.0, done / planned if planned else 0.0)
+    message = " ".join(record.message.split())
     return {
         "cells": cells,
-        "status": str(one.status),
-        "ended": one.ended,
+        "status": str(record.status),
+        "ended": record.ended,
         "share": share,
         "message": message,
     }

@@ -23,13 +23,11 @@ ALL = "all"
 
 
 def traffic_blocks(
-    found: Traffic, ranks_per_node: int, kind: str = ALL, *, by_node: bool = False
+    traffic: Traffic, ranks_per_node: int, kind: str = ALL, *, by_node: bool = False
 ) -> tuple[dict[str, Any], bytes]:
     """Return the matrix of one kind of traffic, or of all.
 
     Args:
-        found: the traffic.
-        ranks_per_node: ranks of a machine.
         kind: one of `mimokit.planning.traffic.KINDS`, or "all".
         by_node: sum over the ranks of a node, also where single ranks would fit.
 
@@ -37,11 +35,11 @@ def traffic_blocks(
         The labels of the matrix, and its bytes per step as 32-bit floats, row by row: a row
         per sender, a column per receiver.
     """
-    chosen = kind if kind in found.flows else ALL
-    block, noun = _block(found.world_size, ranks_per_node, by_node)
-    blocks = -(-found.world_size // block)
-    kinds = found.flows if chosen == ALL else (chosen,)
-    matrix = sum((found.matrix(each, block) for each in kinds), np.zeros((blocks, blocks)))
+    chosen = kind if kind in traffic.flows else ALL
+    block, noun = _block(traffic.world_size, ranks_per_node, by_node)
+    blocks = -(-traffic.world_size // block)
+    kinds = traffic.flows if chosen == ALL else (chosen,)
+    matrix = sum((traffic.matrix(each, block) for each in kinds), np.zeros((blocks, blocks)))
     largest = float(matrix.max(initial=0.0))
     picture = {
         "blocks": blocks,
@@ -49,15 +47,15 @@ def traffic_blocks(
         "noun": noun,
         "kind": chosen,
         "by_node": noun != "rank",
-        "can_choose": found.world_size <= MOST_RANKS and ranks_per_node < found.world_size,
+        "can_choose": traffic.world_size <= MOST_RANKS and ranks_per_node < traffic.world_size,
         "kinds": [
             {"name": name, "total": bytes_text(round(total)), "explained": EXPLAINED[name]}
-            for name, total in found.total.items()
+            for name, total in traffic.total.items()
         ],
-        "missing": [name for name in KINDS if name not in found.flows],
+        "missing": [name for name in KINDS if name not in traffic.flows],
         "largest": largest,
         "largest_text": bytes_text(round(largest)),
-        "words": _in_words(found, chosen, matrix, noun),
+        "words": _in_words(traffic, chosen, matrix, noun),
     }
     return picture, matrix.astype(np.float32).tobytes()
 
@@ -71,10 +69,10 @@ def _block(world: int, ranks_per_node: int, by_node: bool) -> tuple[int, str]:
     return ranks_per_node * several, "node" if several == 1 else f"block of {several} nodes"
 
 
-def _in_words(found: Traffic, kind: str, matrix: Any, noun: str) -> str:
-    if not found.flows:
+def _in_words(traffic: Traffic, kind: str, matrix: Any, noun: str) -> str:
+    if not traffic.flows:
         return "Traffic: no rank sends anything."
-    totals = "; ".join(f"{name} {bytes_text(round(n))}" for name, n in found.total.items())
+    totals = "; ".join(f"{name} {bytes_text(round(n))}" for name, n in traffic.total.items())
     sender, receiver = np.unravel_index(int(np.argmax(matrix)), matrix.shape)
     what = "All traffic" if kind == ALL else f"{kind.capitalize()} traffic"
     return (

@@ -35,13 +35,13 @@ def weight_picture(plan: WeightPlan, checkpoint: WeightDirectory) -> tuple[dict[
     """
     tensors = sliced_tensors(plan)
     files = _file_sizes(checkpoint)
-    names = list(dict.fromkeys(one.name for one in tensors))
+    names = list(dict.fromkeys(tensor.name for tensor in tensors))
     rows: list[dict[str, Any]] = [{"name": name, "shape": "", "cells": []} for name in names]
     colors = place_colors(plan.tensor_parallel)
-    for number, one in enumerate(tensors):
-        row = rows[names.index(one.name)]
-        row["shape"] = one.shape_text
-        row["cells"].append(_cell(plan, one, len(plan.ranks) + number, colors))
+    for number, tensor in enumerate(tensors):
+        row = rows[names.index(tensor.name)]
+        row["shape"] = tensor.shape_text
+        row["cells"].append(_cell(plan, tensor, len(plan.ranks) + number, colors))
     picture = {
         "stages": [
             {"stage": stage, "layers": _layers(plan.ranks[stage * plan.tensor_parallel])}
@@ -58,10 +58,10 @@ def weight_picture(plan: WeightPlan, checkpoint: WeightDirectory) -> tuple[dict[
 
 def in_words(plan: WeightPlan, files: Mapping[str, int]) -> str:
     """Return the plan in a sentence."""
-    held = [rank.bytes for rank in plan.ranks]
-    most = max(held)
-    even = bytes_text(most) if most == min(held) else f"at most {bytes_text(most)}"
-    ranks = f"{len(held):,} ranks hold {even} each" if held[1:] else f"1 rank holds {even}"
+    sizes = [rank.bytes for rank in plan.ranks]
+    most = max(sizes)
+    even = bytes_text(most) if most == min(sizes) else f"at most {bytes_text(most)}"
+    ranks = f"{len(sizes):,} ranks hold {even} each" if sizes[1:] else f"1 rank holds {even}"
     where = f"{len(files):,} files" if len(files) > 1 else next(iter(files))
     return f"{plan.model_type}: {ranks}, of {bytes_text(sum(files.values()))} in {where}."
 
@@ -69,8 +69,8 @@ def in_words(plan: WeightPlan, files: Mapping[str, int]) -> str:
 def _file_sizes(checkpoint: WeightDirectory) -> dict[str, int]:
     """Return file -> the byte behind its last tensor."""
     sizes: dict[str, int] = {}
-    for one in checkpoint.tensors.values():
-        sizes[one.file] = max(sizes.get(one.file, 0), one.start + one.bytes)
+    for tensor in checkpoint.tensors.values():
+        sizes[tensor.file] = max(sizes.get(tensor.file, 0), tensor.start + tensor.bytes)
     return sizes
 
 
@@ -110,14 +110,14 @@ def _cell(
     plan: WeightPlan, tensor: SlicedTensor, owner: int, colors: Sequence[str]
 ) -> dict[str, Any]:
     bands = []
-    for one in tensor.slices:
-        across, down = tensor.place_of(one)
-        color = colors[plan.ranks[one.ranks[0]].tensor_rank]
+    for part in tensor.slices:
+        across, down = tensor.place_of(part)
+        color = colors[plan.ranks[part.ranks[0]].tensor_rank]
         bands.append(
             {
-                "ranks": list(one.ranks),
+                "ranks": list(part.ranks),
                 "box": [across[0], down[0], across[1] - across[0], down[1] - down[0]],
-                "color": SHARED if len(one.ranks) > 1 else color,
+                "color": SHARED if len(part.ranks) > 1 else color,
                 "ink": ink_on(color),
             }
         )
@@ -138,20 +138,20 @@ def _tensor_words(tensor: SlicedTensor) -> str:
     layers = ""
     if tensor.layers:
         layers = f", layer{'s' if tensor.layers[1:] else ''} {span_text(tensor.layers)}"
-    parts = [_slice_words(tensor, one) for one in tensor.slices[:MOST_NAMED]]
+    parts = [_slice_words(tensor, part) for part in tensor.slices[:MOST_NAMED]]
     more = len(tensor.slices) - len(parts)
     named = "; ".join(parts) + (f"; and {more} more slices" if more else "")
     return f"{tensor.name} ({tensor.shape_text}{layers}) in {where}: {named}."
 
 
-def _slice_words(tensor: SlicedTensor, one: Slice) -> str:
-    ranks = f"rank{'s' if one.ranks[1:] else ''} {span_text(one.ranks)}"
+def _slice_words(tensor: SlicedTensor, part: Slice) -> str:
+    ranks = f"rank{'s' if part.ranks[1:] else ''} {span_text(part.ranks)}"
     noun = "entries" if tensor.columns == 1 else "rows"
-    if one.rows == (0, tensor.rows) and one.columns is None:
+    if part.rows == (0, tensor.rows) and part.columns is None:
         return f"{ranks} all"
-    if one.columns is None:
-        return f"{ranks} {noun} {samples_text(one.rows)}"
-    return f"{ranks} columns {samples_text(one.columns)}"
+    if part.columns is None:
+        return f"{ranks} {noun} {samples_text(part.rows)}"
+    return f"{ranks} columns {samples_text(part.columns)}"
 
 
 def _runs(
@@ -160,7 +160,7 @@ def _runs(
     tensors: Sequence[SlicedTensor],
     files: Mapping[str, int],
 ) -> bytes:
-    kinds = {(one.stage, one.name): len(plan.ranks) + at for at, one in enumerate(tensors)}
+    kinds = {(tensor.stage, tensor.name): len(plan.ranks) + at for at, tensor in enumerate(tensors)}
     owned: Owned = {}
     for number, rank in enumerate(plan.ranks):
         for parameter in rank.parameters.values():

@@ -1,6 +1,6 @@
 // Elements, in as few words as possible.
 
-// Each widget on a page has this module to itself, so numbers alone would come twice.
+// Every widget on a page has a copy of this module, so that a counter alone would repeat ids.
 const OWN = Math.random().toString(36).slice(2, 10);
 let lastNumber = 0;
 

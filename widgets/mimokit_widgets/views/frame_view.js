@@ -155,7 +155,7 @@ export class FrameView {
     this.change(bar, Math.max(0, bar.frames + by));
   }
 
-  /** Show another count at once; Python hears of the last one of a frame of the screen. */
+  /** Show another count at once; Python gets the last one of each animation frame. */
   change(bar, frames) {
     if (frames === bar.frames) return;
     this.setBar(bar, frames);

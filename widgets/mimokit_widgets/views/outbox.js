@@ -1,5 +1,7 @@
 // What the user does, on its way to Python: one message at a time, newest text of a field only.
 
+import { freshId } from "./dom.js";
+
 const PATIENCE = 1500;
 
 export class Outbox {
@@ -8,7 +10,8 @@ export class Outbox {
     this.send = send;
     this.late = late;
     this.waiting = [];
-    this.serial = Math.floor(Date.now() / 1000) * 1000; // above those of earlier views
+    this.name = freshId("view"); // one model may have several views, each with an outbox
+    this.sent = 0;
     this.flying = null;
   }
 
@@ -24,15 +27,15 @@ export class Outbox {
 
   next() {
     if (this.flying !== null || !this.waiting.length) return;
-    this.serial += 1;
-    this.flying = this.serial;
-    this.send({ ...this.waiting.shift(), serial: this.serial });
+    this.sent += 1;
+    this.flying = `${this.name}-${this.sent}`;
+    this.send({ ...this.waiting.shift(), serial: this.flying });
     this.timer = setTimeout(() => this.late(true), PATIENCE);
   }
 
-  /** Python has handled messages up to a number. */
+  /** Python has handled a message, of this view or of another. */
   handled(serial) {
-    if (this.flying === null || serial < this.flying) return;
+    if (serial !== this.flying) return;
     clearTimeout(this.timer);
     this.late(false);
     this.flying = null;

@@ -119,8 +119,9 @@ export class Pictures {
     }
     if (!this.views.size) this.panel.replaceChildren();
     this.shown = state.tab;
-    this.feed(state);
+    const view = this.view(state.tab);
     for (const [name, { host }] of this.views) host.hidden = name !== state.tab;
+    this.feed(view, state); // once it is seen: what is hidden has no width to be arranged in
   }
 
   tab({ name, title }, chosen) {
@@ -147,9 +148,8 @@ export class Pictures {
     return this.views.get(name).view;
   }
 
-  feed(state) {
+  feed(view, state) {
     const { model } = this;
-    const view = this.view(state.tab);
     view.suppose?.(state.fields);
     if (state.tab === "ranks") {
       view.update(state.ranks, model.get("_cells"));

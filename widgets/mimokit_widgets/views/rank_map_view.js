@@ -20,6 +20,7 @@ export class RankMapView {
     this.zoom = { scale: 1, x: 0, y: 0 };
     this.only = null; // of the selected rank's groups the one that is lit, null for all
     this.sought = null; // Uint8Array: ranks that a search has found
+    this.awaited = null; // the rank that was typed before the map had it
     this.build(host);
     this.redraw = new Redraw(this.canvas.parentElement, () => this.draw());
   }
@@ -82,14 +83,29 @@ export class RankMapView {
         }
         return numbers;
       }));
-    this.layout = null;
-    this.seek();
+    this.arranged = null;
+    if (this.awaited !== null && this.awaited < ranks.shown) this.find();
+    else this.seek();
     this.redraw.soon();
+  }
+
+  /** Where the cells are; null while there is no map, or no width to draw it in. */
+  get layout() {
+    // A map may be typed into and zoomed between its update and the frame that draws it.
+    if (!this.arranged) this.arrange();
+    return this.arranged;
+  }
+
+  arrange() {
+    const width = this.canvas.parentElement.clientWidth;
+    if (!this.ranks || !width || this.arranged?.given === width) return;
+    this.arranged = arrange(this.ranks.shown, this.ranks.per_node, width);
+    this.arranged.given = width;
   }
 
   showDetails(details) {
     const rank = details?.rank ?? null;
-    if (rank !== this.selected) this.only = null;
+    if (rank !== this.selected) this.only = this.awaited = null;
     this.selected = rank;
     this.groups = (details?.modules ?? []).flatMap((module) =>
       module.groups.map((group) => ({ ...group, module: module.name })));
@@ -139,12 +155,8 @@ export class RankMapView {
 
   draw() {
     const width = this.canvas.parentElement.clientWidth;
+    this.arrange();
     if (!this.ranks || !width) return;
-    const { ranks } = this;
-    if (!this.layout || this.layout.given !== width) {
-      this.layout = arrange(ranks.shown, ranks.per_node, width);
-      this.layout.given = width;
-    }
     this.theme = themeOf(this.root);
     const context = prepared(this.canvas, width, this.layout.height);
     const lit = this.litRanks();
@@ -153,7 +165,7 @@ export class RankMapView {
     this.drawText(context, lit);
     this.drawSelected(context);
     this.drawLegend();
-    setAttribute(this.canvas, "aria-label", ranks.words);
+    setAttribute(this.canvas, "aria-label", this.ranks.words);
     this.canvas.dataset.drawn = Number(this.canvas.dataset.drawn ?? 0) + 1;
   }
 
@@ -407,9 +419,10 @@ export class RankMapView {
   find() {
     const rank = this.typedRank();
     this.seek();
-    if (rank !== null && rank < this.ranks.shown) {
-      this.reveal(rank);
+    this.awaited = rank !== null && rank >= this.ranks.shown ? rank : null;
+    if (rank !== null && this.awaited === null) {
       this.select(rank);
+      this.reveal(rank);
     }
     this.redraw.soon();
   }

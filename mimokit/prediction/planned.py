@@ -1,20 +1,42 @@
-"""Plans a config for a reader: the layout, what its frames cost, how long replicas exchange."""
+"""`mimokit.plan`: the plan of a layout, and beside it what is predicted for that plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 
+from mimokit.config import ExperimentConfig
 from mimokit.config.errors import ConfigError, Problem
-from mimokit.planning.frames.batch_frames import says_frames
+from mimokit.planning.frames.batch_frames import BatchFrames, says_frames
 from mimokit.planning.layout import ConfigSource, checked_config, plan_checked
 from mimokit.planning.strategies.replicas import ReplicaPlan
-from mimokit.planning.types import LayoutPlan
+from mimokit.planning.types import Estimates, LayoutPlan
+from mimokit.prediction.frames import timed_frames
+from mimokit.prediction.memory.states import state_bytes_of
+from mimokit.prediction.network import exchange_seconds_of_replicas
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLayout(LayoutPlan):
+    """A plan, and what is predicted for it. It equals every plan with the same decisions."""
+
+    estimates: Estimates = field(default=Estimates(), kw_only=True)
+
+    @property
+    def frames(self) -> tuple[BatchFrames, ...]:
+        """The frames of a micro-batch, and what sharing them saves."""
+        return self.estimates.frames
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LayoutPlan):
+            return NotImplemented
+        names = [part.name for part in fields(LayoutPlan)]
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 def plan(
     config: ConfigSource, world_size: int | None = None, hosts: Sequence[str] | None = None
-) -> LayoutPlan:
+) -> PlannedLayout:
     """Return all decisions about a layout that can be made before it runs.
 
     Where the config says how many frames samples have, or wants them to be shared, the plan also
@@ -28,7 +50,8 @@ def plan(
             None: the hosts are not known.
 
     Returns:
-        The plan. The config is not changed: missing data_parallel sizes stay missing.
+        The plan, with what is predicted for it. The config is not changed: missing data_parallel
+        sizes stay missing.
 
     Raises:
         ConfigError: all problems of the config, alone and in this world; more micro-batches, edges
@@ -36,26 +59,29 @@ def plan(
             hosts of a layout without replicas, or with too few engines.
     """
     checked = checked_config(config, world_size)
-    found = plan_checked(checked, world_size)
-    if found.replicas is not None and found.replicas.config.network is not None:
-        from mimokit.prediction.network import exchange_seconds_of_replicas
-
-        seconds = exchange_seconds_of_replicas(found.replicas)
-        found = replace(found, replicas=replace(found.replicas, exchange_seconds=seconds))
+    layout = plan_checked(checked, world_size)
     if hosts is not None:
-        found = replace(found, replicas=_replicas(found).placed(hosts)[0])
-    if not says_frames(checked):
-        return found
-    from mimokit.prediction.frames import timed_frames
+        layout = replace(layout, replicas=_replicas(layout).placed(hosts)[0])
+    decisions = {part.name: getattr(layout, part.name) for part in fields(layout)}
+    return PlannedLayout(**decisions, estimates=_estimates_of(checked, layout))
 
-    return replace(found, frames=timed_frames(checked, found))
+
+def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:
+    estimates, replicas = Estimates(), layout.replicas
+    if replicas is not None:
+        estimates = Estimates(
+            exchange_seconds=exchange_seconds_of_replicas(replicas),
+            strategy_bytes=state_bytes_of(replicas.config),
+        )
+    if says_frames(config):
+        estimates = replace(estimates, frames=timed_frames(config, layout))
+    return estimates
 
 
 def equal_hosts(plan: LayoutPlan, engines: int) -> list[str]:
     """Return the host of each engine of as many equal hosts as the replicas of a layout need.
 
     Args:
-        plan: of the layout.
         engines: of each host.
 
     Raises:

@@ -1,0 +1,111 @@
+"""`ModuleExecution`: how the ranks of a module compute it, decided once from the config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, cast
+
+from mimokit.config import ExperimentConfig
+from mimokit.config.runtime import PRECISION_OF_RUNS
+from mimokit.planning.ranks import ModuleRanks
+
+Dtype: TypeAlias = Literal["fp32", "bf16", "fp16"]
+Recompute: TypeAlias = Literal["none", "selective", "full"]
+
+_WEIGHTS: Mapping[str, Dtype] = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16"}
+"""Precision of matrix products -> dtype of the weights; with all others weights are bf16."""
+
+
+@dataclass(frozen=True)
+class ModuleExecution:
+    """How the ranks of one module compute it; which ranks they are, its `ModuleRanks` says.
+
+    The defaults are those of a module on one rank, trained in fp32.
+
+    Attributes:
+        virtual_stages: chunks of layers that a rank holds of each pipeline.
+        expert_parallel: ranks that share the experts of a layer, among those of a stage.
+        expert_tensor_parallel: ranks over which one expert is cut.
+        sequence_parallel: what tensor parallelism leaves whole is cut along the sequence. It needs
+            tensor parallel ranks.
+        recompute: what the backward pass computes again: the attention core (selective), or whole
+            layers one by one (full).
+        precision: of matrix products.
+        weights: dtype of the weights that layers compute with, and of activations.
+        gradients: dtype in which gradients are accumulated and reduced.
+        main_weights: dtype of the weights that the optimizer updates.
+        distributed_optimizer: its states are sharded over data and context parallel ranks.
+        optimizer_instances: replicas of these shards.
+        fully_sharded: weights and gradients are sharded as well.
+        frozen_parts: encoder, projector: what is not trained; both of a module that is frozen.
+    """
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    virtual_stages: int = 1
+    context_parallel: int = 1
+    data_parallel: int = 1
+    expert_parallel: int = 1
+    expert_tensor_parallel: int = 1
+    sequence_parallel: bool = False
+    recompute: Recompute = "none"
+    precision: str = PRECISION_OF_RUNS
+    weights: Dtype = "fp32"
+    gradients: Dtype = "fp32"
+    main_weights: Dtype = "fp32"
+    distributed_optimizer: bool = False
+    optimizer_instances: int = 1
+    fully_sharded: bool = False
+    frozen_parts: frozenset[str] = frozenset()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether nothing in the module is trained."""
+        return len(self.frozen_parts) == 2
+
+
+def plan_executions(
+    config: ExperimentConfig, modules: Mapping[str, ModuleRanks]
+) -> dict[str, ModuleExecution]:
+    """Return the execution of every module.
+
+    A field that the config leaves out has the value with which it runs (`LEFT_OUT`). In homogeneous
+    mode encoders lie whole in the language module's first stage and are executed as it is.
+    """
+    model = config.model
+    executions = {name: _plan_execution(config, ranks) for name, ranks in modules.items()}
+    if model.deployment_mode == "homogeneous":
+        language = replace(
+            executions[model.llm_module_name],
+            pipeline_parallel=1,
+            virtual_stages=1,
+            expert_parallel=1,
+        )
+        for name in model.encoder_module_names:
+            frozen = executions[name].frozen_parts
+            executions[name] = replace(language, frozen_parts=frozen)
+    return executions
+
+
+def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecution:
+    stated = config.model.module_parallelisms[ranks.module]
+    network = config.model.module_architectures.get(ranks.module)
+    precision = config.runtime.precision or PRECISION_OF_RUNS
+    return ModuleExecution(
+        tensor_parallel=ranks.tensor_parallel,
+        pipeline_parallel=ranks.pipeline_parallel,
+        virtual_stages=stated.in_runs("virtual_pipeline_model_parallel_size"),
+        context_parallel=ranks.context_parallel,
+        data_parallel=ranks.data_parallel,
+        expert_parallel=ranks.expert_parallel,
+        expert_tensor_parallel=ranks.expert_view().shape[0],
+        sequence_parallel=ranks.tensor_parallel > 1 and stated.in_runs("sequence_parallel"),
+        recompute=cast(Recompute, stated.in_runs("recompute_granularity")),
+        precision=precision,
+        weights=_WEIGHTS.get(precision, "bf16"),
+        distributed_optimizer=stated.in_runs("use_distributed_optimizer"),
+        optimizer_instances=stated.in_runs("num_distributed_optimizer_instances"),
+        fully_sharded=stated.in_runs("use_megatron_fsdp"),
+        frozen_parts=frozenset() if network is None else network.frozen_parts,
+    )

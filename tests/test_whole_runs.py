@@ -1,0 +1,69 @@
+"""The list of whole runs has one for every parallelism that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mimokit.axes import CONFIG_FIELDS, Axis, Choice
+from mimokit.config import ConfigError, ExperimentConfig, check_runnable
+from tests.layouts import digits_config
+from tests.layouts_apart import decoded_config
+from tests.layouts_multimodal import LANGUAGE
+from tests.whole_runs import WHOLE_RUNS, WholeRun, parallel_fields
+
+ON = {
+    **{axis: 2 if isinstance(axis, Axis) else True for axis in CONFIG_FIELDS},
+    Choice.RECOMPUTE: "full",
+    Choice.OPTIMIZER_INSTANCES: 2,
+}
+FROM_FILES = ("modules that start from weights", "a whole LLaVA")
+"""Runs whose weights are written first; others have the same sizes."""
+
+
+def missing(runs: Iterable[WholeRun]) -> set[tuple[str, str, str]]:
+    """Return (mode, part of the model, field) of the parallelism that runs, and that no run has."""
+    covered = {row for run in runs for row in parallel_fields(run.make())}
+    return {row for config in _of_one_field() for row in parallel_fields(config)} - covered
+
+
+def _of_one_field() -> Iterator[ExperimentConfig]:
+    """Yield layouts that run and use one field of a module."""
+    shared = digits_config((1, 1), (1, 1))
+    for network in shared.model.module_architectures.values():
+        network.num_layers = 2
+    one = dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1))
+    decoded = decoded_config(one)
+    for axis, field in CONFIG_FIELDS.items():
+        of_several = {"tensor_parallel": 2, "data_parallel": 2}
+        used = {"data_parallel": 1} if isinstance(axis, Axis) else of_several
+        used = {**used, field: ON[axis]}
+        alone = {name: {"data_parallel": 1} for name in one}
+        for config, mode, modules in (
+            (shared, "homogeneous", {"images": used, LANGUAGE: used}),
+            (shared, "colocated", {"images": used, LANGUAGE: {"data_parallel": 2}}),
+            (shared, "colocated", {"images": {"data_parallel": 2}, LANGUAGE: used}),
+            *((decoded, "heterogeneous", {**alone, name: used}) for name in one),
+        ):
+            try:
+                layout = config.with_layout(mode, **modules)
+                check_runnable(layout)
+            except ConfigError:
+                continue
+            yield layout
+
+
+def test_whatever_runs_is_compared_with_one_process() -> None:
+    runs = [run for run in WHOLE_RUNS if run.proves not in FROM_FILES]
+    assert missing(runs) == set()
+    shared = [run for run in runs if run.proves != "sizes on shared ranks"]
+    assert not missing(shared), "other runs on shared ranks have all sizes, too"
+    apart = [run for run in runs if run.proves != "a decoder"]
+    assert missing(apart) == {
+        ("heterogeneous", "decoder", field)
+        for field in ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    }
+
+
+def test_a_run_is_found_by_what_it_proves_and_its_name() -> None:
+    names = [(run.proves, run.name) for run in WHOLE_RUNS]
+    assert len(names) == len(set(names))

@@ -1,0 +1,450 @@
+"""The one list of whole runs that must compute what one process computes.
+
+`python -m tests.whole_runs` prints it: what a run proves, its mode, the sizes of its modules. Tests
+take their runs from here by what they prove, so a new parallelism adds rows and no test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from mimokit.axes import CONFIG_FIELDS, SPELLINGS, Axis, Choice
+from mimokit.config import (
+    ExperimentConfig,
+    ModalityPresence,
+    ModuleParallelismConfig,
+    StrategyConfig,
+)
+from mimokit.config.runtime import BALANCED, FRAME_PARALLEL
+from tests.invariance import FEW_STEPS, STEPS
+from tests.layouts import digits_config
+from tests.layouts_apart import apart_config, apart_multimodal_config, decoded_config
+from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
+from tests.layouts_networks import network_config
+from tests.layouts_weights import weights_config
+from tests.llava import llava_config
+
+NUMBERS = "fp32"
+"""Of weights, gradients and optimizer state in every run: the engine computes in nothing else."""
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """A run that is compared with one process after each of its steps.
+
+    Attributes:
+        proves: what it is in the list for; a test takes all runs of one such text.
+        name: what distinguishes it from the others of its test.
+        make: returns the finalized config.
+        steps: how many are compared.
+    """
+
+    proves: str
+    name: str
+    make: Callable[[], ExperimentConfig]
+    steps: int = FEW_STEPS
+
+
+def whole_runs(proves: str) -> pytest.MarkDecorator:
+    """Parametrize a test with `run`, for every run of the list that proves something."""
+    chosen = [run for run in WHOLE_RUNS if run.proves == proves]
+    assert chosen, f"no whole run proves: {proves}"
+    return pytest.mark.parametrize("run", chosen, ids=[run.name for run in chosen])
+
+
+# (tensor, data) of encoder and language model, on shared ranks.
+SHARED_RANKS = [
+    ((1, 4), (1, 4)),
+    ((2, 2), (2, 2)),
+    ((4, 1), (4, 1)),
+    ((1, 4), (4, 1)),
+    ((2, 2), (4, 1)),
+    ((1, 4), (2, 2)),
+    ((4, 1), (1, 4)),
+    ((2, 2), (1, 4)),
+    ((1, 8), (8, 1)),
+    ((2, 4), (4, 2)),
+]
+# (tensor, pipeline, data) of encoder and language model, on separate ranks.
+SEPARATE_RANKS = [
+    ((1, 1, 1), (1, 1, 1)),
+    ((2, 1, 2), (2, 1, 2)),
+    ((1, 1, 4), (2, 1, 2)),
+    ((2, 1, 1), (1, 2, 2)),
+    ((1, 2, 2), (2, 1, 1)),
+    ((1, 2, 1), (1, 3, 1)),
+    ((2, 1, 1), (1, 1, 4)),
+]
+
+
+def _sizes_of_all() -> Iterator[WholeRun]:
+    for makes, layouts, counts in (
+        (digits_config, SHARED_RANKS, (1, 3)),
+        (apart_config, SEPARATE_RANKS, (1, 4)),
+    ):
+        proves = "sizes on shared ranks" if makes is digits_config else "sizes on separate ranks"
+        for layout in layouts:
+            for count in counts:
+                steps = STEPS if count == 1 else FEW_STEPS
+                make = partial(makes, *layout, num_microbatches=count)
+                yield WholeRun(proves, f"{_written(layout)} x{count}", make, steps)
+
+
+def _written(layout: tuple[tuple[int, ...], ...]) -> str:
+    """Return sizes as TP, PP and DP of each module."""
+    return "-".join(
+        "".join(
+            f"{axis}{size}"
+            for axis, size in zip(("TP", "PP", "DP")[:: 4 - len(sizes)], sizes, strict=True)
+        )
+        for sizes in layout
+    )
+
+
+def _networks() -> Iterator[WholeRun]:
+    for language, tower, images, words, apart in [
+        ("llama", "clip", (2, 1, 2), (2, 1, 2), False),
+        ("llama", "clip", (1, 1, 4), (4, 1, 1), False),
+        ("llama", "clip", (1, 2, 1), (2, 2, 1), True),
+        ("qwen2", "siglip", (2, 1, 1), (2, 1, 1), False),
+        ("qwen2", "siglip", (1, 1, 4), (4, 1, 1), False),
+        ("qwen2", "siglip", (2, 1, 1), (1, 2, 1), True),
+        ("gpt2", "siglip", (2, 1, 1), (2, 1, 1), False),
+        ("gpt2", "siglip", (2, 1, 2), (4, 1, 1), False),
+        ("gpt2", "siglip", (1, 2, 1), (2, 2, 1), True),
+        ("geglu", "clip", (1, 1, 2), (2, 1, 1), False),
+    ]:
+        make = partial(network_config, language, tower, images, words, apart=apart)
+        yield WholeRun("networks", f"{language} {tower} {_written((images, words))}", make)
+    for part, images, words, apart in [
+        ("encoder", (1, 1, 2), (2, 1, 1), False),
+        ("projector", (1, 2, 1), (2, 1, 1), True),
+    ]:
+        make = partial(network_config, "geglu", "clip", images, words, apart=apart)
+        yield WholeRun("a frozen part of an encoder", part, partial(_frozen, make, images=[part]))
+
+
+def _changed(config: ExperimentConfig, module: str, **fields: Any) -> ExperimentConfig:
+    """Return the config with other fields of a network."""
+    networks = config.model.module_architectures
+    config.model.module_architectures = {
+        **networks,
+        module: networks[module].model_copy(update=fields),
+    }
+    return config
+
+
+def _frozen(make: Callable[[], ExperimentConfig], **frozen: Any) -> ExperimentConfig:
+    config = make()
+    for module, what in frozen.items():
+        _changed(config, module, frozen=what)
+    return config
+
+
+EQUAL = {"clip": (1, 2), "dino": (1, 2), "audio": (1, 2), LANGUAGE: (1, 2)}
+# Fan-in, fan-out and equal sizes into the same language model.
+MIXED = {"clip": (1, 4), "dino": (4, 1), "audio": (2, 2), LANGUAGE: (2, 2)}
+FAN_IN = {"clip": (1, 4), "dino": (1, 4), "audio": (1, 4), LANGUAGE: (4, 1)}
+
+
+def tied_on_stages(stages: int) -> ExperimentConfig:
+    """Return a language model of some stages, whose embeddings are tied, behind one rank."""
+    return _changed(apart_config((1, 1, 1), (1, stages, 1), 2), LANGUAGE, tied_embeddings=True)
+
+
+def _encoders_on_shared_ranks() -> Iterator[WholeRun]:
+    several = partial(multimodal_config, num_microbatches=2)
+    absent = partial(several, presence=PRESENCE)
+    yield WholeRun(
+        "encoders on shared ranks", "equal sizes", partial(multimodal_config, EQUAL, "homogeneous")
+    )
+    for name, sizes in (("mixed", MIXED), ("fan-in", FAN_IN)):
+        make = partial(absent, sizes, "colocated")
+        yield WholeRun("absent modalities on shared ranks", name, make)
+    for frozen in ("dino", LANGUAGE):
+        make = partial(absent, MIXED, "colocated", frozen=[frozen])
+        yield WholeRun("encoders on shared ranks", f"{frozen} frozen", make)
+    yield WholeRun(
+        "encoders on shared ranks",
+        "tied embeddings",
+        partial(several, FAN_IN, "colocated", tied=True),
+    )
+    for stages in (2, 3):
+        make = partial(tied_on_stages, stages)
+        yield WholeRun("tied embeddings on stages", f"{stages} stages", make)
+
+
+def _encoders_on_separate_ranks() -> Iterator[WholeRun]:
+    apart = apart_multimodal_config
+    behind = partial(apart_config, (1, 1, 2), (1, 2, 1), 4, language_first=True)
+    yield WholeRun("an encoder behind the language model", "of two replicas", behind)
+    deep = {"clip": (1, 1, 1), "dino": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    audio = {"clip": (1, 1, 1), "dino": (1, 1, 2), "audio": (1, 2, 1), LANGUAGE: (1, 2, 1)}
+    for count in (1, 4):
+        yield WholeRun("encoders of different depth", f"x{count}", partial(apart, deep, count))
+        make = partial(apart, audio, count, presence=PRESENCE)
+        yield WholeRun("absent modalities on separate ranks", f"x{count}", make)
+    replicas = {LANGUAGE: (1, 2, 2), "clip": (2, 1, 1), "audio": (1, 1, 2)}
+    make = partial(apart, replicas, 4, presence=PRESENCE)
+    yield WholeRun("encoders behind two replicas", "one", make)
+    for frozen in ("dino", LANGUAGE):
+        make = partial(apart, deep, 4, frozen=[frozen])
+        yield WholeRun("a frozen module on separate ranks", frozen, make)
+    make = partial(apart, {LANGUAGE: (1, 4, 1)}, 4)
+    yield WholeRun("a language model alone", "four stages", make)
+
+
+SOME = {"qwen": ModalityPresence(samples=[True, False, True, True, False, False, False, False])}
+"""Whole replicas are without images."""
+
+
+def _images_of_any_size() -> Iterator[WholeRun]:
+    shared = partial(multimodal_config, num_microbatches=2, three_axes=True, presence=SOME)
+    for name, encoder, mode in (
+        ("fan-in", (1, 4), "colocated"),
+        ("equal", (2, 2), "homogeneous"),
+    ):
+        make = partial(shared, {"qwen": encoder, LANGUAGE: (2, 2)}, mode)
+        yield WholeRun("images of any size on shared ranks", name, make)
+    for name, encoder, language in (
+        ("two stages into two", (1, 2, 1), (1, 2, 1)),
+        ("fan-in", (1, 1, 4), (1, 2, 1)),
+        ("fan-in, in shares", (1, 1, 4), (2, 1, 1)),
+        ("fan-out", (1, 2, 1), (1, 1, 2)),
+        ("equal", (2, 1, 2), (2, 1, 2)),
+    ):
+        sizes = {"qwen": encoder, LANGUAGE: language}
+        for count in (1, 4):
+            make = partial(apart_multimodal_config, sizes, count, three_axes=True)
+            yield WholeRun("images of any size on separate ranks", f"{name} x{count}", make)
+    sizes = {"qwen": (1, 2, 1), "audio": (1, 1, 2), LANGUAGE: (1, 2, 1)}
+    presence = {"qwen": ModalityPresence(microbatches=[True, False], samples=[True, False])}
+    make = partial(apart_multimodal_config, sizes, 4, three_axes=True, presence=presence)
+    yield WholeRun("images of any size on separate ranks", "absent, next to audio", make)
+
+
+def _words() -> Iterator[WholeRun]:
+    """Yield runs of text heads before the language model."""
+    sizes = {"words": (1, 4), "clip": (2, 2), LANGUAGE: (2, 2)}
+    make = partial(multimodal_config, sizes, "colocated", num_microbatches=2)
+    yield WholeRun("a text head", "shared ranks", make)
+    heads = {"words": (1, 1, 1), "clip": (1, 1, 1), "audio": (1, 1, 1), LANGUAGE: (1, 2, 1)}
+    for count in (1, 4):
+        make = partial(apart_multimodal_config, heads, count, presence=PRESENCE)
+        yield WholeRun("a text head", f"three heads meet in packing x{count}", make)
+    for name, separate in {
+        "two stages": {"words": (1, 2, 1), LANGUAGE: (1, 2, 1)},
+        "fan-in": {"words": (1, 1, 4), "clip": (1, 1, 1), LANGUAGE: (1, 2, 1)},
+        "fan-out": {"words": (2, 1, 1), "clip": (1, 1, 2), LANGUAGE: (1, 2, 2)},
+    }.items():
+        yield WholeRun("a text head", name, partial(apart_multimodal_config, separate, 4))
+
+
+def _decoders() -> Iterator[WholeRun]:
+    for name, images, language, writer in (
+        ("one rank each", (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+        ("fan-in to two tensor-parallel ranks", (1, 1, 2), (1, 1, 2), (2, 1, 1)),
+        ("fan-out to two stages", (1, 1, 1), (2, 1, 1), (1, 2, 2)),
+        ("a language model of two stages", (2, 1, 1), (1, 2, 2), (1, 1, 2)),
+    ):
+        sizes = {"images": images, LANGUAGE: language, "writer": writer}
+        for count in (1, 4):
+            yield WholeRun("a decoder", f"{name} x{count}", partial(decoded_config, sizes, count))
+    two = {"images": (1, 1, 1), LANGUAGE: (1, 2, 1), "writer": (1, 1, 1), "other": (1, 2, 1)}
+    yield WholeRun("a decoder", "next to another", partial(decoded_config, two, 4))
+    alone = dict.fromkeys(("images", LANGUAGE, "writer"), (1, 1, 1))
+    for frozen in ("writer", LANGUAGE):
+        make = partial(_frozen, partial(decoded_config, alone, 2), **{frozen: True})
+        yield WholeRun("a decoder next to a frozen module", frozen, make)
+    stages = partial(decoded_config, {**alone, LANGUAGE: (1, 2, 1)}, 2)
+    yield WholeRun(
+        "a decoder behind a model of which nothing is trained",
+        "two stages",
+        partial(_frozen, stages, **{"images": True, LANGUAGE: True}),
+    )
+
+
+SHARED = {"patch_type": [FRAME_PARALLEL]}
+ORDERED = {"sample_order": BALANCED}
+
+
+def frames_by_fan_in() -> ExperimentConfig:
+    """Return four replicas of an encoder that share their images, before two."""
+    return _qwen({"qwen": (1, 4), LANGUAGE: (2, 2)}, "colocated", **SHARED)
+
+
+def samples_in_another_order() -> ExperimentConfig:
+    """Return replicas that read other samples, so that all have equally much to do."""
+    return _qwen({"qwen": (1, 4), LANGUAGE: (1, 4)}, "homogeneous", **ORDERED)
+
+
+_QWEN: dict[str, Any] = {"num_microbatches": 2, "three_axes": True, "presence": SOME}
+_qwen = partial(multimodal_config, **_QWEN)
+
+
+def _strips() -> ExperimentConfig:
+    """Return strips of 0 to 8 scans; one replica has none."""
+    config = digits_config((1, 4), (1, 4), **SHARED)
+    config.data.modality_frames = {"images": [8, 8, 1, 2, 0, 0, 1, 5]}
+    return config
+
+
+def _frames() -> Iterator[WholeRun]:
+    equal = {"qwen": (2, 2), LANGUAGE: (2, 2)}
+    apart = {"qwen": (1, 1, 4), LANGUAGE: (1, 2, 2)}
+    clips = {"clip": (1, 4), "dino": (2, 2), LANGUAGE: (1, 4)}
+    both = {**SHARED, **ORDERED}
+    fan_out = partial(multimodal_config, clips, "colocated", presence=PRESENCE, **both)
+    for name, make in (
+        ("strips of known lengths", _strips),
+        ("homogeneous", partial(_qwen, equal, "homogeneous", **SHARED)),
+        ("samples in another order", samples_in_another_order),
+        ("fan-in", frames_by_fan_in),
+        ("separate ranks, another order", partial(apart_multimodal_config, apart, **_QWEN, **both)),
+        ("fan-out, images of one size", fan_out),
+    ):
+        yield WholeRun("frames that replicas share", name, make)
+
+
+OUTER = {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+SGD = {"inner_optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
+RMSPROP = {"inner_optimizer": {"name": "rmsprop", "weight_decay": 0.01}}
+ADAGRAD = {"inner_optimizer": {"name": "adagrad", "lr": 0.01}}
+FRAGMENTS = {"H": 4, "fragments": 2, "overlap_steps": 1, "mix": 0.25}
+"""Taken after 4 and 6 steps, written one step later; what begins at step 8 is not written."""
+MASKS = {"p_sparta": 0.3, "delay": 1, "fault_rate": 0.3, "index_selector": "partitioned"}
+IN_LOW_BITS = {"H": 2, "fragments": 2, "codec": "int4"}
+CHUNKS = {"H": 2, "chunk": 512, "density": 0.1}
+
+
+def with_strategy(config: ExperimentConfig, **strategy: Any) -> ExperimentConfig:
+    """Return the config with replicas that exchange by a strategy."""
+    config.strategy = StrategyConfig(**strategy)
+    return config
+
+
+def padded() -> ExperimentConfig:
+    """Return a layout whose embedding is padded to 24 rows, that of one process to 18."""
+    return _changed(digits_config((2, 1), (2, 1)), LANGUAGE, make_vocab_size_divisible_by=6)
+
+
+def tied_on_four_ranks() -> ExperimentConfig:
+    """Return two tensor-parallel ranks before two stages with tied embeddings."""
+    return _changed(apart_config((2, 1, 1), (1, 2, 1)), LANGUAGE, tied_embeddings=True)
+
+
+def _replicas() -> Iterator[WholeRun]:
+    whole = partial(digits_config, (2, 1), (2, 1))
+    fan_in = partial(digits_config, (1, 2), (2, 1))
+    stages = partial(apart_config, (1, 1, 1), (1, 2, 1), num_microbatches=2)
+    tied = tied_on_four_ranks
+    for name, layout, replicas, strategy in (
+        ("diloco", whole, 2, {"H": 2, "outer_optimizer": OUTER}),
+        ("simple_reduce", whole, 2, {}),
+        ("fedavg", fan_in, 3, {"H": 2, "island_size": 2, **SGD}),
+        ("noloco", fan_in, 3, {"H": 2}),
+        ("sparta_diloco", fan_in, 3, {"p_sparta": 0.25, "H": 2}),
+        ("sparse_loco", padded, 2, CHUNKS),
+        ("demo", fan_in, 3, {}),
+        ("diloco", stages, 2, {"H": 2, "sync_offset": 1, **ADAGRAD}),
+        ("noloco", tied, 2, {"H": 2, **RMSPROP}),
+        ("streaming_diloco", tied, 2, FRAGMENTS),
+        ("sparta", tied, 2, MASKS),
+        ("diloco", padded, 2, {"H": 2, "codec": "int8"}),
+        ("streaming_diloco", tied, 2, IN_LOW_BITS),
+    ):
+        make = _ReplicasOf(layout, {"name": name, "replicas": replicas, **strategy})
+        steps = 2 * int(strategy.get("H", 2))
+        yield WholeRun("replicas", " ".join([name, *map(str, strategy)]), make, steps)
+
+
+@dataclass(frozen=True)
+class _ReplicasOf:
+    layout: Callable[[], ExperimentConfig]
+    strategy: Mapping[str, Any]
+
+    def __call__(self) -> ExperimentConfig:
+        return with_strategy(self.layout(), **self.strategy)
+
+
+ONE = {"data_parallel": 1}
+BEHIND = {"pipeline_parallel": 2, "rank_offset": 1, **ONE}
+
+
+def _weights() -> Iterator[WholeRun]:
+    for mode, images, words in (
+        ("colocated", {"data_parallel": 4}, {"tensor_parallel": 4}),
+        ("heterogeneous", ONE, BEHIND),
+    ):
+        make = partial(weights_config, "qwen2", "clip_tower", mode, images, words)
+        yield WholeRun("modules that start from weights", mode, make)
+    two, half = {"tensor_parallel": 2, "data_parallel": 2}, {"tensor_parallel": 2, **ONE}
+    four, stages = {"tensor_parallel": 4, **ONE}, {"pipeline_parallel": 2, **ONE}
+    for name, variant, mode, images, words in (
+        ("homogeneous", "clip", "homogeneous", two, two),
+        ("colocated", "clip", "colocated", {"data_parallel": 4}, two),
+        ("heterogeneous", "clip", "heterogeneous", half, {**half, "rank_offset": 2}),
+        ("eight ranks", "clip", "heterogeneous", two, {**half, **stages, "rank_offset": 4}),
+        ("class token", "clip_full", "heterogeneous", stages, {**stages, "rank_offset": 2}),
+        ("siglip", "siglip", "homogeneous", four, four),
+    ):
+        make = partial(llava_config, variant, mode, images, words)
+        yield WholeRun("a whole LLaVA", name, make)
+
+
+WHOLE_RUNS = (
+    *_sizes_of_all(),
+    *_networks(),
+    *_encoders_on_shared_ranks(),
+    *_encoders_on_separate_ranks(),
+    *_images_of_any_size(),
+    *_words(),
+    *_decoders(),
+    *_frames(),
+    *_replicas(),
+    *_weights(),
+)
+
+
+def parallel_fields(config: ExperimentConfig) -> Iterator[tuple[str, str, str]]:
+    """Yield (mode, part of the model, field) for all parallelism that a config uses."""
+    model = config.model
+    for name, module in model.module_parallelisms.items():
+        part = "decoder" if name in model.decoder_module_names else "encoder"
+        part = "language model" if name == model.llm_module_name else part
+        for axis in _chosen(module):
+            yield str(model.deployment_mode), part, CONFIG_FIELDS[axis]
+
+
+def _chosen(module: ModuleParallelismConfig) -> dict[Axis | Choice, Any]:
+    """Return the axes along which a module is cut, and what else is chosen for it."""
+    values = {axis: getattr(module, field) for axis, field in CONFIG_FIELDS.items()}
+    return {
+        axis: value for axis, value in values.items() if str(value) not in ("None", "1", "False")
+    }
+
+
+def main() -> None:
+    """Print the list as a table."""
+    table = Table("proves", "run", "mode", "sizes", "micro-batches", "steps", "numbers")
+    for run in WHOLE_RUNS:
+        config = run.make()
+        sizes = []
+        for name, module in config.model.module_parallelisms.items():
+            chosen = [f"{SPELLINGS[axis].label}{size}" for axis, size in _chosen(module).items()]
+            sizes.append(" ".join([name, *chosen]))
+        count, mode = config.data.num_microbatches, config.model.deployment_mode
+        row = (run.proves, run.name, mode, ", ".join(sizes), str(count), str(run.steps), NUMBERS)
+        table.add_row(*row)
+    Console(width=200).print(table)
+
+
+if __name__ == "__main__":
+    main()
