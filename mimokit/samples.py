@@ -130,7 +130,6 @@ class EvaluationSample:
     Attributes:
         iteration: after which the model was tested.
         time: Unix seconds.
-        task: name of the data.
         exact_match: share of samples with every answer token right, between 0 and 1.
         digit_accuracy: share of answer tokens that are right.
         loss: mean over answer tokens.
@@ -159,7 +158,6 @@ class TraceSample:
     Attributes:
         clock_offset: seconds added to the rank's clock.
         clock_error: the true offset is at most this far from `clock_offset`, in seconds.
-        events: the steps in order.
     """
 
     rank: int

@@ -56,7 +56,6 @@ class StepKind(StrEnum):
     debugger show it.
 
     Attributes:
-        phase: category of its time.
         color: colour class in timelines: a phase, or `REMAINDER`.
         busy: forward or backward, if the clock of a pipeline counts the step as computation in
             that direction; None if the rank is idle or waits. The clock has no separate time for

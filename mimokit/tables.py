@@ -95,7 +95,6 @@ def html_table(
 
     Args:
         rows: texts per column.
-        heading: a line above the table.
         marks: HTML in front of the first cell of each row, such as a coloured dot.
         unwrapped: the columns whose texts stay on one line.
     """

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+import mimokit
 from mimokit.axes import CONFIG_FIELDS, SPELLINGS, Axis, Choice
 from mimokit.config import (
     ExperimentConfig,
@@ -30,9 +31,6 @@ from tests.layouts_multimodal import LANGUAGE, PRESENCE, multimodal_config
 from tests.layouts_networks import network_config
 from tests.layouts_weights import weights_config
 from tests.llava import llava_config
-
-NUMBERS = "fp32"
-"""Of weights, gradients and optimizer state in every run: the engine computes in nothing else."""
 
 
 @dataclass(frozen=True)
@@ -433,16 +431,23 @@ def _chosen(module: ModuleParallelismConfig) -> dict[Axis | Choice, Any]:
 
 def main() -> None:
     """Print the list as a table."""
-    table = Table("proves", "run", "mode", "sizes", "micro-batches", "steps", "numbers")
+    table = Table("proves", "run", "mode", "sizes", "micro-batches", "steps", "weights")
     for run in WHOLE_RUNS:
         config = run.make()
         sizes = []
         for name, module in config.model.module_parallelisms.items():
             chosen = [f"{SPELLINGS[axis].label}{size}" for axis, size in _chosen(module).items()]
             sizes.append(" ".join([name, *chosen]))
-        count, mode = config.data.num_microbatches, config.model.deployment_mode
-        row = (run.proves, run.name, mode, ", ".join(sizes), str(count), str(run.steps), NUMBERS)
-        table.add_row(*row)
+        dtypes = {execution.weights for execution in mimokit.plan(config).executions.values()}
+        table.add_row(
+            run.proves,
+            run.name,
+            config.model.deployment_mode,
+            ", ".join(sizes),
+            str(config.data.num_microbatches),
+            str(run.steps),
+            ", ".join(sorted(dtypes)),
+        )
     Console(width=200).print(table)
 
 

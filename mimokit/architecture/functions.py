@@ -41,7 +41,6 @@ class NetworkFunctions:
     Attributes:
         activation: one of `ACTIVATIONS`; any other is as its file names it, and cannot run.
         epsilon: of the norms.
-        rotary_base: of rotary positions.
         rotary_scaling: of their frequencies, or None.
         window: tokens that attention reaches back over, itself included; 0 for all.
         positions: longest sequence in tokens; 0 where none is stated.

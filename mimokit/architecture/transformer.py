@@ -70,8 +70,6 @@ class Transformer:
         norm: RMSNorm (one vector) or LayerNorm (two).
         qkv_bias: biases of query and value; see `key_bias` for the key.
         key_bias: the key has a bias, too, if query and value have one.
-        output_bias: bias of the attention's output.
-        ffn_bias: biases of the feed-forward layer.
         qk_norm: an RMSNorm over each head of query and key.
         causal: a token attends to itself and earlier tokens only.
         window: tokens that most layers attend to at once; 0 for all.

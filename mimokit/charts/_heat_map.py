@@ -38,7 +38,6 @@ def heat_map(
 
     Args:
         table: of `cells`.
-        value: the column of the colours.
         tooltip: the format of the value in a tooltip.
         legend: its format in the legend.
     """

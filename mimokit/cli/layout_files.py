@@ -149,7 +149,6 @@ def written(
         model: what is laid out, for an experiment.
         experiment: keeps its other sections.
         supposed: GPU, price and software, for an experiment.
-        script: what torchrun starts.
 
     Raises:
         ConfigError: the form cannot hold the layout, or the samples of a step are not known.

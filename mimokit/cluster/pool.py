@@ -18,7 +18,6 @@ class Engine:
     """One engine; its slot in the cluster stays when it is replaced, its id does not.
 
     Attributes:
-        slot: its place in the cluster.
         engine_id: the controller's name for it.
         pid: its process id, None where not known.
         remedy: what becomes of its slot when it has died, as the end of a sentence.

@@ -1,6 +1,6 @@
 """What the user asks for: config classes and the rules that they follow."""
 
-from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.architecture import ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.errors import ConfigError, Fix, Problem
 from mimokit.config.experiment import ExperimentConfig
@@ -23,6 +23,7 @@ __all__ = [
     "MimoParallelismConfig",
     "ModalityPresence",
     "ModuleArchitecture",
+    "ModuleOptimizerConfig",
     "ModuleParallelismConfig",
     "NetworkConfig",
     "OptimizerConfig",

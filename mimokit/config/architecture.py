@@ -22,6 +22,19 @@ Frozen = Annotated[
 """One sentence says what is wrong: that of a flag, or that of a list."""
 
 
+class ModuleOptimizerConfig(ConfigModel):
+    """How one module is stepped where that differs from the run.
+
+    The optimizer, and the warm-up and decay of its learning rate, are those of the run.
+    """
+
+    lr: Annotated[float, Field(gt=0)] | None = None
+    """Learning rate. None: that of the run."""
+
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """Weight decay. None: that of the run."""
+
+
 class NetworkSizes(ConfigModel):
     """The sizes of a network, and what it reads."""
 
@@ -91,6 +104,9 @@ class NetworkSizes(ConfigModel):
     frozen: Frozen = False
     """What is not trained: true for the whole module; of an encoder, [encoder] keeps its projector
     trained (LLaVA's first stage) and [projector] the rest."""
+
+    optimizer: ModuleOptimizerConfig | None = None
+    """Learning rate and weight decay of the module, if they are not those of the run."""
 
     weights: Annotated[str, Field(min_length=1)] | None = None
     """Directory of a Hugging Face checkpoint from which the module starts; in a file, counted from

@@ -120,6 +120,8 @@ def _field_of(path: tuple[str, ...]) -> tuple[str, str]:
     if before and before[0] == "strategy" and not last.isdigit():
         # Optimizers of a strategy have the same fields.
         return last, ".".join(path)
+    if before and before[-1] == "optimizer":
+        return last, f"optimizer.{last}"
     if before and last.isdigit():
         field, named = _field_of(tuple(before))
         return field, f"entry {last} of {named}"

@@ -212,7 +212,6 @@ def _imported(where: str, section: str, part: str, path: str) -> Any:
         where: begins the sentence of an error.
         section: of the config, or a module.
         part: the field that names it.
-        path: its value.
 
     Raises:
         ConfigError: it cannot be imported, or does not exist.

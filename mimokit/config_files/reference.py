@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mimokit.config.architecture import ModuleArchitecture
+from mimokit.config.architecture import ModuleArchitecture, ModuleOptimizerConfig
 from mimokit.config.base import LARGEST_NUMBER, LARGEST_SIZE, ConfigModel
 from mimokit.config.data import DataConfig, ModalityPresence
 from mimokit.config.experiment import ExperimentConfig
@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, type[ConfigModel]] = {
     "`model`": MimoParallelismConfig,
     "`model.module_parallelisms.MODULE`": ModuleParallelismConfig,
     "`model.module_architectures.MODULE`": ModuleArchitecture,
+    "`model.module_architectures.MODULE.optimizer`": ModuleOptimizerConfig,
     "`model.module_architectures.MODULE.projector`": ProjectorArchitecture,
     "`model.module_architectures.MODULE.rope_scaling`": RopeScaling,
     "`data`": DataConfig,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from mimokit.config import ConfigError, ExperimentConfig, Problem, check_runnable
 from mimokit.config.user_code import checked_code
 from mimokit.config_files import load_experiment_config
-from mimokit.experiment.logger_backends import make_loggers
+from mimokit.experiment.results.logger_backends import make_loggers
 from mimokit.planning.weights.modules import check_saving, check_weights
 
 REFUSED = 2

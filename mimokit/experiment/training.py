@@ -19,11 +19,11 @@ from mimokit.experiment import on_rank
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.health.record import HealthRecord
 from mimokit.experiment.health.report import RunHealth
-from mimokit.experiment.logger_backends import make_loggers
 from mimokit.experiment.placement import placed
 from mimokit.experiment.prepare import Config, check_room, check_trainable, prepared
 from mimokit.experiment.results.folder import Folder, new_folder, unwritable
 from mimokit.experiment.results.info import RunSetting
+from mimokit.experiment.results.logger_backends import make_loggers
 from mimokit.experiment.results.writer import RunWriter
 from mimokit.planning import plan_layout
 from mimokit.planning.types import LayoutPlan

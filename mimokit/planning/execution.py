@@ -39,6 +39,8 @@ class ModuleExecution:
         optimizer_instances: replicas of these shards.
         fully_sharded: weights and gradients are sharded as well.
         frozen_parts: encoder, projector: what is not trained; both of a module that is frozen.
+        learning_rate: before warm-up and decay, which are those of the run. None: that of the run.
+        weight_decay: None: that of the run.
     """
 
     tensor_parallel: int = 1
@@ -58,11 +60,19 @@ class ModuleExecution:
     optimizer_instances: int = 1
     fully_sharded: bool = False
     frozen_parts: frozenset[str] = frozenset()
+    learning_rate: float | None = None
+    weight_decay: float | None = None
 
     @property
     def is_frozen(self) -> bool:
         """Whether nothing in the module is trained."""
         return len(self.frozen_parts) == 2
+
+    @property
+    def optimizer_options(self) -> dict[str, float]:
+        """Options of torch's optimizers, by name, that are not those of the run."""
+        options = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 def plan_executions(
@@ -83,14 +93,20 @@ def plan_executions(
             expert_parallel=1,
         )
         for name in model.encoder_module_names:
-            frozen = executions[name].frozen_parts
-            executions[name] = replace(language, frozen_parts=frozen)
+            encoder = executions[name]
+            executions[name] = replace(
+                language,
+                frozen_parts=encoder.frozen_parts,
+                learning_rate=encoder.learning_rate,
+                weight_decay=encoder.weight_decay,
+            )
     return executions
 
 
 def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecution:
     stated = config.model.module_parallelisms[ranks.module]
     network = config.model.module_architectures.get(ranks.module)
+    section = None if network is None else network.optimizer
     precision = config.runtime.precision or PRECISION_OF_RUNS
     return ModuleExecution(
         tensor_parallel=ranks.tensor_parallel,
@@ -108,4 +124,6 @@ def _plan_execution(config: ExperimentConfig, ranks: ModuleRanks) -> ModuleExecu
         optimizer_instances=stated.in_runs("num_distributed_optimizer_instances"),
         fully_sharded=stated.in_runs("use_megatron_fsdp"),
         frozen_parts=frozenset() if network is None else network.frozen_parts,
+        learning_rate=None if section is None else section.lr,
+        weight_decay=None if section is None else section.weight_decay,
     )

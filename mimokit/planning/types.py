@@ -202,6 +202,12 @@ class LayoutPlan:
         return tuple(bridge for bridge in self.bridges if isinstance(bridge, DisjointBridge))
 
     @property
+    def optimizer_options(self) -> dict[str, dict[str, float]]:
+        """Module -> the options of its optimizer, if some are not those of the run."""
+        options = {name: one.optimizer_options for name, one in self.executions.items()}
+        return {name: of_module for name, of_module in options.items() if of_module}
+
+    @property
     def estimates(self) -> Estimates:
         """Nothing is predicted for a plan alone; `mimokit.plan` returns one with predictions."""
         return Estimates()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mimokit
 from mimokit.architecture.from_config import (
     cuts_of_config,
     decoder_head,
@@ -193,6 +196,31 @@ def _built_by(config: ExperimentConfig, layout: LayoutPlan, cuts: Any) -> None:
     replace(multimodal_provider(config.model, layout, seed=0), cuts=cuts).provide(
         layout, wrap=False
     )
+
+
+MARKS = {"tensor_model_parallel", "partition_dim", "partition_stride", "shared", "allreduce"}
+
+
+def _marks_read_by(source: str) -> set[str]:
+    """Return the marks that code reads: as an attribute `partition_…`, or by `getattr`."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("partition_"):
+            names.add(node.attr)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+            names.add(ast.literal_eval(node.args[1]) if _is_text(node.args[1]) else "")
+    return names & MARKS
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def test_one_file_reads_the_marks_of_megatron() -> None:
+    assert _marks_read_by("a.partition_dim; getattr(a, 'shared', 0)") == {"partition_dim", "shared"}
+    files = Path(mimokit.__file__).parent.rglob("*.py")
+    reading = [path.name for path in files if _marks_read_by(path.read_text())]
+    assert reading == ["marks.py"]
 
 
 WRONG_ROWS = {

@@ -211,3 +211,37 @@ def test_images_of_any_size_have_a_longest_side() -> None:
     problem = only(problems(content))
     assert (problem.module, problem.field) == ("dino", "any_image_size")
     assert "image_size is missing" in problem.sentence
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"optimizer": {"lr": 0.0}}, "optimizer.lr is 0.0; it must be greater than 0.0."),
+        ({"optimizer": {"lr": -1e-3}}, "optimizer.lr is -0.001; it must be greater than 0.0."),
+        (
+            {"optimizer": {"weight_decay": -0.1}},
+            "optimizer.weight_decay is -0.1; it must be at least 0.0.",
+        ),
+        (
+            {"optimizer": {"lr": 1e-3}, "frozen": True},
+            "optimizer is given, but the module is frozen, so that nothing steps it; leave one of "
+            "them out.",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_stepped_so(changed: dict[str, Any], sentence: str) -> None:
+    content = three_encoders()
+    content["model"]["module_architectures"]["clip"].update(changed)
+    assert only(problems(content)).sentence == f"Module 'clip': {sentence}"
+
+
+def test_a_part_that_is_trained_can_be_stepped_by_itself() -> None:
+    """Demo alone refuses: it steps all modules alike."""
+    content = three_encoders()
+    content["model"]["module_architectures"]["clip"].update(
+        {"optimizer": {"lr": 1e-3}, "frozen": ["encoder"]}
+    )
+    assert load(content).model.get_architecture("clip").optimizer.lr == 1e-3
+    content["strategy"] = {"name": "demo", "replicas": 1}
+    problem = only(problems(content))
+    assert "strategy.name is demo, which is an optimizer with one lr" in problem.sentence

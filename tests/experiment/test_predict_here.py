@@ -27,7 +27,7 @@ def _held(plan: Any, config: Any) -> dict[str, tuple[int, int, int, int, int]]:
             moments = [
                 value
                 for parameter in own
-                for key, value in state.optimizer.state[parameter].items()
+                for key, value in state.update.optimizer.state[parameter].items()
                 if key in ("exp_avg", "exp_avg_sq")
             ]
             found[name] = (

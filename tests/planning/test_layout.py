@@ -10,7 +10,12 @@ import pytest
 
 import mimokit
 import mimokit.planning.ranks
-from mimokit.config import ConfigError, ExperimentConfig, preset_names
+from mimokit.config import (
+    ConfigError,
+    ExperimentConfig,
+    ModuleOptimizerConfig,
+    preset_names,
+)
 from mimokit.config_files import load_preset
 from mimokit.planning import LayoutPlan, plan_layout
 from mimokit.units import bytes_text, samples_text, span_text
@@ -123,6 +128,18 @@ def test_the_text() -> None:
     assert "colocated on 4 ranks" in text
     assert "fan-in, 4 → 1 replicas" in text
     assert "… and 224 more ranks" in str(big())
+
+
+def test_what_a_module_is_stepped_by_is_planned_and_shown_where_it_is_given() -> None:
+    config = colocated()
+    config.model.get_architecture("images").optimizer = ModuleOptimizerConfig(lr=3e-4)
+    plan = mimokit.plan(config)
+    assert plan.executions["images"].learning_rate == 3e-4
+    assert plan.to_json()["optimizers"] == {"images": {"lr": 3e-4}}
+    for shown in (str(plan), plan._repr_html_()):
+        assert "images, stepped by itself: learning rate 0.0003" in shown
+    config.model.get_architecture("images").optimizer = ModuleOptimizerConfig()
+    assert mimokit.plan(config) == mimokit.plan(colocated())
 
 
 def test_words() -> None:

@@ -62,7 +62,6 @@ class FrameBalance(PersistentWidget):
             frames: of every sample, as numbers or as text; with slashes (or a list for each rank)
                 who reads them: '64 1 / 2 8'. Or a plan of a config with frames.
             encoder: of a plan with several.
-            view_options: of the widget.
             asked: `ranks`, `frame_time` ('2 ms'), `bandwidth` ('400 Gbit/s'), `latency`
                 ('20 us') and `planner` (plan_frames, lpt, order or none), and `patches` of a frame.
 

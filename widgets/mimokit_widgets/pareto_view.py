@@ -41,7 +41,6 @@ class ParetoView(PersistentWidget):
 
         Args:
             result: of `mimokit.search`.
-            planner: what layouts are loaded into.
         """
         self.result = result
         self.planner = planner

@@ -39,7 +39,6 @@ class RankWork:
     Every process knows it before the job begins, so no code crosses.
 
     Attributes:
-        function: what is submitted.
         to_json: the arguments of `function` -> values that `json.dumps` takes. It raises
             ClusterError for arguments that cannot cross.
         run: does the work on a rank, given these values and the number of ranks.

@@ -23,7 +23,6 @@ class JobStore:
 
     Attributes:
         rank: of this process in the job.
-        size: ranks of the job.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:

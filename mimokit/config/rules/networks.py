@@ -45,6 +45,9 @@ def network_problems(context: ValidationContext) -> Iterator[Problem]:
         yield from _numbers(name, network)
         yield from _together(name, network, "window_size", ("full_attention_layers",))
         yield from _positions(context, name, network)
+        if network.is_frozen and network.optimizer is not None:
+            what = "but the module is frozen, so that nothing steps it; leave one of them out."
+            yield _problem(name, "optimizer", network.optimizer, what, True)
         if context.is_valid("model.llm_module_name"):
             yield from _out_of_place(context, name, network)
 

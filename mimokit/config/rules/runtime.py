@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mimokit.config.errors import ConfigError, Problem
 from mimokit.config.parallelism import LARGEST_WORLD
 from mimokit.config.rules.context import ValidationContext
+from mimokit.config.rules.facts import network_path
 from mimokit.config.runtime import MODE_OF_SCHEDULE, SCHEDULE_OF_MODE, RuntimeConfig
 
 
@@ -119,7 +120,24 @@ def strategy_problems(context: ValidationContext) -> Iterator[Problem]:
         strategy.check_nodes(strategy.replicas)
     except ConfigError as error:
         yield from error.problems
+    if strategy.name == "demo":
+        yield from _stepped_apart(context)
     yield from _world(context, strategy.replicas)
+
+
+def _stepped_apart(context: ValidationContext) -> Iterator[Problem]:
+    """Yield modules with an own learning rate under a strategy that is the optimizer of all."""
+    for name, network in context.model.module_architectures.items():
+        if network.optimizer is not None:
+            yield Problem(
+                name,
+                "optimizer",
+                network.optimizer,
+                f"Module '{name}': optimizer is given, but strategy.name is demo, which is an "
+                "optimizer with one lr and weight_decay for all modules; leave it out, or choose "
+                "another strategy.",
+                {"path": network_path(name, "optimizer"), "value": None},
+            )
 
 
 def _world(context: ValidationContext, replicas: int) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from typing import cast
 
 import torch
 
-from mimokit.config import ModuleArchitecture
+from mimokit.config import ModuleArchitecture, RuntimeConfig
 from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.single_rank import (
     IMAGE_TOKEN,
@@ -33,14 +33,9 @@ from mimokit.engine.data.batch import (
 )
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
-from mimokit.engine.parallel.gradients import (
-    clip_gradients,
-    squared_norm_share,
-    trainable_parameters,
-    zero_grad_buffer_for_multimodule,
-)
 from mimokit.engine.parallel.loss import masked_loss_sum, vocab_parallel_cross_entropy
-from mimokit.engine.parallel.optimizer import MainGradAdamW
+from mimokit.engine.parallel.optimizer import MainGradAdamW, trainable_parameters
+from mimokit.engine.parallel.update import MainGradUpdate
 from mimokit.engine.pipeline.base_stage import ModuleStage, StageInput
 from mimokit.prediction.calibration.measurements import PieceTime
 from mimokit.prediction.local_cpu.operation_counts import (
@@ -109,9 +104,6 @@ def pieces_of_step(alone: Alone) -> tuple[list[TimedPiece], list[ModuleStage]]:
 
     The cost of a piece depends on what ran before it. No piece follows one of its kind, whose code
     would still be in the caches.
-
-    Args:
-        alone: groups of one rank.
     """
     pieces: list[TimedPiece] = []
     stages: list[ModuleStage] = []
@@ -211,15 +203,15 @@ def _update(stages: Sequence[ModuleStage], alone: Alone) -> TimedPiece:
     modules = tuple((stage.wrapped, cast(HyperCommGrid, alone)) for stage in stages)
     parameters = trainable_parameters(modules)
     optimizer = MainGradAdamW(parameters, lr=1e-3, fused=True)
+    update = MainGradUpdate(modules, optimizer, RuntimeConfig())
 
     def run(watch: Stopwatch) -> None:
         watch.start()
-        zero_grad_buffer_for_multimodule(modules)
+        update.zero()
         for module, _ in modules:
             module.scale_gradients(1.0)
-        norm = sum(float(squared_norm_share(*one)) for one in modules)
-        clip_gradients(modules, norm + 2.0, 1.0)
-        optimizer.step()
+        update.clip(float(update.squared_norm()) + 2.0)
+        update.step()
         watch.stop()
 
     numbers = sum(parameter.numel() for parameter in parameters)

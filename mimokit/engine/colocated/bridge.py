@@ -195,8 +195,7 @@ class ColocatedBridgeCommunicator:
 def fingerprint(values: torch.Tensor) -> torch.Tensor:
     """Return [rows, plain sum, sums weighted by row and by column] of a matrix's bits, as int64."""
     bits = values.detach().contiguous().view(torch.int32)
-    height = max(1, _BLOCK // max(1, bits.shape[1]))
-    blocks = bits.split(height)  # type: ignore[no-untyped-call]
+    blocks = torch.split(bits, max(1, _BLOCK // max(1, bits.shape[1])))
     by_row = torch.cat([block.sum(1, dtype=torch.int64) for block in blocks])
     by_column = torch.stack([block.sum(0, dtype=torch.int64) for block in blocks]).sum(0)
     rows = torch.tensor(len(bits), device=bits.device)

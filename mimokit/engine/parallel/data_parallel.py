@@ -10,6 +10,7 @@ from mimokit.engine.megatron import (
     ProcessGroupCollection,
     TransformerConfig,
 )
+from mimokit.engine.parallel.ownership import Ownership
 from mimokit.engine.part_times import UNTIMED, PartTimes
 from mimokit.planning.execution import ModuleExecution
 
@@ -22,11 +23,22 @@ class ModuleDataParallel(DistributedDataParallel):  # type: ignore[misc]
     Attributes:
         num_tokens: number of unmasked tokens on this rank whose losses are in the gradient buffer.
             A schedule adds those of every micro-batch; `zero_grad_buffer` sets it to 0.
+        ownership: what of the module this rank counts, owns and writes.
         times: of its reduction and its update.
     """
 
     num_tokens = 0
     times: PartTimes = UNTIMED
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        ddp_config: DistributedDataParallelConfig,
+        module: torch.nn.Module,
+        pg_collection: ProcessGroupCollection,
+    ) -> None:
+        super().__init__(config, ddp_config, module, pg_collection=pg_collection)
+        self.ownership = Ownership(pg_collection)
 
     def zero_grad_buffer(self) -> None:
         """Set the gradients to zero."""
@@ -74,9 +86,4 @@ def wrap_data_parallel(
     groups: ProcessGroupCollection,
 ) -> ModuleDataParallel:
     """Wrap a module so that its gradients are summed over its data parallel group."""
-    return ModuleDataParallel(
-        config=config,
-        ddp_config=data_parallel_config(execution),
-        module=module,
-        pg_collection=groups,
-    )
+    return ModuleDataParallel(config, data_parallel_config(execution), module, groups)

@@ -1,4 +1,4 @@
-"""Reduces, scales and clips the gradients of micro-batches before the optimizer steps."""
+"""Sums and scales the gradients of micro-batches: the functions that a user's own loop calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch.distributed as dist
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import HyperCommGrid
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.marks import is_cut, is_tied_copy
 from mimokit.engine.part_times import StepPart
 
 ModuleToGridTuple = tuple[tuple[ModuleDataParallel, HyperCommGrid], ...]
@@ -94,11 +93,10 @@ def finalize_model_grads(
     Returns:
         The global token count; gradients stay unscaled where it is zero.
     """
-    # The tensor-parallel ranks of a replica see the same tokens; the first of them counts.
-    own = sum(module.num_tokens for module, grid in modules if grid.get_pg("tp").rank() == 0)
-    count = torch.tensor([own], dtype=torch.int64, device=rank_device())
+    on_rank = sum(module.num_tokens for module, _ in modules if module.ownership.counts_tokens())
+    count = torch.tensor([on_rank], dtype=torch.int64, device=rank_device())
     dist.all_reduce(count)
-    total = int(count.item())
+    total = int(count.item())  # waits for the device: the scale is a number of Python
     for module, _ in modules:
         with module.times.part(StepPart.REDUCTION):
             module.finish_grad_sync()
@@ -111,51 +109,3 @@ def zero_grad_buffer_for_multimodule(modules: ModuleToGridTuple) -> None:
     """Set the gradient buffers of all modules to zero."""
     for module, _ in modules:
         module.zero_grad_buffer()
-
-
-def trainable_parameters(modules: ModuleToGridTuple) -> list[torch.nn.Parameter]:
-    """Return the parameters of all modules that are trained."""
-    return [p for module, _ in modules for p in module.parameters() if p.requires_grad]
-
-
-def squared_norm_share(module: ModuleDataParallel, grid: HyperCommGrid) -> torch.Tensor:
-    """Return this rank's share of the squared norm of a module's gradient.
-
-    In the sum over all ranks every entry counts once: on the first replica, for replicated
-    parameters on its first tensor-parallel rank, for a tied embedding on its first pipeline stage.
-    """
-    total = torch.zeros(1, dtype=torch.float32, device=rank_device())
-    if grid.get_pg("dp").rank() > 0:
-        return total
-    for parameter in module.parameters():
-        first = is_cut(parameter) or grid.get_pg("tp").rank() == 0
-        mine = first and not is_tied_copy(parameter)
-        if parameter.requires_grad and mine:
-            total += parameter.main_grad.float().pow(2).sum()
-    return total
-
-
-def global_gradient_norm(modules: ModuleToGridTuple) -> float:
-    """Return the norm over the gradients of all modules together. Collective over the world.
-
-    The squared norms of the modules are added: norms 3 and 4 give 5.
-    """
-    total = torch.zeros(1, dtype=torch.float32, device=rank_device())
-    for module, grid in modules:
-        total += squared_norm_share(module, grid)
-    dist.all_reduce(total)
-    return float(total.sqrt().item())
-
-
-def clip_gradients(modules: ModuleToGridTuple, norm: float, maximum: float) -> None:
-    """Scale all gradients by maximum / (norm + 1e-6) where the norm exceeds the maximum.
-
-    The constant is Megatron's (`megatron.core.optimizer.clip_grads`). A maximum of 0 clips nothing.
-    """
-    if maximum <= 0:
-        return
-    scale = maximum / (norm + 1e-6)
-    if scale < 1.0:
-        for module, _ in modules:
-            with module.times.part(StepPart.UPDATE):
-                module.scale_gradients(scale)

@@ -16,17 +16,17 @@ from mimokit.architecture.tensor_cut import ShardPlace, TensorCut, TensorShard
 _ATTRIBUTE = "tensor_shard"
 
 
-def is_cut(parameter: torch.nn.Parameter) -> bool:
+def is_cut(parameter: torch.Tensor) -> bool:
     """Whether Megatron marks it as one of which every tensor-parallel rank has a part."""
     return bool(getattr(parameter, "tensor_model_parallel", False))
 
 
-def is_tied_copy(parameter: torch.nn.Parameter) -> bool:
+def is_tied_copy(parameter: torch.Tensor) -> bool:
     """Whether it is the last stage's copy of the embedding."""
     return bool(getattr(parameter, "shared", False))
 
 
-def is_expert(parameter: torch.nn.Parameter) -> bool:
+def is_expert(parameter: torch.Tensor) -> bool:
     """Whether it belongs to an expert, whose ranks are those of the expert view of a grid."""
     return not getattr(parameter, "allreduce", True)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import ExperimentConfig, RuntimeConfig
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
-from mimokit.engine.parallel.gradients import ModuleToGridTuple, trainable_parameters
+from mimokit.engine.parallel.gradients import ModuleToGridTuple
 from mimokit.engine.part_times import UNTIMED, StepPart
 from mimokit.engine.strategies.optim import OptimSpec
+from mimokit.planning.types import LayoutPlan
 
 
 def learning_rate_scheduler(optimizer: torch.optim.Optimizer, runtime: RuntimeConfig) -> LambdaLR:
@@ -36,30 +38,54 @@ def _share_of_rate(runtime: RuntimeConfig, iteration: int) -> float:
     return share
 
 
+def trainable_parameters(modules: ModuleToGridTuple) -> list[torch.nn.Parameter]:
+    """Return the parameters of all modules that are trained."""
+    return [p for module, _ in modules for p in module.parameters() if p.requires_grad]
+
+
+@contextlib.contextmanager
+def reduced_gradients(parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+    """Let `.grad` of parameters be what DDP reduced, until the end of the block.
+
+    Raises:
+        RuntimeError: if a parameter has no such gradient: its module was not wrapped.
+    """
+    for parameter in parameters:
+        gradient = getattr(parameter, "main_grad", None)
+        if gradient is None:
+            raise RuntimeError(
+                f"A parameter of shape {tuple(parameter.shape)} has no main_grad; wrap its "
+                "module in data parallel before creating the optimizer."
+            )
+        parameter.grad = gradient
+    yield
+    # Left in place, `.grad` would make DDP's hook add the next gradient twice.
+    for parameter in parameters:
+        parameter.grad = None
+
+
 class MainGradOptimizer(torch.optim.Optimizer):
     """Steps on `main_grad`; the class of torch that it is mixed into has the rule.
 
     Megatron's DDP keeps the reduced gradient in `parameter.main_grad` and leaves `.grad` None; an
     ordinary optimizer then skips every parameter silently. A rank with only frozen modules has no
     parameters here, which torch's optimizers reject.
-
-    Args:
-        parameters: to update.
-        options: of torch's optimizer.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], **options: Any) -> None:
         super().__init__([{"params": list(parameters)}], **options)
         self._owners: list[ModuleDataParallel | None] = [None]
 
-    @classmethod
-    def of_modules(cls, modules: ModuleToGridTuple, **options: Any) -> Self:
-        """Return an optimizer that updates module after module, so that each can be timed."""
-        optimizer = cls([], **options)
-        for pair in modules:
-            optimizer.add_param_group({"params": trainable_parameters((pair,))})
-            optimizer._owners.append(pair[0])
-        return optimizer
+    def add_module(self, module: ModuleDataParallel, **options: float) -> None:
+        """Step a module as well, after the others, so that each can be timed.
+
+        Args:
+            module: of which the trained parameters are stepped.
+            options: that are not those of the optimizer, as lr.
+        """
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        self.add_param_group({"params": parameters, **options})
+        self._owners.append(module)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter from its `main_grad`.
@@ -68,18 +94,8 @@ class MainGradOptimizer(torch.optim.Optimizer):
             RuntimeError: if a trainable parameter has none: its module was not wrapped.
         """
         parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
-        for parameter in parameters:
-            gradient = getattr(parameter, "main_grad", None)
-            if gradient is None:
-                raise RuntimeError(
-                    f"A parameter of shape {tuple(parameter.shape)} has no main_grad; wrap its "
-                    "module in data parallel before creating the optimizer."
-                )
-            parameter.grad = gradient
-        self._step_groups()
-        # Left in place, `.grad` would make DDP's hook add the next gradient twice.
-        for parameter in parameters:
-            parameter.grad = None
+        with reduced_gradients(parameters):
+            self._step_groups()
 
     def _step_groups(self) -> None:
         groups = self.param_groups
@@ -119,8 +135,13 @@ def optimizer_spec(config: ExperimentConfig) -> OptimSpec:
     return spec
 
 
-def optimizer_of_run(config: ExperimentConfig, modules: ModuleToGridTuple) -> MainGradOptimizer:
-    """Return what updates the modules of this rank."""
+def optimizer_of_run(
+    config: ExperimentConfig, plan: LayoutPlan, modules: Mapping[str, ModuleDataParallel]
+) -> MainGradOptimizer:
+    """Return what steps the modules of this rank, each with the rates that are planned for it."""
     spec = optimizer_spec(config)
     fused = {"fused": True} if spec.cls is torch.optim.AdamW else {}
-    return on_main_grad(spec.cls).of_modules(modules, **spec.kwargs, **fused)
+    optimizer = on_main_grad(spec.cls)([], **spec.kwargs, **fused)
+    for name, module in modules.items():
+        optimizer.add_module(module, **plan.executions[name].optimizer_options)
+    return optimizer

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
 
 from mimokit.config import StrategyConfig
 from mimokit.config.strategy import TAKES
 from mimokit.engine.device import rank_device
+from mimokit.engine.parallel.update import Update
 from mimokit.engine.replicas.world import Peers
 from mimokit.engine.steps import Step, StepGenerator
 from mimokit.engine.strategies import (
@@ -32,18 +31,6 @@ from mimokit.engine.strategies.strategy import Strategy, mean_of_gradients
 from mimokit.step_kinds import StepKind
 
 
-class _Existing(OptimSpec):
-    """The optimizer that a run has already."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(type(optimizer))
-        self._optimizer = optimizer
-
-    def build(self, model: nn.Module | Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return it."""
-        return self._optimizer
-
-
 class ReplicaExchange:
     """Executes a strategy among the peers of this rank.
 
@@ -51,63 +38,45 @@ class ReplicaExchange:
         strategy: the node that this rank is.
     """
 
-    def __init__(self, peers: Peers, shard: Shard, optimizer: torch.optim.Optimizer) -> None:
-        """Take what this rank trains, and begin.
-
-        Args:
-            peers: of this rank.
-            shard: of this rank.
-            optimizer: of this rank; it steps by `main_grad`.
-        """
+    def __init__(self, peers: Peers, shard: Shard, update: Update) -> None:
+        """Take what this rank trains and what steps it, and begin."""
         self._peers, self._stop = peers, False
-        self._shard = shard
+        self._shard, self._update = shard, update
         self._parameters = list(self._shard.parameters())
         self.strategy = strategy_of(peers.plan.config)
         self.strategy.seed = peers.plan.seed
-        if isinstance(self.strategy, SimpleReduceStrategy | CommunicateOptimizeStrategy):
-            self.strategy.optim_spec = _Existing(optimizer)
+        place = self._shard, peers.replica, peers.plan.replicas
         with communicate.among(peers.group):
-            self.strategy._init_node(self._shard, peers.replica, peers.plan.replicas)
+            if isinstance(self.strategy, DeMoStrategy):
+                self.strategy._init_node(*place)
+                update.step_by(self.strategy.optim)
+            else:
+                self.strategy._init_exchange(*place)
         self._bucket = Bucket(self._parameters)
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What steps the weights: that of the run, or the strategy where it is an optimizer."""
-        return self.strategy.optim
 
     def reduce_gradients(self) -> StepGenerator[None]:
         """Average the gradients over the replicas, if the strategy does that. Collective."""
         if not isinstance(self.strategy, SimpleReduceStrategy) or self._peers.plan.replicas < 2:
             return
         yield Step(StepKind.EXCHANGE)
-        with self._reduced_gradients(), communicate.among(self._peers.group):
+        with self._update.reduced_gradients(), communicate.among(self._peers.group):
             if self._parameters:
                 mean_of_gradients(self._parameters, self._bucket, self._peers.plan.replicas)
 
-    @contextmanager
-    def _reduced_gradients(self) -> Iterator[None]:
-        """Let `.grad` be what DDP reduced, until the end of the block."""
-        for parameter in self._parameters:
-            parameter.grad = parameter.main_grad  # type: ignore[attr-defined]
-        yield
-        # Left in place, `.grad` would make DDP's hook add the next gradient twice.
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def update(self) -> StepGenerator[None]:
+    def step(self) -> StepGenerator[None]:
         """Yield the steps of the update: the optimizer, what is due. Collective among the peers.
 
         The caller has begun the optimizer's step.
         """
         strategy, peers = self.strategy, self._peers
         if isinstance(strategy, DeMoStrategy):
-            with self._reduced_gradients():
+            with self._update.reduced_gradients():
                 strategy.optim.compress()
             yield Step(StepKind.EXCHANGE)
             with communicate.among(peers.group), strategy.ledger.counting("momentum"):
                 strategy.optim.gather()
             yield Step(StepKind.OPTIMIZER)
-        self.optimizer.step()
+        self._update.step()
         if self._due():
             yield Step(StepKind.EXCHANGE)
             with communicate.among(peers.group):

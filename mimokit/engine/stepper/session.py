@@ -43,11 +43,7 @@ class RankSession:
     """The model of a rank and its paused training step.
 
     Args:
-        plan: the layout.
-        config: model, data, runtime.
-        source: gives the data.
         keep: number of ticks for which copies of the tensors are kept.
-        code: of the user.
     """
 
     def __init__(
@@ -169,7 +165,7 @@ class RankSession:
         """Release the model. Collective while its world exists."""
         self._schedule.close()
         self._kept.clear()
-        for module, _ in self.state.modules:
+        for module in self.state.model.modules().values():
             module.release()
         if self.intact:
             close_groups_since(self._groups)

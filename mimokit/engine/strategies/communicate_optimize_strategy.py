@@ -103,6 +103,9 @@ class CommunicateOptimizeStrategy(Strategy):
         super()._init_node(model, rank, num_nodes)
         self.optim = self.optim_spec.build(model)
         self._setup_scheduler()
+
+    def _init_exchange(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        super()._init_exchange(model, rank, num_nodes)
         for module in self.communication_modules:
             if isinstance(module, PlannedModule) and self.plan is not None:
                 module.plan = self.plan

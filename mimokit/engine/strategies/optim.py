@@ -39,18 +39,19 @@ class OptimSpec:
             config.name, **config.model_dump(exclude_none=True, exclude={"name"})
         )
 
-    def build(self, model: nn.Module | Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Build the optimizer over what trains in a model, or over parameters.
+    def build(
+        self, model: nn.Module | Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+    ) -> torch.optim.Optimizer:
+        """Build the optimizer over what trains in a model, or over parameters or groups of torch.
 
         Muon takes matrices alone: embeddings, the last layer and everything of one dimension go to
         AdamW.
         """
-        if isinstance(model, nn.Module):
-            parameters = [one for one in model.parameters() if one.requires_grad]
-            if self.cls is torch.optim.Muon:
-                return _muon(model, parameters, self.kwargs)
-        else:
-            parameters = list(model)
+        if not isinstance(model, nn.Module):
+            return self.cls(model, **self.kwargs)
+        parameters = [one for one in model.parameters() if one.requires_grad]
+        if self.cls is torch.optim.Muon:
+            return _muon(model, parameters, self.kwargs)
         return self.cls(parameters, **self.kwargs)
 
     def __repr__(self) -> str:

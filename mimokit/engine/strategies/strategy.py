@@ -26,9 +26,6 @@ class Strategy(ABC):
     Attributes:
         config: what `StrategyPlan` is made from; None for strategies that plan nothing.
         plan: who exchanges what, from `_init_node` on.
-        model: of this node.
-        rank: this node.
-        num_nodes: how many there are.
         local_step: optimizer steps completed.
         max_steps: steps of the run, if the caller has said so.
         seed: of the plan, equal on all nodes.
@@ -61,6 +58,10 @@ class Strategy(ABC):
 
     def _init_node(self, model: nn.Module, rank: int, num_nodes: int) -> None:
         """Begin on a node. All nodes begin with equal weights."""
+        self._init_exchange(model, rank, num_nodes)
+
+    def _init_exchange(self, model: nn.Module, rank: int, num_nodes: int) -> None:
+        """Begin to exchange on a node whose weights another steps."""
         self.model, self.rank, self.num_nodes, self.local_step = model, rank, num_nodes, 0
         self.ledger = communicate.start_ledger()
         self.ledger.step = 1

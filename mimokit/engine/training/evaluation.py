@@ -24,7 +24,6 @@ class Evaluation:
             correct tokens before it; greedy decoding returns exactly these answers.
         token_accuracy: share of answer tokens that are the most likely ones.
         loss: mean over answer tokens.
-        samples: number of samples.
     """
 
     exact_match: float
@@ -39,9 +38,7 @@ def evaluate(
     """Test the model in its layout. Collective.
 
     Args:
-        model: the model on this rank.
         data: its `test` set is read from the start.
-        data_config: as in training.
         samples: the first ones of the test set's order, which no layout changes; at most those of
             its whole micro-batches.
 
@@ -66,8 +63,9 @@ def evaluate(
         left = samples - seen * batch_size - start
         counted = torch.arange(len(logits), device=logits.device) < left
         mask = batch["loss_mask"] * counted[:, None]
-        found = count_right(logits, batch["labels"], mask, language.tp)
-        totals += found / language.tp.size()
+        right = count_right(logits, batch["labels"], mask, language.tp)
+        if model.modules()[model.language_module_name].ownership.counts_tokens():
+            totals += right
         seen += 1
 
     mode.observe_logits(model, iterator, batches, count)
@@ -117,7 +115,6 @@ def check_validation(config: ExperimentConfig, data: TrainingData, batch_size: i
 
     Args:
         config: its `runtime.validation` says how many samples.
-        data: the data of the run.
         batch_size: samples of a micro-batch over all replicas.
 
     Raises:

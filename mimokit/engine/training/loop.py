@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
-from torch.optim.lr_scheduler import LambdaLR
 
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
@@ -21,18 +19,7 @@ from mimokit.engine.data.order import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
-from mimokit.engine.parallel.gradients import (
-    ModuleToGridTuple,
-    clip_gradients,
-    finalize_model_grads,
-    global_gradient_norm,
-    zero_grad_buffer_for_multimodule,
-)
-from mimokit.engine.parallel.optimizer import (
-    MainGradOptimizer,
-    learning_rate_scheduler,
-    optimizer_of_run,
-)
+from mimokit.engine.parallel.update import Update, update_of_run
 from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.engine.replicas.shards import trained_on_rank
 from mimokit.engine.replicas.world import Peers
@@ -53,10 +40,6 @@ from mimokit.step_kinds import StepKind
 ShouldStop = Callable[[], bool]
 
 
-class DivergedError(ArithmeticError):
-    """The gradients are not finite."""
-
-
 @dataclass
 class TrainingState:
     """The state of training on one rank; without `arrivals` they are not exchanged.
@@ -65,9 +48,7 @@ class TrainingState:
     """
 
     model: RankModel
-    modules: ModuleToGridTuple
-    optimizer: MainGradOptimizer
-    scheduler: LambdaLR
+    update: Update
     data: TrainingData
     iterator: Iterator[Batch] | None
     config: ExperimentConfig
@@ -83,7 +64,6 @@ class StepResult:
     Attributes:
         loss: mean over the unmasked tokens of the step, including those of modules behind the
             language model.
-        num_tokens: number of unmasked tokens.
         grad_norm: norm over all modules, before clipping.
         module_tokens: module -> number of tokens it computed.
         stop: some rank was asked to stop.
@@ -115,27 +95,20 @@ def prepare(
     if rank_device().type == "cpu":
         torch.set_num_threads(1)
     model = build_model(plan, config, code.completed(config.runtime))
-    modules = tuple(
-        (module, model.module_to_grid_map[name]) for name, module in model.modules().items()
-    )
-    runtime = config.inner_runtime
-    optimizer = optimizer_of_run(config, modules)
+    update = update_of_run(config, plan, model.modules(), model.module_to_grid_map)
     exchange = None
     if peers is not None:
-        exchange = ReplicaExchange(peers, trained_on_rank(model), optimizer)
-    scheduler = learning_rate_scheduler(exchange.optimizer if exchange else optimizer, runtime)
+        exchange = ReplicaExchange(peers, trained_on_rank(model), update)
     data = data_of(source, config)
     iterator = mode_of(plan).read(
         model,
         config.data,
         data.train,
         data.collate_fn,
-        runtime.seed,
+        config.runtime.seed,
         order_of(config, plan, data.train),
     )
-    return TrainingState(
-        model, modules, optimizer, scheduler, data, iterator, config, exchange=exchange
-    )
+    return TrainingState(model, update, data, iterator, config, exchange=exchange)
 
 
 @contextlib.contextmanager
@@ -156,7 +129,7 @@ def prepared(
     try:
         yield state
     finally:
-        for module, _ in state.modules:
+        for module in state.model.modules().values():
             module.release()
     if state.exchange is not None:
         state.exchange.end()
@@ -169,61 +142,41 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     Gradients are reduced and scaled before the optimizer steps on them. Where replicas average
     them, the norm of the average is part of that exchange.
     """
-    zero_grad_buffer_for_multimodule(state.modules)
-    model = state.model
-    run = mode_of(model.plan).run
-    losses = yield from run(model, state.iterator)
+    model, update, exchange = state.model, state.update, state.exchange
+    update.zero()
+    losses = yield from mode_of(model.plan).run(model, state.iterator)
     yield Step(StepKind.GRAD_SYNC)
-    finalize_model_grads(state.modules)
-    if state.exchange is not None:
-        yield from state.exchange.reduce_gradients()
-    norm = global_gradient_norm(state.modules)
-    _check_finite(norm, state)
+    update.reduce()
+    if exchange is not None:
+        yield from exchange.reduce_gradients()
+    norm = update.norm()
     yield Step(StepKind.OPTIMIZER)
-    clip_gradients(state.modules, norm, state.config.runtime.clip_grad)
-    if state.exchange is None:
-        state.optimizer.step()
+    update.clip(norm)
+    if exchange is None:
+        update.step()
     else:
-        yield from state.exchange.update()
-    state.scheduler.step()
+        yield from exchange.step()
     state.iteration += 1
     yield Step(StepKind.REPORT)
     return _reduce(state, losses, norm, stop)
 
 
-def _check_finite(norm: float, state: TrainingState) -> None:
-    """Reject gradients that would make weights NaN, on all ranks alike.
-
-    Raises:
-        DivergedError: the gradient norm is not finite.
-    """
-    if math.isfinite(norm):
-        return
-    raise DivergedError(
-        f"The gradient norm of iteration {state.iteration} is {norm}, and its weights are left as "
-        "they were; lower runtime.learning_rate (it is "
-        f"{state.config.runtime.learning_rate:g}), or look at the samples of that iteration."
-    )
-
-
 def _reduce(
     state: TrainingState, losses: list[MicrobatchLoss], norm: float, stop: bool
 ) -> StepResult:
-    """Sum the results of all ranks in one all-reduce over the world, each sample once.
-
-    The tensor-parallel ranks of a module have the same samples, so each counts its share.
-    """
+    """Sum the results of all ranks in one all-reduce over the world, each sample once."""
     model, arrivals = state.model, state.arrivals
     names = list(model.plan.modules)
-    groups = model.pg_collections
-    share = {name: 1.0 / groups[name].tp.size() if name in groups else 0.0 for name in names}
-    own = share[model.loss_module_name]
-    counted = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in names}
+    counting = {
+        name for name, module in model.modules().items() if module.ownership.counts_tokens()
+    }
+    counted = losses if model.loss_module_name in counting else []
+    tokens_of = {name: sum(loss.module_tokens.get(name, 0) for loss in losses) for name in counting}
     values = [
         float(stop),
-        sum(loss.loss_sum for loss in losses) * own,
-        sum(loss.num_tokens for loss in losses) * own,
-        *(counted[name] * share[name] for name in names),
+        sum(loss.loss_sum for loss in counted),
+        sum(loss.num_tokens for loss in counted),
+        *(tokens_of.get(name, 0) for name in names),
         *(() if arrivals is None else arrivals.to_sum()),
     ]
     total = torch.tensor(values, dtype=torch.float64, device=rank_device())
@@ -256,17 +209,13 @@ def train_on_rank(
     """Train, streaming a sample per iteration, and return the rows of the monitor. Collective.
 
     Args:
-        plan: the layout.
-        config: model, data, runtime.
         emit: takes a `StepSample` per iteration on every rank, a `HealthSample` after the first and
             the last, an `EvaluationSample` on rank 0.
         should_stop: called once per iteration; all ranks stop after the same one.
-        source: returns the data.
         evaluations: when to test; by default once at the end.
         trace: time every step of the schedule and emit a `TraceSample` per iteration as well.
         peak_flops: FLOP/s of this rank at most, for the utilisation; None if it is not known.
         peers: of this rank in other replicas of the layout; None: the layout has one replica.
-        code: of the user.
 
     Raises:
         ValueError: the config asks for a validation that the test data does not allow.

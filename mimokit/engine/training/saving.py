@@ -31,11 +31,12 @@ def save_hf(model: RankModel, config: MimoParallelismConfig, directory: str) -> 
     planners = {name: _planner(config, model, name, weights) for name in saved_modules(config)}
     for name, planner in planners.items():
         module = model.modules().get(name)
-        if module is None or model.pg_collections[name].dp.rank():
+        if module is None:
             continue
-        groups = model.pg_collections[name]
-        number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
-        write_rank(target, name, planner, number, parameters_of_whole(module.module))
+        parameters, groups = parameters_of_whole(module.module), model.pg_collections[name]
+        if all(map(module.ownership.writes, parameters.values())):
+            number = planner.grid.rank(tp=groups.tp.rank(), pp=groups.pp.rank())
+            write_rank(target, name, planner, number, parameters)
     dist.barrier()
     if dist.get_rank() == 0:
         finish(target, weights, planners)

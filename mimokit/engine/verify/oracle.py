@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from mimokit.architecture.tensors import cuts_of
 from mimokit.config import (
     ExperimentConfig,
     ModuleArchitecture,
+    ModuleOptimizerConfig,
 )
 from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.engine.data.batch import to_device
@@ -195,7 +197,8 @@ class _Replica:
         self._iterator = iterate_shared_batches(
             plan, config.data, 0, data.train, data.collate_fn, config.runtime.seed
         )
-        self._optimizer = optimizer_spec(config).build(self.model.trained())
+        networks = {**config.model.module_architectures, **decoders}
+        self._optimizer = optimizer_spec(config).build(_groups(self.model, networks))
         self._scheduler = learning_rate_scheduler(self._optimizer, self._runtime)
         self._norm: float | None = None
 
@@ -236,6 +239,16 @@ class _Replica:
             weights={name: _weights(module) for name, module in modules.items()},
             norm=self._norm,
         )
+
+
+def _groups(model: WholeModel, networks: Mapping[str, ModuleArchitecture]) -> list[dict[str, Any]]:
+    """Return the parameters of each module that are trained, with what its section says."""
+    groups = []
+    for name, module in model.parts():
+        section = networks[name].optimizer or ModuleOptimizerConfig()
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        groups.append({"params": trained, **section.model_dump(exclude_none=True)})
+    return groups
 
 
 def _gradients(module: torch.nn.Module) -> Tensors:

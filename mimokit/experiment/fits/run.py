@@ -22,10 +22,10 @@ from mimokit.engine.fits.records import MODEL, Begun, records_of
 from mimokit.experiment.background import BackgroundRun
 from mimokit.experiment.fits.prediction import FitTimes
 from mimokit.experiment.fits.tables import FitTables, Row
-from mimokit.experiment.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
+from mimokit.experiment.results.loggers import RunLogger, call_loggers
 from mimokit.planning.strategies import StrategyPlan
 from mimokit.prediction.network import Network, StrategyPrediction
 from mimokit.result_files import FIT_COLUMNS, FitFile, RunFile

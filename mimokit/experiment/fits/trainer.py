@@ -28,9 +28,9 @@ from mimokit.experiment.fits.arguments import (
     strategy_of,
 )
 from mimokit.experiment.fits.run import FitDescription, FitLayout, FitRun, FitSetting
-from mimokit.experiment.logger_backends import PROJECT, fit_loggers
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder, name_problem
+from mimokit.experiment.results.logger_backends import PROJECT, fit_loggers
 from mimokit.planning.strategies import StrategyPlan, plan_strategy
 from mimokit.result_files import FitFile
 

@@ -77,7 +77,7 @@ def _of_regions(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fau
 
 def _of_replicas(ranks: Sequence[HealthSample], plan: LayoutPlan) -> Iterator[Fault]:
     """Yield replicas of a module with different random states inside its regions."""
-    for module, one, first in _pairs(ranks, plan, lambda module: module.groups("dp")):
+    for module, one, first in _pairs(ranks, plan, lambda module: module.groups("cp", "dp")):
         if one.states_inside.get(module) != first.states_inside.get(module):
             yield Fault(
                 one.rank,

@@ -24,11 +24,11 @@ from datetime import datetime
 
 from mimokit.analysis import write_trace
 from mimokit.cluster.errors import RunAborted
-from mimokit.experiment.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.failures import error_record
 from mimokit.experiment.results.files import write_json
 from mimokit.experiment.results.folder import Folder
 from mimokit.experiment.results.info import RunProgress, RunSetting, Status, run_info
+from mimokit.experiment.results.loggers import RunLogger, call_loggers
 from mimokit.experiment.results.profiles import ProfileFiles
 from mimokit.experiment.results.tables import AppendedTable
 from mimokit.result_files import RunFile, whole_file, write_evaluations, write_metrics

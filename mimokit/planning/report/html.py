@@ -44,7 +44,8 @@ def plan_to_html(plan: LayoutPlan, estimates: Estimates) -> str:
     """Return the plan as one `<div>`."""
     parts = [f'<div style="font-weight:600">{escape(title(plan))}</div>']
     dots = [_dot(index) for index in range(len(plan.modules))]
-    parts.append(module_section(plan).to_html(dots))
+    modules = module_section(plan)
+    parts += [modules.to_html(dots), *map(_note, modules.sentences)]
     if plan.bridges:
         bridges = bridge_section(plan)
         parts += [bridges.to_html(), *map(_note, bridges.sentences)]

@@ -63,7 +63,7 @@ def title(plan: LayoutPlan) -> str:
 
 
 def module_section(plan: LayoutPlan) -> Section:
-    """Return a row per module."""
+    """Return a row per module, and the options of optimizers that are not those of the run."""
     rows = []
     for name, ranks in plan.modules.items():
         batch = plan.batch.modules[name]
@@ -78,7 +78,16 @@ def module_section(plan: LayoutPlan) -> Section:
                 loads if loads != span_text(ranks.ranks) else "all",
             )
         )
-    return Section("Modules", MODULE_HEADINGS, rows)
+    return Section("Modules", MODULE_HEADINGS, rows, _optimizer_sentences(plan))
+
+
+def _optimizer_sentences(plan: LayoutPlan) -> list[str]:
+    words = {"lr": "learning rate", "weight_decay": "weight decay"}
+    return [
+        f"{name}, stepped by itself: "
+        + ", ".join(f"{words[option]} {value:g}" for option, value in options.items())
+        for name, options in plan.optimizer_options.items()
+    ]
 
 
 def bridge_section(plan: LayoutPlan) -> Section:

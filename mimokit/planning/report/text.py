@@ -38,9 +38,11 @@ IDLE, BACKWARD = "·", "◂"
 
 def plan_to_rich(plan: LayoutPlan, estimates: Estimates) -> Group:
     """Return what `rich` prints for a plan."""
+    modules = module_section(plan)
     parts: list[Text | Table] = [
         Text(title(plan), style="bold"),
-        _coloured(module_section(plan), [_hue(index) for index in range(len(plan.modules))]),
+        _coloured(modules, [_hue(index) for index in range(len(plan.modules))]),
+        *(Text(sentence, style="dim") for sentence in modules.sentences),
     ]
     if plan.bridges:
         bridges = bridge_section(plan)

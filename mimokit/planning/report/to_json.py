@@ -37,6 +37,8 @@ def plan_to_json(plan: LayoutPlan, estimates: Estimates) -> dict[str, Any]:
         },
         "bridges": [_bridge(bridge) for bridge in plan.bridges],
     }
+    if plan.optimizer_options:
+        found["optimizers"] = plan.optimizer_options
     if plan.pipeline is not None:
         found["pipeline"] = _pipeline(plan.pipeline)
     if estimates.frames:

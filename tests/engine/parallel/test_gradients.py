@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import pytest
 import torch
 
@@ -12,6 +15,8 @@ from mimokit.engine.parallel.optimizer import (
     learning_rate_scheduler,
     on_main_grad,
 )
+from mimokit.engine.parallel.update import MainGradUpdate
+from mimokit.engine.part_times import UNTIMED
 from mimokit.engine.strategies.optim import OptimSpec
 from tests.layouts import digits_config
 
@@ -21,16 +26,15 @@ def _finalize(plan, config, gradients, tokens):
     import torch.distributed as dist
 
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.parallel.gradients import finalize_model_grads
     from mimokit.engine.training.loop import prepare
 
     state = prepare(plan, config, default_data)
     rank = dist.get_rank()
-    for module, _ in state.modules:
+    for module in state.model.modules().values():
         for parameter in module.parameters():
             parameter.main_grad.fill_(gradients[rank])
     state.model.modules()["language_module"].num_tokens = tokens[rank]
-    total = finalize_model_grads(state.modules)
+    total = state.update.reduce()
     found = {
         name: sorted({float(p.main_grad.flatten()[0]) for p in module.parameters()})
         for name, module in state.model.modules().items()
@@ -70,9 +74,8 @@ def test_no_unmasked_tokens_leaves_gradients_unscaled(cluster):
     assert results[0] == (0, {"images": [3.0], "language_module": [3.0]})
 
 
-def _norm_and_clip(plan, config, maximum):
+def _norm_and_clip(plan, config):
     from mimokit.engine.data.sources import default_data
-    from mimokit.engine.parallel.gradients import clip_gradients, global_gradient_norm
     from mimokit.engine.training.loop import prepare
 
     state = prepare(plan, config, default_data)
@@ -82,25 +85,25 @@ def _norm_and_clip(plan, config, maximum):
             parameter.main_grad.zero_()
         # The first parameter of each module is held whole by every rank.
         parameters[0].main_grad.flatten()[0] = {"images": 3.0, "language_module": 4.0}[name]
-    before = global_gradient_norm(state.modules)
-    clip_gradients(state.modules, before, maximum)
-    return before, global_gradient_norm(state.modules)
+    before = state.update.norm()
+    state.update.clip(before)
+    return before, state.update.norm()
 
 
 def test_the_norm_spans_modules_and_counts_replicas_once(cluster):
-    config = digits_config((1, 4), (2, 2))
+    config = digits_config((1, 4), (2, 2), clip_grad=1.0)
     plan = mimokit.plan(config)
     # The language model's first parameter is its word embedding, cut over 2 ranks: each rank's
     # 4 is another entry, so the norm is sqrt(9 + 2 * 16).
     expected = (9 + 2 * 16) ** 0.5
-    results = cluster.run(_norm_and_clip, plan, config, 1.0, world_size=4)
+    results = cluster.run(_norm_and_clip, plan, config, world_size=4)
     assert [before for before, _ in results] == pytest.approx([expected] * 4)
     assert [after for _, after in results] == pytest.approx([1.0] * 4, rel=1e-5)
 
 
 def test_norms_three_and_four_are_five(cluster):
-    config = digits_config((1, 2), (1, 2))
-    results = cluster.run(_norm_and_clip, mimokit.plan(config), config, 0.0, world_size=2)
+    config = digits_config((1, 2), (1, 2), clip_grad=0.0)
+    results = cluster.run(_norm_and_clip, mimokit.plan(config), config, world_size=2)
     assert results == [(5.0, 5.0)] * 2
 
 
@@ -161,3 +164,44 @@ def test_the_learning_rate_rises_stays_and_falls():
     assert _rates(constant, 6) == [0.5] * 6
     odd = RuntimeConfig(num_iterations=9, learning_rate=3e-4, learning_rate_warmup=7)
     assert _rates(odd, 8) == [3e-4 * min(1.0, (step + 1) / 7) for step in range(8)]
+
+
+class Wrapped(torch.nn.Linear):
+    """A module of a rank with numbers as gradients."""
+
+    times = UNTIMED
+
+    def reduced(self, number: int) -> None:
+        for parameter in self.parameters():
+            parameter.main_grad = torch.linspace(-1, number + 1, parameter.numel()).view_as(
+                parameter
+            )
+
+
+def _stepped(steps: int, *, state: Any = None, first: int = 0) -> tuple[Wrapped, MainGradUpdate]:
+    torch.manual_seed(0)
+    module = Wrapped(3, 2)
+    optimizer = MainGradAdamW([], lr=0.1)
+    optimizer.add_module(module, lr=0.3)
+    runtime = RuntimeConfig(learning_rate=0.1, learning_rate_warmup=8)
+    update = MainGradUpdate(((module, None),), optimizer, runtime)
+    if state is not None:
+        weights, saved = state
+        module.load_state_dict(weights)
+        update.load_state_dict(saved)
+    for number in range(first, first + steps):
+        module.reduced(number)
+        update.step()
+    return module, update
+
+
+def test_an_update_goes_on_from_its_state() -> None:
+    """Moments, the warm-up and the rate of each module are in it."""
+    module, update = _stepped(3)
+    saved = copy.deepcopy((module.state_dict(), update.state_dict()))
+    assert [group["lr"] for group in update.optimizer.param_groups] == pytest.approx([0.05, 0.15])
+    whole, _ = _stepped(5)
+    again, _ = _stepped(2, state=saved, first=3)
+    anew, _ = _stepped(2, state=(saved[0], _stepped(0)[1].state_dict()), first=3)
+    assert torch.equal(again.weight, whole.weight)
+    assert not torch.equal(anew.weight, whole.weight), "without the state it is another step"

@@ -17,7 +17,7 @@ def _call(plan, config):
     for steps in (forward_steps, forward_backward_steps):
         with prepared(plan, config, default_data) as state:
             (result,) = exhaust(steps(state.iterator, state.model))
-            ((module, _),) = state.modules
+            (module,) = state.model.modules().values()
             largest = max(float(p.main_grad.abs().max()) for p in module.parameters())
             found.append((result.loss_sum, result.num_tokens, largest))
     return found

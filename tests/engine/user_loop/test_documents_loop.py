@@ -232,7 +232,7 @@ def _both(plan, config, update):
     found, weights, metrics = _loop(plan, config, update)
     with prepared(plan, config, default_data) as state:
         own = [exhaust(training_step(state)).loss for _ in range(ITERATIONS)]
-        mine = [p.detach() for module, _ in state.modules for p in module.parameters()]
+        mine = [p.detach() for m in state.model.modules().values() for p in m.parameters()]
         differ = [not torch.equal(a, b) for a, b in zip(weights, mine, strict=True)]
     return found, own, differ, metrics
 

@@ -62,7 +62,7 @@ def _not_reduced(original):
 def test_check_catches_a_step_on_unreduced_gradients(cluster):
     config = digits_config((2, 2), (2, 2))
     oracle = oracle_of(cluster, config)
-    with planted(cluster, "mimokit.engine.training.loop.finalize_model_grads", _not_reduced, 4):
+    with planted(cluster, "mimokit.engine.parallel.update.finalize_model_grads", _not_reduced, 4):
         report = verify(cluster, config, steps=2, oracle=oracle)
     assert report.gradient_differences[0]["language_module"] > 1e-2
     assert report.weight_differences[0]["language_module"] > 1e-5
@@ -85,7 +85,7 @@ def test_check_catches_gradients_of_a_wrong_scale_that_are_clipped(cluster):
     config = digits_config((1, 2), (1, 2))
     oracle = oracle_of(cluster, config)
     assert oracle.steps[0].norm > config.runtime.clip_grad
-    finalize = "mimokit.engine.training.loop.finalize_model_grads"
+    finalize = "mimokit.engine.parallel.update.finalize_model_grads"
     with planted(cluster, finalize, _of_twice_the_scale, 2):
         report = verify(cluster, config, steps=1, oracle=oracle)
     assert report.max_weight_difference <= 1e-5, "the weights are right"

@@ -66,7 +66,7 @@ def _gradients_of(plan, config):
     with prepared(plan, config, default_data) as state:
         exhaust(training_step(state))
         modules = state.model.modules()
-        stepped = {id(parameter) for parameter in state.optimizer.state}
+        stepped = {id(parameter) for parameter in state.update.optimizer.state}
         with_state = sorted(
             name
             for name, module in modules.items()

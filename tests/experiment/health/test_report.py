@@ -201,9 +201,10 @@ def test_a_rank_whose_weights_go_another_way_is_named(cluster: EngineCluster) ->
     assert len(run.health("h100").notes) == 3
     assert len(found.notes) == 2  # without a calibration
     loop = "mimokit.engine.training.loop."
+    clip = "mimokit.engine.parallel.update.MainGradUpdate.clip"
     with (
         planted(cluster, f"{loop}health_sample", drifting, 4),
-        planted(cluster, f"{loop}clip_gradients", summing_once_more, 4),
+        planted(cluster, clip, summing_once_more, 4),
     ):
         run = train(cluster, config, evaluations=short)
         run.result()
@@ -242,14 +243,14 @@ def drifting(original: Any) -> Any:
 def summing_once_more(original: Any) -> Any:
     """Let ranks 2 and 3 have one more all-reduce in the group of their shards."""
 
-    def clip(modules: Any, norm: float, maximum: float) -> None:
+    def clip(self: Any, norm: float) -> None:
         import torch
         import torch.distributed as dist
 
         if dist.get_rank() > 1:
-            _, grid = modules[-1]
-            dist.all_reduce(torch.zeros(1), group=grid.get_pg("tp"))
-        original(modules, norm, maximum)
+            module, _ = self._modules[-1]
+            dist.all_reduce(torch.zeros(1), group=module.ownership.groups.tp)
+        original(self, norm)
 
     return clip
 

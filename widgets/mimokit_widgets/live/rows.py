@@ -131,9 +131,7 @@ def thinned(rows: Sequence[Row], header: Mapping[str, Any], most: int) -> tuple[
     Evaluations and the last iteration are always kept.
 
     Args:
-        rows: of a run.
         header: from `RowHeader.to_json`.
-        most: rows.
     """
     every = max(1, -(-len(rows) // most))
     place = 1 + header["step"].index("iteration")

@@ -30,7 +30,6 @@ class Draft:
     Attributes:
         content: sections model, data and runtime; any value may be wrong.
         world_size: ranks of the world, or None for as many as the modules need.
-        ranks_per_node: ranks that share a machine.
     """
 
     content: Mapping[str, Any] = field(default_factory=dict)

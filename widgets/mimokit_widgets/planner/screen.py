@@ -74,9 +74,6 @@ class Screen:
         state: fields, problems, numbers and the picture of the chosen tab.
         cells: coordinates of the rank map's cells.
         other_cells: those of the pinned layout, while they are compared.
-        matrix: the traffic matrix.
-        details: the selected rank.
-        walk: the followed sample.
     """
 
     state: dict[str, Any]

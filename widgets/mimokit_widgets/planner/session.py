@@ -35,7 +35,6 @@ class Session:
     """What a planner knows.
 
     Attributes:
-        history: the drafts so far.
         valid: the outcome of the last draft that was accepted, or None if none ever was.
         valid_draft: that draft.
         problems: what is wrong with the draft that is shown; empty if it was accepted.
@@ -43,13 +42,10 @@ class Session:
         pinned: the layout to compare with, or None.
         notice: a sentence about what was asked for and not done; empty otherwise.
         again: the message that does it anyway, or None.
-        tab: the picture that is shown.
         selected: the rank that is looked at, or None.
         sample: the sample that is followed, and whether backward; None if none is.
-        kind: the traffic that is shown.
         by_node: whether traffic is shown between nodes.
         frames: what is asked about frames, once that picture has been opened; None before.
-        search: the search for layouts.
         search_gpus: how many GPUs it may take, as typed; empty for as many as the world has.
         loaded: the layout that was loaded last, and the draft that it made.
         edited: the path of the field that made the draft, empty for any other cause.

@@ -137,11 +137,7 @@ class FrameAnswer:
 
 
 class FieldError(ValueError):
-    """A text that cannot be read, in one sentence.
-
-    Attributes:
-        field: which one.
-    """
+    """A text that cannot be read, in one sentence."""
 
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(sentence)

@@ -1,4 +1,4 @@
-"""The loggers of `mimokit.experiment.loggers`, each around one package."""
+"""The loggers of `mimokit.experiment.results.loggers`, each around one package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from typing import Any
 
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.config.runtime import TENSORBOARD, LoggerName, RuntimeConfig
-from mimokit.experiment.loggers import Described, Modular, RunLogger, evaluation_scalars, scalars
+from mimokit.experiment.results.loggers import (
+    Described,
+    Modular,
+    RunLogger,
+    evaluation_scalars,
+    scalars,
+)
 from mimokit.result_files import BOARD
 from mimokit.samples import Row
 

@@ -1,0 +1,189 @@
+"""The update of a step: summed gradients, their norm, clipped, become new weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from mimokit.config import ExperimentConfig, RuntimeConfig
+from mimokit.engine.device import rank_device
+from mimokit.engine.megatron import HyperCommGrid
+from mimokit.engine.parallel.data_parallel import ModuleDataParallel
+from mimokit.engine.parallel.gradients import (
+    ModuleToGridTuple,
+    finalize_model_grads,
+    zero_grad_buffer_for_multimodule,
+)
+from mimokit.engine.parallel.optimizer import (
+    MainGradOptimizer,
+    learning_rate_scheduler,
+    optimizer_of_run,
+    reduced_gradients,
+    trainable_parameters,
+)
+from mimokit.engine.part_times import StepPart
+from mimokit.planning.types import LayoutPlan
+
+
+class DivergedError(ArithmeticError):
+    """The gradients are not finite."""
+
+
+class Update(Protocol):
+    """What an implementation provides; the training loop and replicas call nothing else.
+
+    The loop calls once per step, in this order: `zero`, forward and backward of all micro-batches,
+    `reduce`, `norm`, `clip`, `step`. `reduce`, `norm` and `step` are collective over the world. An
+    implementation decides where gradients are summed (whole, or a shard per data parallel rank),
+    which numbers are stepped (the model's, or main weights of more bits that the model's are
+    rounded from), and whether gradients that are not finite are an error or skip the step (a loss
+    scaler, whose `norm` returns and whose `step` then leaves the weights).
+    """
+
+    def zero(self) -> None:
+        """Forget the gradients of the last step."""
+
+    def reduce(self) -> int:
+        """Sum the gradients of the step, divide by its tokens over all ranks, and return these."""
+
+    def norm(self) -> float:
+        """Return the norm over the gradients of all modules together, the same on every rank.
+
+        Raises:
+            DivergedError: it is not finite, on all ranks alike, and weights are left as they were.
+        """
+
+    def clip(self, norm: float) -> None:
+        """Scale gradients of a norm to the largest one that the run allows."""
+
+    def step(self) -> None:
+        """Step the weights by the gradients, and the learning rates to those of the next step."""
+
+    def reduced_gradients(self) -> AbstractContextManager[None]:
+        """Let `.grad` of what is stepped be its reduced gradient, until the end of the block.
+
+        Replicas of the layout average these, and strategies that are optimizers read them.
+        """
+
+    def step_by(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let a strategy between replicas that is an optimizer step the weights from now on."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next steps depend on, apart from the weights of the model."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned under the same layout."""
+
+
+class MainGradUpdate:
+    """Steps fp32 weights by the fp32 `main_grad` that every data parallel rank has in full.
+
+    Attributes:
+        optimizer: what steps the weights.
+    """
+
+    def __init__(
+        self, modules: ModuleToGridTuple, optimizer: MainGradOptimizer, runtime: RuntimeConfig
+    ) -> None:
+        """Take the modules of this rank and an optimizer over their parameters."""
+        self._modules, self._runtime = modules, runtime
+        self._parameters = trainable_parameters(modules)
+        self.step_by(optimizer)
+
+    def zero(self) -> None:
+        """Set the gradient buffers to zero."""
+        zero_grad_buffer_for_multimodule(self._modules)
+
+    def reduce(self) -> int:
+        """Sum over data parallel ranks; see `finalize_model_grads`."""
+        return finalize_model_grads(self._modules)
+
+    def squared_norm(self) -> torch.Tensor:
+        """Return this rank's share of the squared norm, [1]; the sum over all ranks is all of it.
+
+        The squared norms of modules are added: norms 3 and 4 give 5.
+        """
+        total = torch.zeros(1, dtype=torch.float32, device=rank_device())
+        for parameters in self._owned:
+            of_module = torch.zeros_like(total)
+            for parameter in parameters:
+                of_module += parameter.main_grad.float().pow(2).sum()  # type: ignore[attr-defined]
+            total += of_module
+        return total
+
+    @cached_property
+    def _owned(self) -> list[list[torch.nn.Parameter]]:
+        """By module, the parameters whose entries this rank counts."""
+        return [
+            [p for p in module.parameters() if p.requires_grad and module.ownership.owns(p)]
+            for module, _ in self._modules
+        ]
+
+    def norm(self) -> float:
+        """Return the norm over all modules. Collective over the world."""
+        total = self.squared_norm()
+        dist.all_reduce(total)
+        norm = float(total.sqrt().item())
+        if not math.isfinite(norm):
+            raise DivergedError(
+                f"The gradient norm of iteration {self._scheduler.last_epoch} is {norm}, and its "
+                "weights are left as they were; lower runtime.learning_rate (it is "
+                f"{self._runtime.learning_rate:g}), or look at the samples of that iteration."
+            )
+        return norm
+
+    def clip(self, norm: float) -> None:
+        """Scale all gradients by clip_grad / (norm + 1e-6) where the norm exceeds clip_grad.
+
+        The constant is Megatron's (`megatron.core.optimizer.clip_grads`). A clip_grad of 0 clips
+        nothing.
+        """
+        scale = self._runtime.clip_grad / (norm + 1e-6)
+        if not 0 < scale < 1:
+            return
+        for module, _ in self._modules:
+            with module.times.part(StepPart.UPDATE):
+                module.scale_gradients(scale)
+
+    def step(self) -> None:
+        """Step the optimizer, then the learning rates."""
+        self.optimizer.step()
+        self._scheduler.step()
+
+    def reduced_gradients(self) -> AbstractContextManager[None]:
+        """Let `.grad` be `main_grad`."""
+        return reduced_gradients(self._parameters)
+
+    def step_by(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step by another optimizer, whose learning rates have the schedule of the run."""
+        self.optimizer = optimizer
+        self._scheduler = learning_rate_scheduler(optimizer, self._runtime)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the optimizer and of the schedule of its learning rates."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self._scheduler.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned; parameters are told apart by their order."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._scheduler.load_state_dict(state["scheduler"])
+
+
+def update_of_run(
+    config: ExperimentConfig,
+    plan: LayoutPlan,
+    modules: Mapping[str, ModuleDataParallel],
+    grids: Mapping[str, HyperCommGrid],
+) -> MainGradUpdate:
+    """Return the update of a run over the modules of this rank."""
+    pairs = tuple((module, grids[name]) for name, module in modules.items())
+    return MainGradUpdate(pairs, optimizer_of_run(config, plan, modules), config.inner_runtime)
