@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from mimokit.experiment.calibration import calibrate as calibrate
     from mimokit.layout_search import Constraints as Constraints
     from mimokit.layout_search import search as search
-    from mimokit.planning.traffic import traffic as traffic
     from mimokit.planning.weights import plan_weights as plan_weights
     from mimokit.prediction import EncoderInput as EncoderInput
     from mimokit.prediction import Layout as Layout
@@ -56,5 +55,6 @@ if TYPE_CHECKING:
     from mimokit.prediction import predict as predict
     from mimokit.prediction.hardware import load_hardware as load_hardware
     from mimokit.prediction.planned import plan as plan
+    from mimokit.prediction.traffic import traffic as traffic
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

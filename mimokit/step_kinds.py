@@ -135,11 +135,14 @@ SENDS = (StepKind.SEND_FORWARD, StepKind.SEND_BACKWARD)
 RECEIVES = (StepKind.RECEIVE_FORWARD, StepKind.RECEIVE_BACKWARD)
 FORWARD_HALF = (
     StepKind.LOAD,
+    StepKind.SLICE,
     StepKind.RECEIVE_FORWARD,
     StepKind.FORWARD,
+    StepKind.GATHER,
+    StepKind.LOSS,
     StepKind.SEND_FORWARD,
 )
-"""Actions of a pipeline stage without the backward half."""
+"""Actions of a rank without the backward half."""
 POINT_TO_POINT = (*SENDS, *RECEIVES, StepKind.WAIT)
 """The steps of communication between two ranks; the others are collectives over a group."""
 BRIDGES = (StepKind.GATHER, StepKind.SCATTER)

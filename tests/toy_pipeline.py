@@ -48,10 +48,11 @@ class Direct:
 class ToyModel:
     """What an executor needs, without a layout."""
 
-    pipeline: PipelinePlan
-    stage: PipelineStage
-    stage_index: int
+    program: PipelinePlan
+    stages: dict[int, PipelineStage]
     communicator: Any
+    plan: Any = None
+    bridges: dict[str, Any] = field(default_factory=dict)
     special_token_ids: dict[str, int] = field(default_factory=dict)
     tokens_per_item: dict[str, int] = field(default_factory=dict)
 

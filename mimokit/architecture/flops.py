@@ -8,20 +8,18 @@ backward (arXiv 2104.04473, appendix; without the embedding look-up).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
+from mimokit.architecture.layer_work.products import score_work, token_weights, visible_tokens
 from mimokit.architecture.modules import (
     AudioEncoder,
     EncoderBranch,
     LanguageModel,
     VisionEncoder,
 )
-from mimokit.architecture.parallel_sizes import Numbers
-from mimokit.architecture.parameters import active_stack_parameters, feed_forward
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.parameters import feed_forward
 from mimokit.architecture.parameters_on_rank import Module, net_of
-from mimokit.architecture.transformer import Transformer
 
 TRAINED, PASSES_GRADIENT, FORWARD_ONLY = 3, 2, 1
 """Passes, in units of the forward pass: the backward pass computes two products for each of the
@@ -34,7 +32,6 @@ class ForwardFlops:
 
     Attributes:
         first: before the layers: patches, convolutions.
-        layers: matrices of the layers.
         core: scores and values of attention in the layers.
         last: behind the layers: pooling head, projector, logits.
     """
@@ -60,12 +57,12 @@ def forward_flops(
         rows: that an encoder hands to its projector per sequence. None: all positions, merged.
     """
     net, tokens = net_of(module), length * sequences
-    scores = net.layers * net.heads * (net.qk_dim + net.v_dim) * float(visible_tokens(net, length))
+    scores = net.layers * score_work(net, ParallelSizes(), visible_tokens(net, length))
     if isinstance(module, LanguageModel):
         first, last = 0.0, float(module.vocab * net.hidden * (1 + module.next_token_layers))
     else:
         first, last = _before_layers(module), _behind_layers(module, length, rows)
-    per_token = (first, _layer_matrices(net), scores, last)
+    per_token = (first, token_weights(net), float(scores), last)
     return ForwardFlops(*(2.0 * numbers * tokens for numbers in per_token))
 
 
@@ -78,25 +75,6 @@ def passes(name: str, frozen: Collection[str], before: Iterable[str]) -> int:
     if name not in frozen:
         return TRAINED
     return PASSES_GRADIENT if any(module not in frozen for module in before) else FORWARD_ONLY
-
-
-def visible_tokens(net: Transformer, seq: Numbers) -> Numbers:
-    """Return the number of tokens that a token attends to, averaged over tokens and layers."""
-    share = 0.5 if net.causal else 1.0
-    if not net.window:
-        return share * seq
-    full = net.full_attention_layers / net.layers
-    return full * share * seq + (1 - full) * np.minimum(net.window, share * seq)
-
-
-def _layer_matrices(net: Transformer) -> float:
-    """Return the numbers in the matrices of all layers that one token passes."""
-    moe = None if net.moe is None else replace(net.moe, router_bias=False)
-    plain = replace(net, qkv_bias=False, output_bias=False, ffn_bias=False, qk_norm=False, moe=moe)
-    norms = 2 * net.norm_parameters
-    if net.mla is not None:
-        norms += net.mla.kv_rank + net.mla.q_rank
-    return float(active_stack_parameters(plain) - net.layers * norms)
 
 
 def _before_layers(branch: EncoderBranch) -> float:

@@ -50,19 +50,10 @@ def model_of_config(model: MimoParallelismConfig, name: str = "model") -> Multim
     """
     language = model.get_architecture(model.llm_module_name)
     branches = tuple(
-        _branch(encoder, model.get_architecture(encoder), language)
+        branch_of_config(encoder, model.get_architecture(encoder), language)
         for encoder in model.encoder_module_names
     )
-    learned = language.has_learned_positions(by_default=False)
-    described = LanguageModel(
-        model.llm_module_name,
-        _net(language, causal=True),
-        positions=(language.max_position_embeddings or language.seq_length) if learned else 0,
-        **read(LANGUAGE, language),
-    )
-    if language.weights is not None:
-        described = replace(described, vocab_multiple=language.vocabulary_multiple or 1)
-    whole = MultimodalModel(name, described, branches)
+    whole = MultimodalModel(name, language_of_config(model.llm_module_name, language), branches)
     check_parameters(whole, "Section 'model'", "model")
     return whole
 
@@ -89,10 +80,27 @@ def cuts_of_config(model: MimoParallelismConfig) -> dict[str, dict[str, TensorCu
 
 def decoder_head(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> DecoderHead:
     """Return a text decoder behind the language model of a config."""
-    return DecoderHead(name, _net(size, causal=True), size.vocab_size, language.hidden_size)
+    return DecoderHead(
+        name, net_of_config(size, causal=True), size.vocab_size, language.hidden_size
+    )
 
 
-def _net(size: ModuleArchitecture, causal: bool) -> Transformer:
+def language_of_config(name: str, size: ModuleArchitecture) -> LanguageModel:
+    """Return the description of a language model; see `model_of_config`."""
+    learned = size.has_learned_positions(by_default=False)
+    described = LanguageModel(
+        name,
+        net_of_config(size, causal=True),
+        positions=(size.max_position_embeddings or size.seq_length) if learned else 0,
+        **read(LANGUAGE, size),
+    )
+    if size.weights is None:
+        return described
+    return replace(described, vocab_multiple=size.vocabulary_multiple or 1)
+
+
+def net_of_config(size: ModuleArchitecture, causal: bool) -> Transformer:
+    """Return the description of the layers of a module; see `model_of_config`."""
     mla = moe = None
     if size.multi_latent_attention:
         mla = LatentAttention(**read(LATENT_ATTENTION, size))
@@ -101,8 +109,10 @@ def _net(size: ModuleArchitecture, causal: bool) -> Transformer:
     return Transformer(causal=causal, moe=moe, mla=mla, **read(LAYERS, size, {"mla": mla}))
 
 
-def _branch(name: str, size: ModuleArchitecture, language: ModuleArchitecture) -> EncoderBranch:
-    """Return an encoder and its projector."""
+def branch_of_config(
+    name: str, size: ModuleArchitecture, language: ModuleArchitecture
+) -> EncoderBranch:
+    """Return the description of an encoder and its projector; see `model_of_config`."""
     encoder = _encoder(name, size)
     merged = size.merge_size**2 if size.modality == "vision" else size.merge_size
     return EncoderBranch(name, encoder, _projector(size, size.hidden_size * merged, language))
@@ -134,7 +144,7 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
     table = size.max_position_embeddings or geometry.patches + size.class_token
     return VisionEncoder(
         name=name,
-        net=_net(size, causal=False),
+        net=net_of_config(size, causal=False),
         image_size=math.isqrt(geometry.height * geometry.width),
         patch_size=geometry.patch_size,
         channels=geometry.num_channels,
@@ -147,8 +157,9 @@ def _vision_encoder(name: str, size: ModuleArchitecture) -> VisionEncoder:
 
 def _audio_encoder(name: str, size: ModuleArchitecture) -> AudioEncoder:
     geometry = audio_geometry(size)
-    return AudioEncoder(name, _net(size, causal=False), geometry.mel_bins, geometry.positions)
+    net = net_of_config(size, causal=False)
+    return AudioEncoder(name, net, geometry.mel_bins, geometry.positions)
 
 
 def _text_head(name: str, size: ModuleArchitecture) -> TextEncoder:
-    return TextEncoder(name, _net(size, causal=True), size.vocab_size, size.seq_length)
+    return TextEncoder(name, net_of_config(size, causal=True), size.vocab_size, size.seq_length)

@@ -13,12 +13,7 @@ from mimokit.architecture.tensor_cut import Span
 
 @dataclass(frozen=True)
 class StageLayers:
-    """Layers on one stage.
-
-    Attributes:
-        dense: layers with an ordinary feed-forward layer.
-        expert: layers with experts.
-    """
+    """Layers on one stage."""
 
     dense: Numbers
     expert: Numbers

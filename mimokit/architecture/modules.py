@@ -287,9 +287,6 @@ class DecoderHead:
     """A text decoder behind the language model: a projection, layers and an output layer.
 
     Attributes:
-        name: what it is called.
-        net: its layers.
-        vocab: rows of the output layer.
         inputs: width of the language model, whose rows it reads.
     """
 

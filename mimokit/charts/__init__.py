@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from mimokit.charts._curves import accuracy as accuracy
     from mimokit.charts._curves import loss as loss
     from mimokit.charts._curves import throughput as throughput
-    from mimokit.charts._drift import drift as drift
+    from mimokit.charts._fits import drift as drift
+    from mimokit.charts._fits import step_bytes as step_bytes
+    from mimokit.charts._fits import validation_losses as validation_losses
     from mimokit.charts._frame_balance import frame_balance as frame_balance
+    from mimokit.charts._heat_maps import step_times as step_times
+    from mimokit.charts._heat_maps import stragglers as stragglers
     from mimokit.charts._losses import losses as losses
     from mimokit.charts._memory_bars import memory_bars as memory_bars
     from mimokit.charts._module_phases import module_phases as module_phases
@@ -32,14 +36,10 @@ if TYPE_CHECKING:
     from mimokit.charts._rank_memory import rank_memory as rank_memory
     from mimokit.charts._report import report as report
     from mimokit.charts._scaling import scaling as scaling
-    from mimokit.charts._step_bytes import step_bytes as step_bytes
     from mimokit.charts._step_parts import step_parts as step_parts
-    from mimokit.charts._step_times import step_times as step_times
-    from mimokit.charts._stragglers import stragglers as stragglers
     from mimokit.charts._trace import trace_over_prediction as trace_over_prediction
     from mimokit.charts._trace import trace_timeline as trace_timeline
     from mimokit.charts._training import training as training
-    from mimokit.charts._validation_losses import validation_losses as validation_losses
     from mimokit.charts._weight_map import weight_map as weight_map
 else:
     _load, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -24,12 +24,12 @@ from mimokit.analysis import (
 from mimokit.analysis.comparison import HEADINGS
 from mimokit.charts import _renderer
 from mimokit.charts._compared_layouts import compared_layouts
+from mimokit.charts._heat_maps import stragglers
 from mimokit.charts._losses import losses
 from mimokit.charts._module_phases import module_phases
 from mimokit.charts._planned_and_measured import planned_and_measured
 from mimokit.charts._rank_memory import rank_memory
 from mimokit.charts._scaling import scaling
-from mimokit.charts._stragglers import stragglers
 from mimokit.samples import over_ranks
 from mimokit.tables import html_table
 from mimokit.units import counted

@@ -8,8 +8,8 @@ import altair as alt
 import pandas as pd
 
 from mimokit.charts._curves import accuracy, loss, throughput
+from mimokit.charts._heat_maps import step_times
 from mimokit.charts._phases import phases
-from mimokit.charts._step_times import step_times
 
 WIDTH = 380
 HEIGHT = 150

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
+from mimokit.architecture.parallel_sizes import RECOMPUTE_NAMES, ParallelSizes
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import PRECISION_OF_RUNS
 from mimokit.planning.ranks import ModuleRanks
@@ -67,6 +68,23 @@ class ModuleExecution:
     def is_frozen(self) -> bool:
         """Whether nothing in the module is trained."""
         return len(self.frozen_parts) == 2
+
+    @property
+    def sizes(self) -> ParallelSizes:
+        """The sizes that the tables of layers and parameters read."""
+        return ParallelSizes(
+            tensor=self.tensor_parallel,
+            pipeline=self.pipeline_parallel,
+            virtual=self.virtual_stages,
+            context=self.context_parallel,
+            expert=self.expert_parallel,
+            data=self.data_parallel,
+            recompute=RECOMPUTE_NAMES.index(self.recompute),
+            instances=self.optimizer_instances,
+            sequence_parallel=self.sequence_parallel,
+            distributed_optimizer=self.distributed_optimizer,
+            fully_sharded=self.fully_sharded,
+        )
 
     @property
     def optimizer_options(self) -> dict[str, float]:

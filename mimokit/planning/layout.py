@@ -21,7 +21,7 @@ from mimokit.planning.bridges.disjoint import (
 )
 from mimokit.planning.execution import plan_executions
 from mimokit.planning.frames.batch_frames import frame_problems
-from mimokit.planning.pipeline import plan_pipeline
+from mimokit.planning.pipeline import plan_program
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.strategies.replicas import plan_replicas
 from mimokit.planning.types import Bridge, LayoutPlan
@@ -94,7 +94,7 @@ def plan_checked(config: ExperimentConfig, world_size: int | None = None) -> Lay
             for source, targets in topology.items()
             for target in targets
         ),
-        pipeline=plan_pipeline(
+        program=plan_program(
             model.deployment_mode,
             model.llm_module_name,
             topology,

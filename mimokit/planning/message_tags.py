@@ -2,16 +2,16 @@
 
 A tag has 31 bits, the most that torch accepts. From the highest:
 
-    1 direction | 6 edge | 10 micro-batch | 8 slot | 6 split
+    1 direction | 7 edge | 10 micro-batch | 8 slot | 5 split
 
-direction: 0 activations, 1 gradients. edge: of the stage graph. micro-batch: within the step. slot:
-the number of a tensor among all that reach a stage in a micro-batch
-(`mimokit.planning.schedule.slots`); a message's header has its first slot. split: the number of a
-message among those of one pair over an edge in a micro-batch. A value that does not fit is
-rejected, never hashed: two messages with the same tag would be confused. (NCCL ignores tags; the
-check of the schedule has ensured that both ends of a pair have the same order.) The widths are in
-`mimokit.config.rules.message_tags`, so that too many micro-batches or edges are rejected before an
-engine starts.
+direction: 0 activations, 1 gradients. edge: of the stage graph, in which each of several stages of
+a rank has edges of its own. micro-batch: within the step. slot: the number of a tensor among all
+that reach a stage in a micro-batch (`mimokit.planning.schedule.slots`); a message's header has its
+first slot. split: the number of a message among those of one pair over an edge in a micro-batch. A
+value that does not fit is rejected, never hashed: two messages with the same tag would be confused.
+(NCCL ignores tags; the check of the schedule has ensured that both ends of a pair have the same
+order.) The widths are in `mimokit.config.rules.message_tags`, so that too many micro-batches or
+edges are rejected before an engine starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The pipeline of a layout: the ranks of each stage, and the order of their work."""
+"""The stages of a layout, their ranks, and the order of their work, in every mode."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -20,6 +20,8 @@ from mimokit.planning.schedule import (
     Timeline,
     plan_schedule,
     plan_slots,
+    shared_graph,
+    shared_ranks,
     simulate,
     stage_graph,
 )
@@ -30,7 +32,7 @@ class PipelinePlan:
     """The order in which stages work, and their ranks.
 
     Attributes:
-        schedule: the actions of every stage, checked.
+        schedule: the actions of all ranks, checked.
         ranks: by index of a stage: its ranks, all of which execute the same actions.
         modalities: (module, its modality), for every module of the graph.
         three_axes: modules that send integers of three axes; see `plan_slots`.
@@ -56,24 +58,28 @@ class PipelinePlan:
         """The slots that tensors have in the messages between stages."""
         return plan_slots(self.graph, dict(self.modalities), self.three_axes, self.text_heads)
 
-    def stage_of(self, rank: int) -> Stage:
-        """Return the stage that a rank works on.
+    def stages_of(self, rank: int) -> tuple[Stage, ...]:
+        """Return the stages that a rank works on.
 
         Raises:
             KeyError: the rank works on no stage.
         """
-        for stage, ranks in zip(self.graph.stages, self.ranks, strict=True):
-            if rank in ranks:
-                return stage
-        raise KeyError(f"rank {rank} works on no stage")
+        stages = self.graph.stages
+        return tuple(stages[index] for index in self.graph.workers[self._worker_of(rank)])
 
     def actions(self, rank: int) -> tuple[Action, ...]:
-        """Return the actions of a rank, in order.
+        """Return the actions of a rank in an optimizer step, in order.
 
         Raises:
             KeyError: the rank works on no stage.
         """
-        return self.schedule.actions(self.stage_of(rank).index)
+        return self.schedule.actions(self._worker_of(rank))
+
+    def _worker_of(self, rank: int) -> int:
+        for worker, stages in enumerate(self.graph.workers):
+            if rank in self.ranks[stages[0]]:
+                return worker
+        raise KeyError(f"rank {rank} works on no stage")
 
     def peer(self, rank: int, edge: StageEdge) -> int:
         """Return the rank at the other end of an edge within a module: same place, other stage.
@@ -109,7 +115,7 @@ def _unit_timeline(schedule: Schedule) -> Timeline:
     return simulate(schedule)
 
 
-def plan_pipeline(
+def plan_program(
     mode: DeploymentMode,
     llm_module_name: str,
     topology: Topology,
@@ -120,8 +126,8 @@ def plan_pipeline(
     frozen: Collection[str] = (),
     absent: Collection[tuple[str, int]] = (),
     three_axes: Collection[str] = (),
-) -> PipelinePlan | None:
-    """Return the 1F1B pipeline of a layout, or None if no module is cut into stages.
+) -> PipelinePlan:
+    """Return what every rank does in a step: 1F1B, or without stages the order of shared ranks.
 
     Modules that share their ranks have one pipeline, that of the language module. In homogeneous
     mode its first stage also contains the encoders; in colocated mode they run forward over all
@@ -151,7 +157,8 @@ def plan_pipeline(
         frozen, absent = (), ()
         loads = {llm_module_name: loads[llm_module_name]}
     else:
-        return None
+        names = [*(name for name in modules if name != llm_module_name), llm_module_name]
+        return shared_program(topology, names, modules, num_microbatches, modalities, frozen)
     ranks = tuple(modules[stage.module].stage(stage.place) for stage in graph.stages)
     reading = {rank for module in loads.values() for rank in module}
     loading = [index for index, own in enumerate(ranks) if not reading.isdisjoint(own)]
@@ -166,4 +173,34 @@ def plan_pipeline(
         frozenset(three_axes).intersection(names),
         tuple(name for name in topology if mode == "colocated" and name != llm_module_name),
         text_heads=frozenset(name for name in encoders if kinds.get(name) == "text"),
+    )
+
+
+def shared_program(
+    topology: Topology,
+    names: Sequence[str],
+    modules: Mapping[str, ModuleRanks],
+    num_microbatches: int,
+    modalities: Mapping[str, Modality],
+    frozen: Collection[str] = (),
+) -> PipelinePlan:
+    """Return what ranks do that share all modules, of which none is cut into stages.
+
+    Args:
+        topology: module -> the modules that it feeds.
+        names: modules with steps of their own, in the order in which a rank computes them, the
+            language model last. The steps of the others are part of the language model's.
+        modules: module -> its ranks.
+        num_microbatches: micro-batches per optimizer step.
+        modalities: encoder -> its modality.
+        frozen: modules of which nothing is trained.
+    """
+    inside = {name: tuple(fed for fed in topology[name] if fed in names) for name in names}
+    graph = shared_graph(inside, names)
+    schedule = Schedule(graph, num_microbatches, shared_ranks, frozenset(frozen) & {*names})
+    kinds: dict[str, Modality] = {**modalities, names[-1]: "text"}
+    return PipelinePlan(
+        schedule,
+        tuple(modules[stage.module].ranks for stage in graph.stages),
+        tuple((name, kinds.get(name, "vision")) for name, _ in graph.topology),
     )

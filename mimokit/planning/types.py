@@ -175,7 +175,7 @@ class LayoutPlan:
         bridges: how outputs cross between modules, one per edge of the topology: colocated if
             modules share their ranks, disjoint if they have separate ranks or the language model
             is a pipeline on shared ranks.
-        pipeline: the order in which stages work; None if no module is cut into stages.
+        program: the stages of every rank, and what it does in a step.
         replicas: the replicas of the layout and what they exchange; None if the config has no
             strategy. Everything else of the plan is that of the first replica.
     """
@@ -188,8 +188,14 @@ class LayoutPlan:
     executions: Mapping[str, ModuleExecution]
     batch: BatchPlan
     bridges: tuple[Bridge, ...]
-    pipeline: PipelinePlan | None = None
+    program: PipelinePlan
     replicas: ReplicaPlan | None = None
+
+    @property
+    def pipeline(self) -> PipelinePlan | None:
+        """The order in which stages work; None if no module is cut into stages."""
+        cut = self.modules[self.llm_module_name].pipeline_parallel > 1
+        return self.program if cut or self.deployment_mode == "heterogeneous" else None
 
     @property
     def colocated_bridges(self) -> tuple[ColocatedBridge, ...]:

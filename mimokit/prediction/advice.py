@@ -39,12 +39,10 @@ class AdvisedSize:
     """A tensor parallel size that divides.
 
     Attributes:
-        tensor_parallel: ranks that share every layer.
         data_parallel: replicas on the rest of the GPUs.
         seconds: predicted, of a training step.
         communication_share: of them in tensor parallel collectives that nothing overlaps.
         memory_bytes: predicted, of the fullest rank.
-        fits: on the GPU.
     """
 
     tensor_parallel: int
@@ -60,13 +58,9 @@ class Advice:
     """What to take, and why.
 
     Attributes:
-        gpu: its name.
-        gpus: how many.
         seq_length: of the predicted step.
-        sizes: that divide, ascending.
         rejected: other sizes up to the number of GPUs -> why.
         take: the tensor parallel size; None if none fits.
-        why: one sentence.
         environment: variable -> value and reason.
         scope: of a LLaVA, which modules the sizes are for; empty for a language model.
     """
@@ -108,7 +102,6 @@ def advise(
     Args:
         checkpoint: of a language model or a LLaVA; config and headers.
         gpu: its name, or a hardware file.
-        gpus: how many there are.
         seq_length: of the predicted step; None: 4,096, or the model's positions if fewer.
 
     Raises:

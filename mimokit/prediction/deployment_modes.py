@@ -22,7 +22,6 @@ class LayoutCost:
     """Step time and memory of a layout.
 
     Attributes:
-        seconds: of a step.
         memory: bytes of the fullest rank.
         encoder: the part of `seconds` that encoders add.
         bridge: the part that moves outputs between modules.

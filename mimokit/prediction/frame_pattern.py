@@ -35,12 +35,7 @@ class FramePattern:
         return float(np.mean([np.mean(samples) for samples in self.counts]))
 
     def per_replica(self, replicas: int, samples: int) -> tuple[tuple[float, ...], ...]:
-        """Return the frames that replicas encode, for each micro-batch.
-
-        Args:
-            replicas: number.
-            samples: of each.
-        """
+        """Return the frames that replicas encode, for each micro-batch."""
         return _per_replica(self, replicas, samples)
 
     def imbalance(self, replicas: int, samples: int) -> float:
@@ -75,7 +70,6 @@ def frame_pattern(config: ExperimentConfig, encoder: str, samples: int) -> Frame
 
     Args:
         config: says whether runs balance them: `runtime.patch_type`, `runtime.sample_order`.
-        encoder: a vision encoder.
         samples: of a micro-batch over all replicas.
     """
     data, runtime = config.data, config.runtime

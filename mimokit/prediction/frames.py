@@ -34,7 +34,6 @@ def timed_frames(config: ExperimentConfig, plan: LayoutPlan) -> tuple[BatchFrame
 
     Args:
         config: of the plan; its prediction section names the GPU.
-        plan: the layout.
     """
     return timed(config, plan, batch_frames(config, plan))
 

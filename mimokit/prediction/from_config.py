@@ -84,7 +84,6 @@ def _input(config: ExperimentConfig, name: str, samples: int) -> EncoderInput:
 
     Args:
         config: what its prediction section says goes before what its data section says.
-        name: of the encoder.
         samples: of a micro-batch over all replicas.
     """
     geometry = geometry_of(config.model.get_architecture(name))

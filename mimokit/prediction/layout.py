@@ -27,7 +27,6 @@ class Layout:
     """Deployment mode and parallel sizes of all modules.
 
     Attributes:
-        mode: homogeneous, colocated or heterogeneous.
         modules: module -> its sizes. In homogeneous mode encoders have the language model's sizes
             except for pipeline, virtual and expert, which are 1: encoders run in its first stage.
             Searches and experiments use such layouts. Predictions also accept encoders with the

@@ -21,9 +21,6 @@ class LanguageCost:
     """Cost of the language model without encoders.
 
     Attributes:
-        sizes: its layouts.
-        micro_batches: per step.
-        step: its step without encoders.
         first: bytes by part on the first stage.
         last: bytes by part on the last stage.
     """
@@ -50,10 +47,7 @@ class EncoderCost:
     """Cost of one encoder with its projector.
 
     Attributes:
-        name: of its branch.
-        sizes: its layouts.
         forward: seconds of the forward passes over one replica's share of a step.
-        backward: seconds of the backward passes.
         update: seconds of gradient reduction, weight gathering and optimizer.
         held: bytes of weights, gradients, optimizer and buffers.
         activations: bytes of the activations of one micro-batch.

@@ -81,9 +81,6 @@ def _estimates_of(config: ExperimentConfig, layout: LayoutPlan) -> Estimates:
 def equal_hosts(plan: LayoutPlan, engines: int) -> list[str]:
     """Return the host of each engine of as many equal hosts as the replicas of a layout need.
 
-    Args:
-        engines: of each host.
-
     Raises:
         ConfigError: the layout has no replicas, or a host has no engine.
     """

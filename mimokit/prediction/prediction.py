@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import overload
 
 import numpy as np
 
@@ -41,31 +40,6 @@ On models that no constant was fitted to, `python -m tests.benchmarks.prediction
 0.113. The bands are a quarter wider, because those models influenced which effects are modelled."""
 
 
-@overload
-def predict(
-    model: Model,
-    layout: Layout,
-    workload: Workload,
-    hardware: HardwareSource | None = None,
-    *,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-    price_per_gpu_hour: float | None = None,
-) -> Prediction: ...
-
-
-@overload
-def predict(
-    model: ConfigSource,
-    *,
-    hardware: HardwareSource | None = None,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-    price_per_gpu_hour: float | None = None,
-    world_size: int | None = None,
-) -> Prediction: ...
-
-
 def predict(
     model: Model | ConfigSource,
     layout: Layout | None = None,
@@ -88,7 +62,6 @@ def predict(
             `from_hf`, with `layout` and `workload`.
         layout: sizes of all modules; for models only.
         workload: samples of one step; for models only.
-        hardware: the same as `gpu`.
         gpu: a GPU's name, a hardware file, or a `Hardware`. None takes the GPU of the experiment's
             prediction section, or else the default of `PredictionConfig`.
         software: the training stack; None likewise.

@@ -27,10 +27,7 @@ class PredictionTask:
     """Everything that a prediction depends on.
 
     Attributes:
-        model: the model.
         layout: sizes of its modules.
-        workload: samples of one step.
-        system: hardware, software and precision.
         price_per_gpu_hour: in dollars, or None.
         replicas: of an experiment with a strategy between links that it describes.
     """

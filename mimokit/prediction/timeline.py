@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, overload
+from typing import Literal
 
 from mimokit.architecture.modules import Model
 from mimokit.planning.layout import ConfigSource
-from mimokit.planning.schedule import Schedule, Timeline, simulate
-from mimokit.planning.schedule.interleaved import Branch, Interleaved, on_the_clock
+from mimokit.planning.schedule import (
+    Schedule,
+    Timeline,
+    interleaved,
+    plan_schedule,
+    simulate,
+    stage_graph,
+)
 from mimokit.prediction.layout import Layout
 from mimokit.prediction.module_costs import EncoderCost, LanguageCost, bridge_seconds
 from mimokit.prediction.pipeline import timed_pipeline
@@ -37,7 +43,6 @@ class Block:
         kind: forward, backward, the bridge between modules on shared ranks, or the update of
             gradients, optimizer and weights.
         start: seconds from the start of the step.
-        stop: seconds.
         micro_batch: 0-based, None if the block is for all micro-batches.
         chunk: of an interleaved stage, 0-based. None if the stage is not interleaved.
     """
@@ -64,29 +69,6 @@ class PredictedTimeline:
     lanes: tuple[str, ...]
     blocks: tuple[Block, ...]
     seconds: float
-
-
-@overload
-def predict_timeline(
-    model: Model,
-    layout: Layout,
-    workload: Workload,
-    hardware: HardwareSource | None = None,
-    *,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-) -> PredictedTimeline | None: ...
-
-
-@overload
-def predict_timeline(
-    model: ConfigSource,
-    *,
-    hardware: HardwareSource | None = None,
-    gpu: HardwareSource | None = None,
-    software: str | Software | None = None,
-    world_size: int | None = None,
-) -> PredictedTimeline | None: ...
 
 
 def predict_timeline(
@@ -176,38 +158,49 @@ def _chunks(
     forward: list[float],
     backward: list[float],
 ) -> _Passes:
-    """Return the passes of an interleaved pipeline; its stages are those of a plain pipeline."""
-    stages, name = schedule.graph.stages, layout.language
-    own = [stage.index for stage in stages if stage.module == name]
-    firsts = {stage.module: stage.index for stage in reversed(stages)}
-    branches = tuple(
-        Branch(each, int(layout.modules[each].pipeline), forward[first], backward[first])
-        for each, first in firsts.items()
-        if each != name
-    )
-    clock = on_the_clock(
-        Interleaved(
-            name,
-            int(language.sizes.virtual),
-            schedule.num_microbatches,
-            tuple(forward[index] for index in own),
-            tuple(backward[index] for index in own),
-            branches,
-        )
+    """Return the passes of an interleaved pipeline, whose messages take no time here.
+
+    Args:
+        layout: what is drawn.
+        language: its costs.
+        schedule: of the plain pipeline, in which all chunks of a set of ranks are one stage.
+        forward: seconds by stage of the plain pipeline.
+        backward: the same.
+    """
+    name, chunks = layout.language, int(language.sizes.virtual)
+    plain = schedule.graph
+    pipelines = {
+        module: sum(s.module == module for s in plain.stages) for module, _ in plain.topology
+    }
+    graph = stage_graph(dict(plain.topology), pipelines, {name: chunks})
+    share = [chunks if graph.stages[s].module == name else 1 for s in range(len(graph.stages))]
+    lanes = graph.worker_of
+    timeline = simulate(
+        plan_schedule(graph, schedule.num_microbatches, interleaved),
+        [forward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
+        [backward[lane] / parts for lane, parts in zip(lanes, share, strict=True)],
     )
     blocks = tuple(
         Block(
-            firsts[module] + stage,
-            module,
+            lanes[stage],
+            graph.stages[stage].module,
             "backward" if going_back else "forward",
             start,
             stop,
             micro_batch,
-            chunk if module == name else None,
+            graph.stages[stage].place // pipelines[name] if share[stage] > 1 else None,
         )
-        for (module, stage, chunk, micro_batch, going_back), (start, stop) in clock.items()
+        for stage, micro_batch, going_back, start, stop in _computations(timeline)
     )
     return _Passes(_lanes(schedule), blocks)
+
+
+def _computations(timeline: Timeline) -> Iterator[tuple[int, int, bool, float, float]]:
+    """Yield (stage, micro-batch, backward, start, stop)."""
+    tasks = timeline.tasks
+    columns = (tasks.place, tasks.microbatch, tasks.backward, timeline.start, timeline.stop)
+    chosen = ~tasks.transfer
+    yield from zip(*(column[chosen].tolist() for column in columns), strict=True)
 
 
 Phase = tuple[str | None, BlockKind, float]
@@ -239,15 +232,9 @@ def _in_turn(phases: tuple[Phase, ...], lanes: range, begin: float) -> Iterator[
 
 
 def _pipeline(layout: Layout, timeline: Timeline, encoders: list[EncoderCost]) -> Iterator[Block]:
-    tasks, stages = timeline.tasks, timeline.schedule.graph.stages
-    columns = (tasks.transfer, tasks.place, tasks.microbatch, tasks.backward)
-    times = (timeline.start, timeline.stop)
+    stages = timeline.schedule.graph.stages
     inside = _inside(layout, encoders, timeline)
-    for transfer, place, micro_batch, backward, start, stop in zip(
-        *(column.tolist() for column in (*columns, *times)), strict=True
-    ):
-        if transfer:
-            continue
+    for place, micro_batch, backward, start, stop in _computations(timeline):
         work: BlockKind = "backward" if backward else "forward"
         shares = inside.get((place, backward), ())
         whole = (*shares, (stages[place].module, 1 - sum(share for _, share in shares)))
@@ -285,14 +272,9 @@ def _inside(
 
 def _busy(timeline: Timeline) -> dict[tuple[int, bool], float]:
     """Return (stage, backward) -> seconds of one micro-batch."""
-    tasks = timeline.tasks
-    columns = (tasks.transfer, tasks.place, tasks.backward, timeline.stop - timeline.start)
     return {
-        (place, backward): seconds
-        for transfer, place, backward, seconds in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
-        if not transfer
+        (place, backward): stop - start
+        for place, _, backward, start, stop in _computations(timeline)
     }
 
 

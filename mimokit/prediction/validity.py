@@ -89,8 +89,6 @@ def broken_layout_rules(model: Model, layout: Layout, workload: Workload) -> Ite
 
     Args:
         model: its modules are those of the layout.
-        layout: one layout.
-        workload: what one step computes.
     """
     encoders: list[tuple[str, Module]] = [(one.name, one) for one in branches_of(model)]
     for name, module in [*encoders, (layout.language, language_of(model))]:

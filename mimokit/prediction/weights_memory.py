@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mimokit.architecture.layer_work.saved import saved_tensors
 from mimokit.architecture.modules import LanguageModel, Model, MultimodalModel
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, net_of
@@ -46,7 +47,6 @@ class RankMemory:
     """Memory of the fullest rank at one size.
 
     Attributes:
-        tensor_parallel: ranks that share every layer.
         parts: part -> bytes of all modules; 0 for what does not exist.
         parameters: module -> its parameters on that rank.
     """
@@ -66,7 +66,6 @@ class CheckpointMemory:
     """Memory of a checkpoint's model.
 
     Attributes:
-        model_type: of the checkpoint.
         inference: without gradients and optimizer, with a cache.
         batch: sequences of a rank at once.
         seq_length: tokens of each.
@@ -119,8 +118,6 @@ def checkpoint_memory(
     LLaVA has one image in every sequence, and its tower the layers that its features need.
 
     Args:
-        checkpoint: its config and headers.
-        sizes: tensor parallel sizes.
         inference: generate, do not train.
         batch: sequences of a rank at once.
         seq_length: tokens of each, for a cache those that will be generated included.
@@ -178,10 +175,6 @@ class _Shard:
     """A module on its fullest rank.
 
     Attributes:
-        module: the module.
-        planner: of its tensors.
-        tensor_parallel: its size.
-        batch: sequences.
         length: tokens or patches of each.
     """
 
@@ -248,9 +241,6 @@ def cache_bytes(net: Transformer, tensor_parallel: int, batch: int, seq: int, en
     Below one group a rank they do not shrink further: every rank holds at least one.
 
     Args:
-        net: the layers.
-        tensor_parallel: ranks that share every layer.
-        batch: sequences.
         seq: tokens of each.
         entry: bytes of a number.
     """
@@ -260,6 +250,8 @@ def cache_bytes(net: Transformer, tensor_parallel: int, batch: int, seq: int, en
 
 def _layer_entries(net: Transformer, size: int) -> float:
     """Return the numbers per token that a layer holds at once: residual, input, the widest part."""
-    attention = (2 * net.heads + 2 * net.kv_heads) * net.head_dim
-    feed_forward = (3 if net.gated else 2) * net.ffn
-    return 2 * net.hidden + max(attention, feed_forward) / size
+    widths = {"attention": 0.0, "feed-forward": 0.0}
+    for saved in saved_tensors(net, None, ParallelSizes(tensor=size)):
+        if saved.part in widths:
+            widths[saved.part] += float(saved.numbers)
+    return 2 * net.hidden + max(widths.values())

@@ -104,7 +104,6 @@ class Workload:
         global_batch_size: samples per step.
         precision: of matrix products: bf16, fp8, mxfp8, nvfp4, …
         inputs: encoder -> its inputs. The default is one input of full size.
-        frozen: modules that are not trained.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
     """

@@ -142,7 +142,7 @@ def _work(
 ) -> dict[str, float]:
     factor = common * planted.slow.get(rank, 1.0) * max(0.1, 1 + planted.noise * rng.normal())
     if plan.pipeline is not None:
-        factor *= planted.stages.get(plan.pipeline.stage_of(rank).index, 1.0)
+        factor *= planted.stages.get(plan.pipeline.stages_of(rank)[0].index, 1.0)
     work = {}
     for name, ranks in plan.modules.items():
         if rank in ranks.ranks:

@@ -110,7 +110,7 @@ def _held(
             stage = state.get_pipeline_model_parallel_rank()
             for name, model in models.items():
                 if sizes[name] == own:
-                    counts[name] = _count(_build(model, own, stage), int(own.tensor))
+                    counts[name] = _count(build_gpt(model, own, stage), int(own.tensor))
     return stage, counts
 
 
@@ -126,7 +126,17 @@ def _count(built: Any, tensor: int) -> float:
     return float(found)
 
 
-def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
+def build_gpt(
+    model: LanguageModel, sizes: ParallelSizes, stage: int, sequence_parallel: bool = False
+) -> Any:
+    """Return Megatron's model on this rank, inside `model_parallel` of the sizes.
+
+    Args:
+        model: description.
+        sizes: of the groups.
+        stage: of the pipeline.
+        sequence_parallel: the norms are torch's own, because Megatron's local ones refuse it.
+    """
     import torch
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
     from megatron.core.transformer import multi_latent_attention
@@ -134,7 +144,7 @@ def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
 
     from mimokit.engine.models.language import TiedGPTModel as Gpt
 
-    config = _config(model, sizes)
+    config = _config(model, sizes, sequence_parallel)
     block = get_gpt_decoder_block_spec(
         config,
         use_transformer_engine=False,
@@ -148,6 +158,10 @@ def _build(model: LanguageModel, sizes: ParallelSizes, stage: int) -> Any:
             parts.core_attention = torch.nn.Identity
             if not model.net.mla.q_rank:  # 0.16.1 builds no norm then; 0.19.2 asks for none
                 parts.q_layernorm = IdentityOp
+    if sequence_parallel:
+        block.layer_norm = _Norm
+        for layer in block.layer_specs:
+            layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = _Norm
     # Megatron takes Transformer Engine to be there, and then asks for its classes.
     with mock.patch.object(multi_latent_attention, "HAVE_TE", False), _plain_projections():
         return Gpt(
@@ -176,7 +190,7 @@ def _plain_projections() -> Iterator[None]:
         yield
 
 
-def _config(model: LanguageModel, sizes: ParallelSizes) -> Any:
+def _config(model: LanguageModel, sizes: ParallelSizes, sequence_parallel: bool) -> Any:
     import torch
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
@@ -219,6 +233,7 @@ def _config(model: LanguageModel, sizes: ParallelSizes) -> Any:
         add_bias_linear=net.ffn_bias,
         add_qkv_bias=net.qkv_bias and not net.ffn_bias,
         tensor_model_parallel_size=int(sizes.tensor),
+        sequence_parallel=sequence_parallel,
         pipeline_model_parallel_size=int(sizes.pipeline),
         expert_model_parallel_size=int(sizes.expert),
         expert_tensor_parallel_size=1,
@@ -231,3 +246,13 @@ def _config(model: LanguageModel, sizes: ParallelSizes) -> Any:
         gradient_accumulation_fusion=False,
         **options,
     )
+
+
+class _Norm:
+    """Builds torch's own norm."""
+
+    def __new__(cls, config: Any, hidden_size: int, eps: float, **_: Any) -> Any:
+        import torch
+
+        kind = torch.nn.RMSNorm if config.normalization == "RMSNorm" else torch.nn.LayerNorm
+        return kind(hidden_size, eps=eps)

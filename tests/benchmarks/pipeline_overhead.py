@@ -78,14 +78,15 @@ def run_steps(plan: PipelinePlan, forward: float, backward: float) -> tuple[int,
 
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.executor import StageExecutor, before_reduction
+    from mimokit.engine.pipeline.executor import StageExecutor
     from mimokit.engine.pipeline.messages import Mailbox
+    from mimokit.engine.pipeline.steps import before_reduction
     from mimokit.engine.steps import exhaust
     from tests.toy_pipeline import Direct, ToyModel
 
     rank = dist.get_rank()
     direct = Direct(plan, rank, Mailbox(torch.device("cpu")))
-    model = ToyModel(plan, Sleeping(rank, forward, backward), rank, direct)
+    model = ToyModel(plan, {rank: Sleeping(rank, forward, backward)}, direct)
     actions, times = before_reduction(model), []
     for _ in range(1 + REPEATS):
         dist.barrier()

@@ -40,13 +40,13 @@ def test_modules_on_shared_ranks_send_no_tags() -> None:
 @pytest.mark.parametrize("refuse", [mimokit.plan, check_runnable])
 def test_edges(refuse: object) -> None:
     assert callable(refuse)
-    content = sections({"data_parallel": 1}, {**APART, "pipeline_parallel": 64}, "1f1b")
-    put(content, "model.module_architectures.language_module.num_layers", 64)
-    refuse(load(content))  # 63 edges between its stages, one from the encoder
+    content = sections({"data_parallel": 1}, {**APART, "pipeline_parallel": 128}, "1f1b")
+    put(content, "model.module_architectures.language_module.num_layers", 128)
+    refuse(load(content))  # 127 edges between its stages, one from the encoder
     put(content, "model.module_architectures.images.num_layers", 4)
     put(content, "model.module_parallelisms.images.pipeline_parallel", 2)
     put(content, "model.module_parallelisms.language_module.rank_offset", 2)
-    with pytest.raises(ConfigError, match="65 values of edge, but a message tag holds 64; plan"):
+    with pytest.raises(ConfigError, match="129 values of edge, but a message tag holds 128; plan"):
         refuse(load(content))
 
 

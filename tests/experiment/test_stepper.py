@@ -88,7 +88,7 @@ def send_noise_ahead() -> None:
     from mimokit.planning.message_tags import Tag
 
     layout = current().state.model
-    if layout.stage_index == 0:
+    if 0 in layout.stages:
         peer = torch.distributed.get_rank() + 4
         layout.mailbox.send([torch.full((8, 64), 1e3)], peer, Tag(0, 0, 0))
 

@@ -142,7 +142,7 @@ def test_a_module_behind_the_language_module() -> None:
     assert plan.disjoint_bridges[1].forward.bytes_between == 2 * 32 * 5040 * 4
     assert plan.pipeline is not None
     assert plan.pipeline.graph.total_stages == 5
-    assert plan.pipeline.stage_of(6).position == 4
+    assert plan.pipeline.stages_of(6)[0].position == 4
     assert plan.batch.modules["generator"].loads == (5, 6)
     assert plan.batch.modules["images"].loads == (0,)
 
@@ -161,7 +161,7 @@ def test_ranks_agree_about_every_message(config) -> None:
     assert plan.pipeline is not None
     sent, received = defaultdict(list), defaultdict(list)
     for rank, stage in plan.pipeline.by_rank():
-        assert plan.pipeline.stage_of(rank) == stage
+        assert plan.pipeline.stages_of(rank) == (stage,)
         for action in plan.pipeline.actions(rank):
             for t in rank_transfers(plan, rank, action):
                 assert rank == (
@@ -191,7 +191,7 @@ def test_stages_of_a_module_send_rank_to_rank() -> None:
         with pytest.raises(ValueError, match="no pipeline"):
             refused()
     with pytest.raises(KeyError, match="rank 24"):
-        plan.pipeline.stage_of(24)
+        plan.pipeline.stages_of(24)
 
 
 @pytest.mark.parametrize("config", [big_and_small(), two_encoders(), behind()])

@@ -15,7 +15,7 @@ from mimokit.planning import LayoutPlan, ModuleRanks
 from mimokit.planning.bridges.disjoint import plan_first_stage_bridge
 from mimokit.planning.bridges.routes import Route
 from mimokit.planning.ranks import SampleRange
-from mimokit.planning.traffic import traffic_of_plan
+from mimokit.prediction.traffic import traffic_of_plan
 from tests.planning.layouts import Sizes, layout, sizes
 
 

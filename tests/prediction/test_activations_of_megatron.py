@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mimokit.architecture import Transformer
+from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.parallel_sizes import ParallelSizes
-from mimokit.prediction.memory import layer_activations
 from tests.architecture.model_parallel import model_parallel
 
 SEQ, SAMPLES = 16, 2

@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, MixtureOfExperts, Transformer, load_model
+from mimokit.architecture.layer_work.collectives import layer_collectives
+from mimokit.architecture.layer_work.products import (
+    INNER,
+    NORMED_AGAIN,
+    ROUTED,
+    ROUTED_INNER,
+    layer_products,
+)
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
+from mimokit.axes import Axis
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.step_time import ModuleInput, System, load_software, module_step
 from mimokit.prediction.step_time.breakdown import LayerTime
-from mimokit.prediction.step_time.collectives import gather, tensor_seconds
+from mimokit.prediction.step_time.collectives import exchange_seconds, gather, tensor_seconds
 from mimokit.prediction.step_time.layer import layer_time
-from mimokit.prediction.step_time.matmul import products
 from mimokit.prediction.step_time.system import HALF
 
 H100 = load_hardware("h100")
@@ -29,7 +37,10 @@ def exposed(
     overlap: str, t: int, matrix: float, moe: MixtureOfExperts | None = None
 ) -> tuple[float, float]:
     system = System(H100, replace(BRIDGE, tensor_overlap=overlap), "fp8")
-    found = tensor_seconds(NET, moe, ParallelSizes(t), TOKENS, matrix, system)
+    sizes = ParallelSizes(t)
+    collectives = layer_collectives(NET, moe, sizes, "forward")
+    moved = exchange_seconds(collectives, moe, sizes, TOKENS, system)[Axis.TENSOR]
+    found = tensor_seconds(moved, moe, sizes, matrix, system)
     return float(found[0]), float(found[1])
 
 
@@ -110,8 +121,8 @@ def test_products_visit_all_weights_once() -> None:
         model = load_model(name)
         assert isinstance(model, LanguageModel)
         for moe in (None, model.net.moe):
-            found = products(model.net, moe, ParallelSizes(1))
-            halves = products(model.net, moe, ParallelSizes(2))
+            found = layer_products(model.net, moe, ParallelSizes(1))
+            halves = layer_products(model.net, moe, ParallelSizes(2))
             weights = sum(float(one.weights) for one in found)
             layer = dense_layer(model.net) if moe is None else expert_layer(model.net, moe)
             assert weights == pytest.approx(layer.active, rel=1e-3)  # norms and biases aside
@@ -120,9 +131,14 @@ def test_products_visit_all_weights_once() -> None:
 
 def test_narrow_experts_move_more_per_operation() -> None:
     """A narrow expert writes as much as a wide one and multiplies less."""
-    (wide,) = [one for one in products(NET, None, ParallelSizes()) if one.width == 4096][1:]
-    narrow = products(NET, EXPERTS, ParallelSizes())[1]
-    assert narrow.outputs / narrow.weights > 2 * wide.outputs / wide.weights
+
+    def written(moe: MixtureOfExperts | None, tensors: tuple[str, str]) -> float:
+        products = layer_products(NET, moe, ParallelSizes())
+        own = [product for product in products if product.of in tensors]
+        outputs = sum(float(product.rows * product.outputs) for product in own)
+        return outputs / sum(float(product.weights) for product in own)
+
+    assert written(EXPERTS, (ROUTED, ROUTED_INNER)) > 2 * written(None, (NORMED_AGAIN, INNER))
 
 
 def test_each_expert_of_a_rank_starts_kernels_of_its_own() -> None:

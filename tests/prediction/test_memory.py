@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mimokit.architecture import LanguageModel, MultimodalModel, Transformer, load_model
+from mimokit.architecture.layer_work.saved import layer_activations
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
     RECOMPUTE_SELECTIVE,
@@ -19,13 +20,13 @@ from mimokit.architecture.parallel_sizes import (
 )
 from mimokit.architecture.parameters import dense_layer
 from mimokit.architecture.parameters_on_rank import rank_parameters
-from mimokit.planning.schedule import one_forward_one_backward, plan_schedule, stage_graph
+from mimokit.planning import schedule
+from mimokit.planning.schedule import plan_schedule, stage_graph
 from mimokit.prediction import Layout, Workload, predict
 from mimokit.prediction.hardware import load_hardware
 from mimokit.prediction.memory import (
     RankParameters,
     Storage,
-    layer_activations,
     memory_lines,
     micro_batches_in_flight,
     micro_batches_through,
@@ -84,10 +85,10 @@ def test_in_flight_is_1f1b() -> None:
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_in_flight_is_what_the_schedule_plan_holds(stages: int, micro_batches: int) -> None:
     sizes = ParallelSizes(pipeline=stages)
+    pipeline = plan_schedule(stage_graph({"language": ()}, {"language": stages}), micro_batches)
     for stage in range(stages):
-        steps = one_forward_one_backward(stage, stages, micro_batches)
         alive = int(micro_batches_in_flight(sizes, micro_batches, stage))
-        assert alive == most_alive((kind, m) for kind, m in steps)
+        assert alive == most_alive(pipeline.steps(stage))
 
 
 @pytest.mark.parametrize("micro_batches", [4, 8, 32])
@@ -97,8 +98,11 @@ def test_in_flight_is_what_megatrons_interleaved_schedule_holds(
 ) -> None:
     """Chunks of a stage, and micro-batches that wait before the first chunk for its gradient."""
     sizes = ParallelSizes(pipeline=4, virtual=chunks)
+    graph = stage_graph({"language": ()}, {"language": 4}, {"language": chunks})
     for stage in range(4):
         steps = list(interleaved(stage, 4, chunks, micro_batches))
+        ours = schedule.interleaved(graph, stage, micro_batches)
+        assert [(kind, (m, place // 4)) for kind, place, m in ours] == steps
         alive = float(micro_batches_in_flight(sizes, micro_batches, stage))
         assert most_alive(steps) == pytest.approx(alive * chunks)
     first = ((kind, m) for kind, m in interleaved(0, 4, chunks, micro_batches) if m[1] == 0)
@@ -110,13 +114,13 @@ def test_encoders_hold_what_is_on_its_way_through_all_stages(branches: dict[str,
     pipelines = {**branches, "language": 4}
     topology = dict.fromkeys(branches, ("language",)) | {"language": ()}
     graph = stage_graph(topology, pipelines)
-    schedule = plan_schedule(graph, 16)
+    pipeline = plan_schedule(graph, 16)
     deepest = max(branches.values())
     for name in branches:
         first = next(s for s in graph.stages if s.module == name and s.place == 0)
         steps = [
             (action.kind, action.microbatch)
-            for action in schedule.actions(first.index)
+            for action in pipeline.actions(first.index)
             if action.kind in ("forward", "backward")
         ]
         sizes = ParallelSizes(pipeline=4)

@@ -15,7 +15,6 @@ from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.config import preset_names
 from mimokit.config_files import load_preset
 from mimokit.interop import layout_of_config, workload_of_config
-from mimokit.planning.schedule.interleaved import Branch, Interleaved, on_the_clock
 from mimokit.prediction import (
     Layout,
     PredictedTimeline,
@@ -120,28 +119,6 @@ def test_chunks_are_drawn_too(mode: Any) -> None:
     assert overlapping(timeline) < 1e-9
     chunks = [block for block in timeline.blocks if block.chunk is not None]
     assert len(chunks) == 2 * 2 * 4 * 16  # stages, passes, chunks, micro-batches
-
-
-@pytest.mark.parametrize(("stages", "chunks", "rounds"), [(2, 2, 1), (4, 3, 2), (8, 2, 3)])
-def test_interleaving_divides_the_bubble(stages: int, chunks: int, rounds: int) -> None:
-    """(p - 1) (f + b) / v, arXiv 2104.04473, section 2.2."""
-    count = stages * rounds
-    pipeline = Interleaved("language", chunks, count, (1.0,) * stages, (2.0,) * stages)
-    clock = on_the_clock(pipeline)
-    assert len(clock) == 2 * stages * chunks * count
-    end = max(stop for _, stop in clock.values())
-    assert end == pytest.approx(3 * count + (stages - 1) * 3 / chunks)
-
-
-def test_encoders_come_before_and_after_the_chunks() -> None:
-    branch = Branch("images", 2, 0.5, 1.0)
-    clock = on_the_clock(Interleaved("language", 3, 8, (1.0,) * 4, (2.0,) * 4, (branch,)))
-    assert len(clock) == 2 * 8 * (4 * 3 + 2)
-    for micro_batch in range(8):
-        first = clock["language", 0, 0, micro_batch, False]
-        assert clock["images", 1, 0, micro_batch, False][1] <= first[0]
-        last = clock["language", 0, 0, micro_batch, True]
-        assert last[1] <= clock["images", 1, 0, micro_batch, True][0]
 
 
 def test_more_than_anybody_could_look_at_is_not_drawn() -> None:

@@ -10,8 +10,8 @@ from traitlets import TraitError
 import mimokit
 from mimokit.config import ConfigError, ModuleParallelismConfig
 from mimokit.config_files import load_preset
-from mimokit.planning.traffic import traffic_of_plan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.traffic import traffic_of_plan
 from mimokit_widgets import BatchSplit, LayoutPlanner, RankMap, TrafficMap
 from mimokit_widgets.view_models.rank_cells import MOST_CELLS, rank_cells
 from mimokit_widgets.view_models.rank_details import rank_details

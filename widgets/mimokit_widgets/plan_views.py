@@ -12,8 +12,8 @@ from mimokit.config import ExperimentConfig
 from mimokit.config_files import load_experiment_config
 from mimokit.config_files.loading import config_from_mapping
 from mimokit.planning.layout import plan_layout
-from mimokit.planning.traffic import Traffic, traffic_of_plan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.traffic import Traffic, traffic_of_plan
 from mimokit_widgets._widget import ByIdentity, PersistentWidget
 from mimokit_widgets.modules import joined_modules, joined_styles
 from mimokit_widgets.planner.draft import RANKS_PER_NODE

@@ -13,7 +13,7 @@ from mimokit.config.data import DataConfig
 from mimokit.config.errors import Problem
 from mimokit.config.model import MimoParallelismConfig
 
-FIELD_BITS = (("direction", 1), ("edge", 6), ("microbatch", 10), ("slot", 8), ("split", 6))
+FIELD_BITS = (("direction", 1), ("edge", 7), ("microbatch", 10), ("slot", 8), ("split", 5))
 """Field of a tag -> its bits, from the highest."""
 
 ROOM: Mapping[str, int] = {name: 1 << bits for name, bits in FIELD_BITS}

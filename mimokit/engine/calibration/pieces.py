@@ -13,6 +13,7 @@ from typing import cast
 
 import torch
 
+from mimokit.architecture.from_config import branch_of_config, language_of_config
 from mimokit.config import ModuleArchitecture, RuntimeConfig
 from mimokit.engine.calibration.clock import Stopwatch
 from mimokit.engine.calibration.single_rank import (
@@ -158,8 +159,9 @@ def _language_passes(
         losses = vocab_parallel_cross_entropy(logits, batch["labels"], alone.group)
         return masked_loss_sum(losses, batch["loss_mask"])[0]
 
-    amounts = layer_amounts(architecture, 1, samples, TOKENS).times(architecture.num_layers)
-    amounts += language_ends(architecture, 1, samples * TOKENS)
+    model = language_of_config("language", architecture)
+    amounts = layer_amounts(model.net, 1, samples, TOKENS).times(architecture.num_layers)
+    amounts += language_ends(model, 1, samples * TOKENS)
     return _passes("language", forward, amounts)
 
 
@@ -172,8 +174,9 @@ def _vision_passes(
     def forward() -> torch.Tensor:
         return stage.forward(StageInput(batch, {}, {})).tensor.sum()
 
-    amounts = layer_amounts(architecture, 1, images, 4).times(architecture.num_layers)
-    amounts += vision_ends(architecture, language, 1, images)
+    branch = branch_of_config(IMAGES, architecture, language)
+    amounts = layer_amounts(branch.encoder.net, 1, images, 4).times(architecture.num_layers)
+    amounts += vision_ends(branch, 1, images, 4, 4)
     return _passes("encoder", forward, amounts)
 
 

@@ -1,1 +1,1 @@
-"""Modules that share their ranks: model, bridge and schedule."""
+"""Modules that share their ranks: their bridges, and the samples of each in a batch."""

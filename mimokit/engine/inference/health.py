@@ -8,6 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
+from mimokit.architecture.layer_work.collectives import (
+    end_collectives,
+    layer_collectives,
+    tensor_calls,
+)
+from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.engine.digests import digest
 from mimokit.engine.inference.exchange import counted, size_of, summed
 from mimokit.engine.inference.language import LanguageShard, PaddedTokens
@@ -83,14 +89,11 @@ def rank_health(model: LanguageShard, alike: Iterable[str], private_bytes: int) 
 
 
 def planned_collectives(model: LanguageShard) -> int:
-    """Return the collectives of a forward pass: two a layer, and one for the embedding.
-
-    With fewer key and value groups than ranks each layer has one more.
-    """
-    ranks, net = size_of(model.group), model.model.net
-    if ranks == 1:
-        return 0
-    return (2 + (ranks > net.kv_heads)) * net.layers + 1
+    """Return the collectives of a forward pass: of the layers and of the embedding."""
+    sizes, net = ParallelSizes(size_of(model.group), sequence_parallel=False), model.model.net
+    layer = tensor_calls(layer_collectives(net, None, sizes, "forward"))
+    embedding = end_collectives("embedding", net.hidden, sizes, "forward")
+    return layer * net.layers + tensor_calls(embedding)
 
 
 def _longest(model: LanguageShard) -> int:

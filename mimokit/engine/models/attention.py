@@ -1,4 +1,4 @@
-"""Self-attention whose groups of queries may be fewer than its tensor-parallel ranks."""
+"""The causal mask, and self-attention with fewer groups of queries than tensor-parallel ranks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import Any
 import torch
 
 from mimokit.engine.megatron import SelfAttention, tensor_parallel
+
+
+def causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
+    """Return [1, 1, tokens, tokens], True where attention is forbidden."""
+    return torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu(1)[None, None]
 
 
 class GroupedSelfAttention(SelfAttention):  # type: ignore[misc]

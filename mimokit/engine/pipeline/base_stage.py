@@ -7,7 +7,7 @@ number differs between micro-batches, and each message contains it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -87,13 +87,7 @@ class StageOutput:
 
 
 class PipelineStage(ABC):
-    """The computation of one stage.
-
-    Args:
-        name: name of the module.
-        first: it is the first stage of the module.
-        last: it is the last stage of the module.
-    """
+    """The computation of one stage, which may be the first or the last of its module, or both."""
 
     def __init__(self, name: str, first: bool, last: bool) -> None:
         self.name = name
@@ -116,11 +110,16 @@ class PipelineStage(ABC):
         """
 
     @property
+    def modules(self) -> Sequence[ModuleDataParallel]:
+        """The wrapped modules that it computes with."""
+        return ()
+
+    @property
     def ends(self) -> bool:
         """Whether this is the last stage of the language model, which computes logits."""
         return False
 
-    def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
         """Return (sum of losses, unmasked tokens) on a stage that computes a loss, else None."""
         return None
 
@@ -128,15 +127,16 @@ class PipelineStage(ABC):
         """Count tokens on the last stage of a module, where each occurs once per replica."""
         return len(output.tensor) if self.last else 0
 
+    def module_tokens(self, output: StageOutput, batch: Batch | None) -> dict[str, int]:
+        """Return module -> tokens, of all modules that the stage computes."""
+        return {self.name: self.tokens(output, batch)}
+
 
 class ModuleStage(PipelineStage):
-    """One pipeline stage of a Megatron module.
+    """One stage of a Megatron module.
 
     Args:
-        name: name of the module.
         wrapped: the part of the module on this rank, wrapped with data parallel.
-        first: it is the first stage of the module.
-        last: it is the last stage of the module.
     """
 
     def __init__(self, name: str, wrapped: ModuleDataParallel, first: bool, last: bool) -> None:
@@ -150,6 +150,11 @@ class ModuleStage(PipelineStage):
 
     @abstractmethod
     def _forward(self, given: StageInput) -> StageOutput: ...
+
+    @property
+    def modules(self) -> Sequence[ModuleDataParallel]:
+        """The part of its module on this rank."""
+        return (self.wrapped,)
 
     @property
     def dtype(self) -> torch.dtype:

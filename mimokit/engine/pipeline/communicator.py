@@ -37,7 +37,7 @@ class MultiModulePipelineCommunicator:
 
     Attributes:
         mailbox: of this rank.
-        stage_index: of the stage that this rank works on.
+        stages: indices of the stages that this rank works on.
     """
 
     def __init__(
@@ -59,18 +59,20 @@ class MultiModulePipelineCommunicator:
         assert plan.pipeline is not None
         check_tag_room(plan.pipeline)
         self._plan, self._rank = plan, dist.get_rank()
-        stage = plan.pipeline.stage_of(self._rank)
-        self.stage_index = stage.index
-        if module_to_model_map is not None and list(module_to_model_map) != [stage.module]:
+        stages = plan.pipeline.stages_of(self._rank)
+        self.stages = tuple(stage.index for stage in stages)
+        modules = dict.fromkeys(stage.module for stage in stages)
+        if module_to_model_map is not None and list(module_to_model_map) != list(modules):
             raise ValueError(
                 f"Rank {self._rank} holds {list(module_to_model_map)}, but the plan has "
-                f"{stage.module!r} there."
+                f"{', '.join(map(repr, modules))} there."
             )
         # In a separate group, messages that no rank received never reach the next model.
         self.mailbox = mailbox or Mailbox(rank_device(), dist.new_group(timeout=group_timeout()))
-        self._group = module_to_grid_map[stage.module].get_pg(
-            [Axis.TENSOR, Axis.CONTEXT, Axis.DATA]
-        )
+        self._groups = {
+            name: module_to_grid_map[name].get_pg([Axis.TENSOR, Axis.CONTEXT, Axis.DATA])
+            for name in modules
+        }
         self._routes = self._all_routes()
 
     @property
@@ -113,25 +115,31 @@ class MultiModulePipelineCommunicator:
         """Wait until all sent messages have arrived."""
         self.mailbox.wait()
 
-    def agree(self, stage: PipelineStage) -> Shapes:
+    def agree(self, stages: Mapping[int, PipelineStage]) -> dict[int, Shapes]:
         """Agree on shapes and types over the whole graph before any message is sent. Collective.
 
         The first rank of every stage receives the shapes of the stages before it and broadcasts
         them to its stage; each rank then computes the output shapes of its stage on "meta" tensors.
 
+        Args:
+            stages: of this rank, by index in the stage graph.
+
         Returns:
-            The shapes and types of the outputs of this stage.
+            Stage -> the shapes and types of its outputs.
 
         Raises:
             ShapeMismatchError: two stages disagree with each other or with the planned slots.
         """
-        incoming = self.pipeline.graph.incoming[self.stage_index]
+        return {index: self._agree(index, stages[index]) for index in sorted(stages)}
+
+    def _agree(self, index: int, stage: PipelineStage) -> Shapes:
+        incoming = self.pipeline.graph.incoming[index]
         given = {edge.index: self._shapes_of(edge) for edge in incoming}
         for edge in incoming:
             self._check_slots(edge, given[edge.index])
         shapes = stage.infer(given)
-        for edge in self.pipeline.graph.outgoing[self.stage_index]:
-            if self._rank == self._leader(self.stage_index):
+        for edge in self.pipeline.graph.outgoing[index]:
+            if self._rank == self._leader(index):
                 leader = self._leader(edge.destination)
                 self.mailbox.send_shapes(shapes, leader, self._tag(edge, 0, 0))
         self.wait()
@@ -139,12 +147,13 @@ class MultiModulePipelineCommunicator:
 
     def _shapes_of(self, edge: StageEdge) -> Shapes:
         header = encode_header([]).to(rank_device())
-        own = self._leader(self.stage_index)
-        if self._rank == own:
+        leader = self._leader(edge.destination)
+        if self._rank == leader:
             tag = self._tag(edge, 0, 0)
             header = self.mailbox.receive_header(self._leader(edge.source), tag)
-        if self._group.size() > 1:
-            dist.broadcast(header, own, group=self._group)
+        group = self._groups[self.pipeline.graph.stages[edge.destination].module]
+        if group.size() > 1:
+            dist.broadcast(header, leader, group=group)
         return tuple(decode_header(header, torch.device("meta")))
 
     def _check_slots(self, edge: StageEdge, shapes: Shapes) -> None:
@@ -181,7 +190,7 @@ class MultiModulePipelineCommunicator:
                     slot,
                     kinds=2 if grids and not direction else 1,
                 )
-                if self.stage_index in (edge.source, edge.destination):
+                if {edge.source, edge.destination}.intersection(self.stages):
                     routes[edge.index, direction] = communicator
         return routes
 

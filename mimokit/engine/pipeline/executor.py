@@ -1,105 +1,103 @@
-"""Executes the planned schedule on one rank, action by action, and the 1F1B schedule on it."""
+"""Executes the planned actions of one rank, in every mode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from mimokit.engine.colocated.schedule import MicrobatchLoss
-from mimokit.engine.data.batch import Batch, check_tokens, to_device
+from mimokit.engine.colocated.samples import LoadedBatch, shares_items
+from mimokit.engine.data.batch import ITEMS, Batch, check_tokens, to_device
 from mimokit.engine.device import rank_device
-from mimokit.engine.pipeline.base_stage import PipelineStage
+from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import StageMessage
 from mimokit.engine.pipeline.microbatches import Microbatch, PipelineStageMultimodality
-from mimokit.engine.pipeline.model import HeterogeneousModel
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.steps import Step, StepGenerator
-from mimokit.planning.pipeline import PipelinePlan
 from mimokit.planning.schedule import Action, StageEdge
-from mimokit.step_kinds import FORWARD_HALF, UPDATE, StepKind
+from mimokit.step_kinds import BRIDGES, StepKind
 
 LogitsObserver = Callable[[torch.Tensor, Batch], None]
 
 
-class Communicator(Protocol):
-    """Sends and receives messages over edges; see `MultiModulePipelineCommunicator`."""
+@dataclass
+class MicrobatchLoss:
+    """The result of one micro-batch on one rank.
 
-    def send(self, message: StageMessage, edge: StageEdge, microbatch: int, direction: Any) -> None:
-        """Start sending a message and return."""
+    Attributes:
+        loss_sum: sum over unmasked tokens.
+        num_tokens: number of unmasked tokens.
+        module_tokens: module -> number of tokens that this rank computed for it.
+    """
 
-    def receive(self, edge: StageEdge, microbatch: int, direction: Any) -> StageMessage:
-        """Wait for a message."""
-
-    def wait(self) -> None:
-        """Wait until all sent messages have arrived."""
+    loss_sum: float = 0.0
+    num_tokens: int = 0
+    module_tokens: dict[str, int] = field(default_factory=dict)
 
 
-class StagedModel(Protocol):
-    """The attributes of a model that an executor reads; see `HeterogeneousModel`."""
+@dataclass
+class Boundary:
+    """The tensors at which the graph is cut between an encoder and the language model."""
 
-    @property
-    def pipeline(self) -> PipelinePlan:
-        """The planned order of the stages' actions."""
-
-    @property
-    def stage(self) -> PipelineStage:
-        """The computation of this rank."""
-
-    @property
-    def stage_index(self) -> int:
-        """Index in the stage graph."""
-
-    @property
-    def communicator(self) -> Communicator:
-        """The communicator of this rank."""
-
-    @property
-    def special_token_ids(self) -> Mapping[str, int]:
-        """Modality -> placeholder token id."""
-
-    @property
-    def tokens_per_item(self) -> Mapping[str, int]:
-        """Modality -> number of embeddings per item."""
+    encoder_output: torch.Tensor
+    bridge_input: torch.Tensor
+    bridge_output: torch.Tensor
+    language_input: torch.Tensor
 
 
 class StageExecutor:
-    """Runs the actions of one stage and keeps its micro-batches until the step ends.
+    """Runs the actions of this rank and keeps a micro-batch until its last action.
 
     Args:
         model: the model on this rank.
         data_iterator: yields the batches of this rank; None on a rank that reads no data.
+
+    Attributes:
+        losses: of every micro-batch.
     """
 
-    def __init__(self, model: StagedModel, data_iterator: Iterator[Batch] | None) -> None:
+    def __init__(self, model: RankModel, data_iterator: Iterator[Batch] | None) -> None:
         self.model = model
-        self.loss_sum = 0.0
-        self.num_tokens = 0
-        self.tokens = 0
+        self.losses = [MicrobatchLoss() for _ in range(model.program.schedule.num_microbatches)]
         self._iterator = data_iterator
         self._batches_read = 0
-        self._stage = PipelineStageMultimodality(model.pipeline, model.stage_index, model.stage)
-        self._edges = {edge.index: edge for edge in model.pipeline.graph.edges}
+        self._stages = {
+            index: PipelineStageMultimodality(model.program, index, stage)
+            for index, stage in model.stages.items()
+        }
+        self._edges = model.program.graph.edges
+        self._last = model.stages[max(model.stages)].name
+        self._loaded: dict[int, LoadedBatch] = {}
+        self._boundaries: dict[int, dict[str, Boundary]] = {}
+        self._idle: dict[int | None, set[tuple[StepKind, int | None]]] = {}
         self._do = {
             StepKind.LOAD: self._load,
+            StepKind.SLICE: self._slice,
             StepKind.RECEIVE_FORWARD: self._receive_forward,
             StepKind.FORWARD: self._forward,
+            StepKind.GATHER: self._gather,
             StepKind.SEND_FORWARD: self._send_forward,
+            StepKind.LOSS: self._loss,
             StepKind.RECEIVE_BACKWARD: self._receive_backward,
+            StepKind.SCATTER: self._scatter,
             StepKind.BACKWARD: self._backward,
             StepKind.SEND_BACKWARD: self._send_backward,
         }
 
-    @property
-    def in_flight(self) -> Mapping[int, Microbatch]:
-        """Micro-batch -> its state, for all micro-batches in flight."""
-        return self._stage.in_flight
+    def state(self, stage: int, microbatch: int) -> Microbatch | None:
+        """Return the state of a micro-batch on a stage; None if it is not in flight."""
+        return self._stages[stage].in_flight.get(microbatch)
 
     def run(
         self, actions: Sequence[Action], observe_logits: LogitsObserver | None = None
     ) -> StepGenerator[None]:
         """Yield a step before each action, then run it; all sent messages have arrived at the end.
+
+        A module may reduce its gradients in the last backward of its stage, and in none before.
 
         Args:
             actions: the actions up to the reduction of gradients, in the order of the plan.
@@ -107,33 +105,77 @@ class StageExecutor:
                 language model, where no loss is computed then.
 
         Raises:
-            RuntimeError: an action failed; stage, micro-batch and action are noted on the error.
+            RuntimeError: an action failed; rank, stage and action are noted on the error.
         """
         self._observe_logits = observe_logits
-        stage = self.model.stage.name
-        for action in actions:
-            function = self._do[action.kind]
-            yield Step(action.kind, stage, action.microbatch, function)
-            try:
-                function(action)
-            except Exception as error:
-                error.add_note(self._where(action))
-                raise
-        yield Step(StepKind.WAIT, stage)
-        self.model.communicator.wait()
-        self._read(self.model.pipeline.schedule.num_microbatches)
-        self._stage.in_flight.clear()
+        self._own_losses = {action.stage for action in actions if action.kind == StepKind.LOSS}
+        ends = {action.microbatch: number for number, action in enumerate(actions)}
+        last = {a.stage: number for number, a in enumerate(actions) if a.kind == StepKind.BACKWARD}
+        with contextlib.ExitStack() as whole:
+            accumulating: dict[int | None, contextlib.ExitStack] = {}
+            for index, stage in self.model.stages.items():
+                accumulating[index] = whole.enter_context(contextlib.ExitStack())
+                for module in stage.modules:
+                    accumulating[index].enter_context(module.no_sync())
+            for number, action in enumerate(actions):
+                if last.get(action.stage) == number:
+                    accumulating[action.stage].close()
+                if (action.kind, action.stage) not in self._idle.get(action.microbatch, ()):
+                    function = self._do[action.kind]
+                    yield Step(action.kind, self._module(action), action.microbatch, function)
+                    try:
+                        function(action)
+                    except Exception as error:
+                        error.add_note(self._where(action))
+                        raise
+                if number == ends[action.microbatch]:
+                    self._forget(action.microbatch)
+        if self.model.communicator is not None:
+            yield Step(StepKind.WAIT, self._last)
+            self.model.communicator.wait()
+
+    def _module(self, action: Action) -> str | None:
+        return None if action.stage is None else self.model.stages[action.stage].name
 
     def _where(self, action: Action) -> str:
-        stage = self.model.pipeline.graph.stages[self.model.stage_index]
-        return f"On rank {dist.get_rank()}, {stage}, in the action: {action}."
+        rank, stages = dist.get_rank(), self.model.program.graph.stages
+        place = "" if action.stage is None else f" {stages[action.stage]},"
+        return f"On rank {rank},{place} in the action: {action}."
+
+    def _forget(self, microbatch: int | None) -> None:
+        assert microbatch is not None
+        for stage in self._stages.values():
+            stage.in_flight.pop(microbatch, None)
+        for kept in (self._loaded, self._boundaries, self._idle):
+            kept.pop(microbatch, None)
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the micro-batches in flight, by the names that a debugger shows."""
+        if len(self._loaded) != 1:
+            stages = self._stages.values()
+            return {"microbatch": {n: s for own in stages for n, s in own.in_flight.items()}}
+        ((microbatch, loaded),) = self._loaded.items()
+        *_, language = self._stages.values()
+        state = language.in_flight.get(microbatch)
+        return {
+            "loaded": loaded.batch,
+            "boundaries": self._boundaries.get(microbatch, {}),
+            "text": None if state is None else state.given.batch,
+            "logits": None if state is None or state.output is None else state.output.logits,
+            "loss": None if state is None else state.loss,
+        }
+
+    def _at(self, action: Action) -> tuple[PipelineStageMultimodality, int]:
+        assert action.stage is not None
+        assert action.microbatch is not None
+        return self._stages[action.stage], action.microbatch
 
     def _place(self, action: Action) -> tuple[StageEdge, int]:
         assert action.edge is not None
         assert action.microbatch is not None
         return self._edges[action.edge], action.microbatch
 
-    def _read(self, stop: int) -> Batch | None:
+    def read(self, stop: int) -> Batch | None:
         """Read batches up to a micro-batch and return its batch; the others have no work here."""
         batch = None
         while self._iterator is not None and self._batches_read < stop:
@@ -143,91 +185,131 @@ class StageExecutor:
 
     def _load(self, action: Action) -> None:
         assert action.microbatch is not None
-        batch = self._read(action.microbatch + 1)
+        batch = self.read(action.microbatch + 1)
         assert batch is not None
         check_tokens(batch, self.model.special_token_ids, self.model.tokens_per_item)
-        self._stage.take_batch(action.microbatch, to_device(batch, rank_device()))
+        batch = to_device(batch, rank_device())
+        if action.stage is None:
+            loaded = LoadedBatch(self.model.plan, self.model.modules(), batch)
+            self._loaded[action.microbatch] = loaded
+        else:
+            self._stages[action.stage].take_batch(action.microbatch, batch)
+
+    def _slice(self, action: Action) -> None:
+        """Cut out the samples of every module, and note which encoders have none."""
+        assert action.microbatch is not None
+        loaded = self._loaded[action.microbatch]
+        batch = loaded.of_rank()
+        for index, stage in self._stages.items():
+            stage.take_batch(action.microbatch, batch)
+            if stage.stage.name in self.model.bridges:
+                self._note_items(index, action.microbatch, loaded, batch)
+
+    def _note_items(self, stage: int, microbatch: int, loaded: LoadedBatch, batch: Batch) -> None:
+        """Note the steps of an encoder that have nothing to do.
+
+        Without items in the whole gather group these are all of them, on all its ranks; without
+        items on this rank its forward. An encoder that shares its items with others always runs.
+        """
+        name = self.model.stages[stage].name
+        if shares_items(self.model.modules()[name]):
+            return
+        inputs = batch["modality_inputs"].get(name)
+        idle: tuple[StepKind, ...] = ()
+        if not sum(loaded.rows_of_group(name, self.model.tokens_per_item[name])):
+            idle = (StepKind.FORWARD, *BRIDGES, StepKind.BACKWARD)
+            for edge in self.model.program.graph.outgoing[stage]:
+                self._stages[edge.destination].go_without(microbatch, edge)
+        elif not int(inputs[ITEMS].sum()):
+            idle = (StepKind.FORWARD,)
+        self._idle.setdefault(microbatch, set()).update((kind, stage) for kind in idle)
 
     def _receive_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        message = self.model.communicator.receive(edge, microbatch, 0)
-        self._stage.take(microbatch, edge, message)
+        message = self._communicator.receive(edge, microbatch, 0)
+        self._at(action)[0].take(microbatch, edge, message)
 
     def _forward(self, action: Action) -> None:
-        assert action.microbatch is not None
-        state, stage = self._stage.forward_one_chunk(action.microbatch), self.model.stage
+        stage, microbatch = self._at(action)
+        state = stage.forward_one_chunk(microbatch)
         assert state.output is not None
         batch = state.given.batch
-        self.tokens += stage.tokens(state.output, batch)
-        if batch is None:
-            return
+        counted = self.losses[microbatch].module_tokens
+        for name, tokens in stage.stage.module_tokens(state.output, batch).items():
+            counted[name] = counted.get(name, 0) + tokens
         if self._observe_logits is not None:
-            if stage.ends and state.output.logits is not None:
+            if stage.stage.ends and state.output.logits is not None and batch is not None:
                 self._observe_logits(state.output.logits, batch)
-            return
-        self._lose(state, stage.loss(state.output, batch))
+        elif action.stage not in self._own_losses:
+            self._loss(action)
 
-    def _lose(self, state: Microbatch, found: tuple[torch.Tensor, int] | None) -> None:
-        if found is not None:
-            state.loss, state.num_tokens = found
-            self.loss_sum += float(state.loss.detach())
-            self.num_tokens += state.num_tokens
+    def _gather(self, action: Action) -> None:
+        """Bring the output of an encoder to the ranks whose samples it is of."""
+        edge, microbatch = self._place(action)
+        source, name = self._stages[edge.source], edge.modality
+        output = source.in_flight[microbatch].output
+        if output is None:  # no items here: 0 rows
+            output = source.forward_one_chunk(microbatch).output
+            assert output is not None
+        loaded = self._loaded[microbatch]
+        rows = loaded.rows_of_group(name, self.model.tokens_per_item[name])
+        bridge_input = output.tensor.detach().requires_grad_(source.trains(microbatch, output))
+        bridge_output = self.model.bridges[name](bridge_input, rows)
+        # Also where only other ranks of the gather group encoded items: the ranks of a tensor
+        # parallel language model all reduce in the backward, or none does.
+        language_input = bridge_output.detach()
+        message = StageMessage([language_input], [loaded.rows_of_language(name, rows)])
+        self._stages[edge.destination].take(microbatch, edge, message)
+        self._boundaries.setdefault(microbatch, {})[name] = Boundary(
+            output.tensor, bridge_input, bridge_output, language_input
+        )
 
     def _send_forward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        output = self.in_flight[microbatch].output
+        output = self._stages[edge.source].in_flight[microbatch].output
         assert output is not None
         message = StageMessage([output.tensor.detach(), *output.integers], output.counts)
-        self.model.communicator.send(message, edge, microbatch, 0)
+        self._communicator.send(message, edge, microbatch, 0)
+
+    def _loss(self, action: Action) -> None:
+        stage, microbatch = self._at(action)
+        state = stage.in_flight[microbatch]
+        assert state.output is not None
+        found = stage.stage.loss(state.output, state.given.batch)
+        if found is not None:
+            state.loss, tokens = found
+            self.losses[microbatch].loss_sum += float(state.loss.detach())
+            self.losses[microbatch].num_tokens += tokens
 
     def _receive_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        message = self.model.communicator.receive(edge, microbatch, 1)
-        self._stage.take_gradient(microbatch, message.rows[0])
+        message = self._communicator.receive(edge, microbatch, 1)
+        self._at(action)[0].take_gradient(microbatch, message.rows[0])
+
+    def _scatter(self, action: Action) -> None:
+        """Return the gradient of an encoder's output to the ranks that computed it."""
+        edge, microbatch = self._place(action)
+        boundary = self._boundaries[microbatch][edge.modality]
+        gradient = self._stages[edge.destination].gradient(microbatch, edge)
+        if boundary.bridge_output.requires_grad:
+            torch.autograd.backward(boundary.bridge_output, gradient)
+        received = boundary.bridge_input.grad
+        if received is None:
+            received = torch.zeros_like(boundary.bridge_input)
+        self._stages[edge.source].take_gradient(microbatch, received)
 
     def _backward(self, action: Action) -> None:
-        assert action.microbatch is not None
-        self._stage.backward_one_chunk(action.microbatch)
+        stage, microbatch = self._at(action)
+        stage.backward_one_chunk(microbatch)
 
     def _send_backward(self, action: Action) -> None:
         edge, microbatch = self._place(action)
-        gradient = self._stage.gradient(microbatch, edge)
-        counts = self.in_flight[microbatch].given.counts[edge.index]
-        self.model.communicator.send(StageMessage([gradient], counts[:1]), edge, microbatch, 1)
+        stage = self._stages[edge.destination]
+        gradient = stage.gradient(microbatch, edge)
+        counts = stage.in_flight[microbatch].given.counts[edge.index]
+        self._communicator.send(StageMessage([gradient], counts[:1]), edge, microbatch, 1)
 
-
-def before_reduction(model: StagedModel) -> tuple[Action, ...]:
-    """Return the actions of this rank in one step up to the reduction of gradients."""
-    actions = model.pipeline.actions(dist.get_rank())
-    return tuple(a for a in actions if a.kind not in UPDATE)
-
-
-def forward_only(model: StagedModel) -> tuple[Action, ...]:
-    """Return the forward actions of this rank in one step."""
-    return tuple(a for a in before_reduction(model) if a.kind in FORWARD_HALF)
-
-
-def forward_backward_steps(
-    data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
-) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of forward and backward of all micro-batches."""
-    executor = StageExecutor(model, data_iterator)
-    # Gradients are summed over micro-batches here, and over replicas when they are finalized.
-    yield from executor.run(before_reduction(model))
-    model.stage.wrapped.num_tokens += executor.num_tokens
-    return _losses(executor)
-
-
-def forward_steps(
-    data_iterator: Iterator[Batch] | None, model: HeterogeneousModel
-) -> StepGenerator[list[MicrobatchLoss]]:
-    """Yield the steps of the forward of all micro-batches."""
-    executor = StageExecutor(model, data_iterator)
-    with torch.no_grad():
-        yield from executor.run(forward_only(model))
-    return _losses(executor)
-
-
-def _losses(executor: StageExecutor) -> list[MicrobatchLoss]:
-    tokens = {executor.model.stage.name: executor.tokens}
-    return [MicrobatchLoss(executor.loss_sum, executor.num_tokens, tokens)]
+    @property
+    def _communicator(self) -> MultiModulePipelineCommunicator:
+        assert self.model.communicator is not None
+        return self.model.communicator

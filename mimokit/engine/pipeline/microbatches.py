@@ -36,6 +36,8 @@ class Microbatch:
         loss: on a stage that computes a loss.
         num_tokens: number of unmasked tokens in the loss.
         gradients: of the output, one per outgoing edge.
+        absent: edges over which nothing comes although the plan has it: the batch, which all ranks
+            concerned have read, has no input of the modality.
     """
 
     given: StageInput
@@ -43,6 +45,7 @@ class Microbatch:
     loss: torch.Tensor | None = None
     num_tokens: int = 0
     gradients: list[torch.Tensor] = field(default_factory=list)
+    absent: set[int] = field(default_factory=set)
 
 
 def modal_type(pipeline: PipelinePlan, stage_index: int) -> ModalType:
@@ -57,13 +60,7 @@ def modal_type(pipeline: PipelinePlan, stage_index: int) -> ModalType:
 class PipelineStageMultimodality:
     """Stores the branches of every micro-batch, and runs the stage once all have arrived.
 
-    Args:
-        pipeline: the planned pipeline.
-        stage_index: index in the stage graph.
-        stage: the computation.
-
     Attributes:
-        modal_type: text, audio, vision or packing.
         in_flight: micro-batch -> its state.
     """
 
@@ -83,8 +80,13 @@ class PipelineStageMultimodality:
 
     def missing(self, microbatch: int) -> tuple[StageEdge, ...]:
         """Return the branches that have not arrived."""
-        arrived = self._of(microbatch).given.hidden
-        return tuple(edge for edge in self.expects(microbatch) if edge.index not in arrived)
+        state = self._of(microbatch)
+        known = state.given.hidden.keys() | state.absent
+        return tuple(edge for edge in self.expects(microbatch) if edge.index not in known)
+
+    def go_without(self, microbatch: int, edge: StageEdge) -> None:
+        """Note that nothing comes over an edge."""
+        self._of(microbatch).absent.add(edge.index)
 
     def take_batch(self, microbatch: int, batch: dict[str, object]) -> None:
         """Store the batch that this rank read."""
@@ -119,10 +121,19 @@ class PipelineStageMultimodality:
             raise RuntimeError(f"Micro-batch {microbatch} still waits for {names}.")
         state = self._of(microbatch)
         # A micro-batch without backward stores no activations.
-        trained = bool(self._work.backward[self._index, microbatch])
-        with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(self._has_backward(microbatch) and torch.is_grad_enabled()):
             state.output = self.stage.forward(state.given)
         return state
+
+    def trains(self, microbatch: int, output: StageOutput) -> bool:
+        """Return whether an output takes a gradient.
+
+        Megatron's projector returns a tensor that requires one, trained or not.
+        """
+        return self._has_backward(microbatch) and output.tensor.requires_grad
+
+    def _has_backward(self, microbatch: int) -> bool:
+        return bool(self._work.backward[self._index, microbatch])
 
     def take_gradient(self, microbatch: int, gradient: torch.Tensor) -> None:
         """Store the gradient of the output that was received over one edge."""
@@ -132,11 +143,11 @@ class PipelineStageMultimodality:
         """Run one backward for all branches, from a loss, received gradients, or both."""
         state = self._of(microbatch)
         assert state.output is not None
-        output = state.output.tensor
         roots: dict[torch.Tensor, torch.Tensor | None] = {}
         if state.loss is not None and state.loss.requires_grad:
             roots[state.loss] = None
-        if output.requires_grad and (state.loss is None or state.gradients):
+        output = state.output.tensor
+        if (state.loss is None or state.gradients) and output.requires_grad:
             roots[output] = sum(state.gradients[1:], state.gradients[0])
         if roots:
             torch.autograd.backward(list(roots), list(roots.values()))

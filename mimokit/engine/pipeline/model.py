@@ -1,7 +1,8 @@
-"""A multimodal model whose modules have separate ranks, each in pipeline stages."""
+"""The part of a multimodal model that is on one rank, in every mode."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch.distributed as dist
@@ -9,6 +10,7 @@ import torch.distributed as dist
 from mimokit.architecture.tokens import tokens_per_item
 from mimokit.config import MimoParallelismConfig
 from mimokit.config.user_code import NO_CODE, ForwardStep, UserCode
+from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.models.specs import encoder_kind, multimodal_provider
@@ -17,42 +19,42 @@ from mimokit.engine.pipeline.base_stage import ModuleStage
 from mimokit.engine.pipeline.communicator import MultiModulePipelineCommunicator
 from mimokit.engine.pipeline.messages import Mailbox
 from mimokit.engine.pipeline.stages import DecoderStage, EncoderStage, LanguageStage
+from mimokit.planning.schedule import Stage
 from mimokit.planning.types import LayoutPlan, PipelinePlan
 
 
 @dataclass(frozen=True)
-class HeterogeneousModel:
-    """The part of a model in heterogeneous mode that is on one rank.
+class RankModel:
+    """The part of a model that is on one rank.
 
     Attributes:
         plan: the layout as planned.
-        model: Megatron's `MimoModel` with the one module of this rank, cut to its stage.
-        stage: the computation of this rank.
-        stage_index: index in the stage graph.
+        model: Megatron's `MimoModel` with the modules of this rank, cut to their stages.
+        stages: index in the stage graph -> the computation on this rank.
         module_to_grid_map: the grid of every module.
         topology: module -> the modules it feeds.
-        pg_collections: the process groups of the module of this rank.
-        communicator: sends and receives the messages of this rank.
+        pg_collections: the process groups of the modules of this rank.
+        bridges: encoder -> its bridge to the language model; none where ranks are separate.
+        communicator: sends and receives the messages of this rank; None where ranks are shared.
         tokens_per_item: encoder -> embeddings that one item becomes where the batch does not say.
         forward_step: of the user, if there is one.
     """
 
     plan: LayoutPlan
     model: SeededMimoModel
-    stage: ModuleStage
-    stage_index: int
+    stages: Mapping[int, ModuleStage]
     module_to_grid_map: dict[str, HyperCommGrid]
     topology: dict[str, list[str]]
     pg_collections: dict[str, ProcessGroupCollection]
-    communicator: MultiModulePipelineCommunicator
+    bridges: dict[str, ColocatedBridgeCommunicator]
+    communicator: MultiModulePipelineCommunicator | None
     tokens_per_item: dict[str, int]
     forward_step: ForwardStep | None = None
 
     @property
-    def pipeline(self) -> PipelinePlan:
-        """The planned order of the stages' actions."""
-        assert self.plan.pipeline is not None
-        return self.plan.pipeline
+    def program(self) -> PipelinePlan:
+        """The planned actions of all ranks."""
+        return self.plan.program
 
     @property
     def language_module_name(self) -> str:
@@ -60,9 +62,14 @@ class HeterogeneousModel:
         return self.plan.llm_module_name
 
     @property
+    def last_stage(self) -> ModuleStage:
+        """The stage of this rank that no other of its stages feeds."""
+        return self.stages[max(self.stages)]
+
+    @property
     def loss_module_name(self) -> str:
-        """The only module of this rank, whether or not it computes a loss."""
-        return self.stage.name
+        """The module of this rank that computes a loss, if one of them does."""
+        return self.last_stage.name
 
     @property
     def special_token_ids(self) -> dict[str, int]:
@@ -72,43 +79,54 @@ class HeterogeneousModel:
     @property
     def mailbox(self) -> Mailbox:
         """The messages of this rank."""
+        assert self.communicator is not None, "ranks are shared"
         return self.communicator.mailbox
 
     def modules(self) -> dict[str, ModuleDataParallel]:
-        """The wrapped module on this rank by name."""
-        return {self.stage.name: self.stage.wrapped}
+        """The wrapped modules on this rank by name, in the order of the plan."""
+        wrapped = dict(self.model.parts())
+        return {name: wrapped[name] for name in self.plan.modules if name in wrapped}
 
 
-def build_heterogeneous_model(
+def build_rank_model(
     model_config: MimoParallelismConfig,
     plan: LayoutPlan,
     seed: int = 1234,
     code: UserCode = NO_CODE,
-) -> HeterogeneousModel:
-    """Build the stage of this rank of a model whose modules have separate ranks. Collective.
+) -> RankModel:
+    """Build the modules of this rank, cut to its stages, and what connects them. Collective.
 
     Raises:
-        ValueError: if the plan is for another mode or another world size, two stages disagree on
+        ValueError: if the plan is for another world size or cannot run yet, two stages disagree on
             their messages, or there are more messages than a tag can distinguish.
     """
-    if plan.deployment_mode != "heterogeneous" or plan.pipeline is None:
-        raise ValueError(f"The plan is {plan.deployment_mode}, not heterogeneous.")
+    separate = plan.deployment_mode == "heterogeneous"
+    if plan.pipeline is not None and not separate:
+        raise ValueError(f"A pipeline in {plan.deployment_mode} mode can be planned, not run yet.")
     provided = multimodal_provider(model_config, plan, seed, code).provide(plan)
     if provided.model is None:
         raise ValueError(f"Rank {dist.get_rank()} takes part in no module of the layout.")
     grids, groups = provided.module_to_grid_map, provided.pg_collections
-    communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
-    ((name, own),) = groups.items()
-    stage = _stage(model_config, plan, name, provided.model, own, code)
-    communicator.agree(stage)
-    return HeterogeneousModel(
+    communicator = None
+    if separate:
+        communicator = MultiModulePipelineCommunicator(grids, plan.topology, plan)
+    stages = {
+        stage.index: _stage(model_config, plan, stage, provided.model, code)
+        for stage in plan.program.stages_of(dist.get_rank())
+    }
+    if communicator is not None:
+        communicator.agree(stages)
+    return RankModel(
         plan=plan,
         model=provided.model,
-        stage=stage,
-        stage_index=communicator.stage_index,
+        stages=stages,
         module_to_grid_map=grids,
         topology=provided.topology,
         pg_collections=groups,
+        bridges={
+            bridge.source: ColocatedBridgeCommunicator(bridge, groups[bridge.source].tp)
+            for bridge in plan.colocated_bridges
+        },
         communicator=communicator,
         tokens_per_item={
             encoder: tokens_per_item(model_config.get_architecture(encoder))
@@ -121,14 +139,14 @@ def build_heterogeneous_model(
 def _stage(
     config: MimoParallelismConfig,
     plan: LayoutPlan,
-    name: str,
+    stage: Stage,
     model: SeededMimoModel,
-    groups: ProcessGroupCollection,
     code: UserCode,
 ) -> ModuleStage:
-    """Return the stage of this rank around its wrapped module."""
-    first, last = groups.pp.rank() == 0, groups.pp.rank() == groups.pp.size() - 1
-    ((_, wrapped),) = model.parts()
+    """Return a stage of this rank around its wrapped module."""
+    name, graph = stage.module, plan.program.graph
+    first, last = stage.place == 0, stage == graph.stage(name, -1)
+    wrapped = dict(model.parts())[name]
     network = config.get_architecture(name)
     if name in config.decoder_module_names:
         width = config.get_architecture(config.llm_module_name).hidden_size
@@ -136,10 +154,8 @@ def _stage(
     if name in config.encoder_module_names:
         kind, tokens = encoder_kind(network), tokens_per_item(network)
         return EncoderStage(name, wrapped, first, last, kind, tokens)
-    assert plan.pipeline is not None
-    entry = plan.pipeline.graph.stage(name, 0).index
-    modalities = {edge.index: edge.modality for edge in plan.pipeline.graph.incoming[entry]}
-    encoders = {encoder: config.get_architecture(encoder) for encoder in modalities.values()}
+    modalities = {edge.index: edge.modality for edge in graph.incoming[graph.stage(name, 0).index]}
+    with_grids = plan.program.three_axes.intersection(modalities.values())
     return LanguageStage(
         name,
         wrapped,
@@ -147,8 +163,8 @@ def _stage(
         last,
         model,
         modalities,
-        merge_sizes={n: own.merge_size for n, own in encoders.items() if own.any_image_size},
-        three_axes=network.mrope_section is not None,
+        merge_sizes={n: config.get_architecture(n).merge_size for n in with_grids},
+        three_axes=name in plan.program.three_axes,
         feeds=bool(plan.topology[name]),
         loss_func=code.loss_func,
     )

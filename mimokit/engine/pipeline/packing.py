@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from mimokit.engine.models.attention import causal_mask
 from mimokit.engine.models.patches import tokens_of_grid
 
 
@@ -91,11 +92,6 @@ def check_grids(
                 f"Module {name!r} sent {sent} rows for sample {sample}, but by their grids its "
                 f"{items[sample]} images become {int(tokens.sum())}; they must be equal."
             )
-
-
-def causal_mask(tokens: int, device: torch.device) -> torch.Tensor:
-    """Return [1, 1, tokens, tokens], True where attention is forbidden."""
-    return torch.ones(tokens, tokens, dtype=torch.bool, device=device).triu(1)[None, None]
 
 
 def check_rows(input_ids: torch.Tensor, token: int, name: str, rows: Sequence[int]) -> None:

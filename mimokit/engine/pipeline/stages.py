@@ -11,6 +11,7 @@ from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample, targets_of
 from mimokit.engine.data.check import check_words
 from mimokit.engine.data.positions import merged_grid, three_axis_positions
 from mimokit.engine.megatron import MimoModel
+from mimokit.engine.models.attention import causal_mask
 from mimokit.engine.models.encoder import Encoder, EncoderKind
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.models.patches import GRID, ITEM_TOKENS
@@ -24,7 +25,7 @@ from mimokit.engine.pipeline.base_stage import (
     hidden_of,
     meta_like,
 )
-from mimokit.engine.pipeline.packing import Packed, assemble, causal_mask, check_grids, check_rows
+from mimokit.engine.pipeline.packing import Packed, assemble, check_grids, check_rows
 
 
 class EncoderStage(ModuleStage):
@@ -61,10 +62,8 @@ class EncoderStage(ModuleStage):
         return int(self.wrapped.module.input_projections[0].encoder.linear_fc2.output_size)
 
     def _forward(self, given: StageInput) -> StageOutput:
-        if self._encoder.runs_whole:
+        if self.first and self.last:
             rows, items, sizes = self._run_whole(given)
-        elif self._encoder.shares_items:
-            rows, items, sizes = self._share(given)
         else:
             hidden, items, sizes = self._take(given)
             hidden = self._encoder.run_layers(hidden, sizes)
@@ -77,29 +76,25 @@ class EncoderStage(ModuleStage):
         return StageOutput(rows, [counts, items], (sizes,))  # packing needs the sizes of images
 
     def _run_whole(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Encode with an encoder that has no parts; the result is that of `_share`."""
-        assert given.batch is not None
-        inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        if inputs is None or not int(inputs[ITEMS].sum()):
-            rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
-            return rows, [0] * len(given.batch["input_ids"]), self._no_sizes()
-        tensors = inputs[self._kind.name]
-        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
-        return self._project(self._encoder(**tensors)), inputs[ITEMS].tolist(), sizes
+        """Encode on a rank that has the whole encoder.
 
-    def _share(self, given: StageInput) -> tuple[torch.Tensor, list[int], torch.Tensor | None]:
-        """Encode on a rank that has the whole encoder and shares items with other replicas.
+        An encoder that shares its items with other replicas also runs without any of its own.
 
         Returns:
             Rows, items per sample, sizes of items.
         """
         assert given.batch is not None
         inputs = (given.batch.get("modality_inputs") or {}).get(self.name)
-        items, tensors = [0] * len(given.batch["input_ids"]), self._encoder.no_items()
-        if inputs is not None:
-            items, tensors = inputs[ITEMS].tolist(), dict(inputs[self._kind.name])
-        tensors.pop(ITEM_TOKENS, None)
-        sizes = None if self._kind.sizes is None else tensors[self._kind.sizes]
+        if inputs is None:
+            items, tensors = [0] * len(given.batch["input_ids"]), None
+        else:
+            items, tensors = inputs[ITEMS].tolist(), inputs[self._kind.name]
+        if self._encoder.shares_items:
+            tensors = self._encoder.no_items() if tensors is None else tensors
+        elif not sum(items) or tensors is None:
+            rows = next(self.wrapped.parameters()).new_zeros(0, self._rows_width)
+            return rows, items, self._no_sizes()
+        sizes = None if self._kind.sizes is None else tensors.get(self._kind.sizes)
         return self._project(self._encoder(**tensors)), items, sizes
 
     def _rows(self, hidden: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
@@ -178,8 +173,9 @@ class LanguageStage(ModuleStage):
         model: Megatron's `MimoModel` around the part of the language model.
         modalities: edge of the stage graph -> the modality whose rows it receives.
         merge_sizes: modality -> merge size, for modalities whose images differ in size.
-        three_axes: tokens have positions of three axes; packing computes them, and each stage
-            sends them to the next.
+        three_axes: tokens have positions of three axes; packing computes them from the grids that
+            come with the rows, and each stage sends them to the next. False also where grids do
+            not come: then the batch has such positions, if there are any.
         feeds: other modules receive its hidden states.
         loss_func: of the user, if there is one.
     """
@@ -245,7 +241,9 @@ class LanguageStage(ModuleStage):
                 check_grids(grid, items, counts, merge_size, modality)
                 grids[special[modality]] = merged_grid(grid, merge_size)
         words = self._model.get_text_embeddings(ids, None, special)  # positions are rotary
-        positions = three_axis_positions(ids, grids) if self._three_axes else None
+        positions = batch["position_ids"] if batch["position_ids"].dim() == 3 else None
+        if self._three_axes:
+            positions = three_axis_positions(ids, grids)
         return assemble(ids, special, words, branches, positions)
 
     def infer(self, given: Mapping[int, Shapes]) -> Shapes:
@@ -269,9 +267,9 @@ class LanguageStage(ModuleStage):
         """Whether this is the last stage."""
         return self.last
 
-    def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
         """Return the loss on the last stage."""
-        if output.logits is None:
+        if output.logits is None or batch is None:
             return None
         group = self.wrapped.module.pg_collection.tp
         losses = vocab_parallel_cross_entropy(output.logits, batch["labels"], group)
@@ -311,9 +309,9 @@ class DecoderStage(ModuleStage):
             hidden_of(shapes, taken, self.dtype, self.name)
         return (meta_like((1, 1, width), self.dtype),)
 
-    def loss(self, output: StageOutput, batch: Batch) -> tuple[torch.Tensor, int] | None:
+    def loss(self, output: StageOutput, batch: Batch | None) -> tuple[torch.Tensor, int] | None:
         """Return the loss on the last stage."""
-        if output.logits is None:
+        if output.logits is None or batch is None:
             return None
         labels, loss_mask = targets_of(batch, self.name)
         group = self.wrapped.module.pg_collection.tp

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -15,9 +14,8 @@ from mimokit.engine.colocated.bridge import ColocatedBridgeCommunicator
 from mimokit.engine.pipeline import messages
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.pipeline.messages import SeenMessage
-from mimokit.engine.pipeline.model import HeterogeneousModel
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.stepper.source_lines import calling_line
-from mimokit.engine.training.modes import RankModel
 from mimokit.planning.bridges.routes import counted_samples
 from mimokit.planning.schedule import Action
 from mimokit.planning.stepper import Crossing, SeenCrossing
@@ -42,9 +40,9 @@ class Watcher:
         self.executor: StageExecutor | None = None
         self._model = model
         self._rank = dist.get_rank()
-        if isinstance(model, HeterogeneousModel):
+        if model.communicator is not None:
             model.mailbox.listeners.append(self._on_message)
-        elif model.forward_step is None:  # what crosses within one opaque step has no tick
+        if model.forward_step is None:  # what crosses within one opaque step has no tick
             for bridge in model.bridges.values():
                 bridge.listeners.append(_BridgeWatch(self, bridge))
 
@@ -54,7 +52,7 @@ class Watcher:
         return taken
 
     def _on_message(self, message: SeenMessage) -> None:
-        model = cast(HeterogeneousModel, self._model)
+        model = self._model
         crossing = self._crossing(model, message)
         rows, counts = _rows_of(model, message, crossing)
         self.pieces.append(
@@ -69,9 +67,9 @@ class Watcher:
             )
         )
 
-    def _crossing(self, model: HeterogeneousModel, message: SeenMessage) -> Crossing:
+    def _crossing(self, model: RankModel, message: SeenMessage) -> Crossing:
         """Return the planned crossing of a message, or one without samples if there is none."""
-        tag, pipeline = message.tag, model.pipeline
+        tag, pipeline = message.tag, model.program
         kind = StepKind.SEND_BACKWARD if tag.direction else StepKind.SEND_FORWARD
         edge = pipeline.graph.edges[tag.edge]
         action = Action(kind, edge.source, tag.microbatch, tag.edge)
@@ -85,28 +83,29 @@ class Watcher:
         return Crossing(source, destination, bool(tag.direction), tag.microbatch, *ends, 0, 0)
 
     def _held(
-        self, model: HeterogeneousModel, message: SeenMessage, crossing: Crossing
+        self, model: RankModel, message: SeenMessage, crossing: Crossing
     ) -> tuple[str, ...] | None:
         """Return the fingerprints of this rank's tensors for the samples of a crossing."""
-        if self.executor is None or crossing.microbatch not in self.executor.in_flight:
+        edge = model.program.graph.edges[message.tag.edge]
+        here = edge.destination if crossing.backward else edge.source
+        state = None if self.executor is None else self.executor.state(here, crossing.microbatch)
+        if state is None:
             return None
-        state = self.executor.in_flight[crossing.microbatch]
         if crossing.backward:
-            edge = message.tag.edge
-            tensor, given = state.given.hidden[edge].grad, state.given.counts[edge]
+            tensor, given = state.given.hidden[edge.index].grad, state.given.counts[edge.index]
         else:
             assert state.output is not None
             tensor, given = state.output.tensor, state.output.counts
         assert tensor is not None
         counts = given[0] if given else []
-        first, last = model.plan.batch.modules[model.stage.name].samples[self._rank]
+        first, last = model.plan.batch.modules[model.stages[here].name].samples[self._rank]
         if len(counts) != last - first:
             return prints_of(tensor, ())
         return prints_of(tensor, counts)[crossing.start - first : crossing.stop - first]
 
 
 def _rows_of(
-    model: HeterogeneousModel, message: SeenMessage, crossing: Crossing
+    model: RankModel, message: SeenMessage, crossing: Crossing
 ) -> tuple[torch.Tensor, list[int]]:
     """Return the rows of a message, and the number of rows per sample where it is known."""
     if crossing.source == crossing.destination:

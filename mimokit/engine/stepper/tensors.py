@@ -12,7 +12,7 @@ import torch
 from mimokit.engine.pipeline.executor import StageExecutor
 from mimokit.engine.steps import StepGenerator
 
-WALKED = ("mimokit.engine.colocated.schedule", "mimokit.engine.pipeline")
+WALKED = ("mimokit.engine.pipeline",)
 """Modules whose dataclasses are searched; the model and the training state are not."""
 _DEEPEST = 6
 
@@ -45,9 +45,10 @@ def tensors_of(schedule: StepGenerator[Any]) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
     for frame in frames_of(schedule):
-        for name, value in frame.f_locals.items():
-            if isinstance(value, StageExecutor):
-                name, value = "microbatch", value.in_flight
+        values = dict(frame.f_locals)
+        if isinstance(values.get("self"), StageExecutor):
+            values |= values.pop("self").tensors()
+        for name, value in values.items():
             for path, tensor in _walk(name, value, 0):
                 if id(tensor) not in seen:
                     seen.add(id(tensor))

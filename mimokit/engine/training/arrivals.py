@@ -45,12 +45,12 @@ class Arrivals:
     def __init__(self, plan: LayoutPlan, rank: int, offset: float = 0.0) -> None:
         self._rank, self._offset, self._ranks = rank, offset, plan.world_size
         self._groups: dict[Meeting, Sequence[int]] = {}
-        for bridge in plan.colocated_bridges:
-            kind = MEETING_OF_DIRECTION.get(bridge.direction)
-            if kind is not None:
+        bridges = {bridge.source: bridge for bridge in plan.colocated_bridges}
+        for action in plan.program.actions(rank):
+            bridge = bridges.get(action.modality or "")
+            if bridge is not None and action.kind == MEETING_OF_DIRECTION.get(bridge.direction):
                 group = next(group for group in bridge.gather_groups if rank in group)
-                for microbatch in range(plan.batch.num_microbatches):
-                    self._groups[str(kind), bridge.source, microbatch] = group
+                self._groups[str(action.kind), bridge.source, action.microbatch] = group
         self._groups[str(StepKind.GRAD_SYNC), None, None] = range(plan.world_size)
         self._slots = {meeting: slot for slot, meeting in enumerate(self._groups)}
         self.waits: Mapping[Meeting, float] = {}

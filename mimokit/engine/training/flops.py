@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from mimokit.architecture import model_of_config
 from mimokit.architecture.flops import ForwardFlops, forward_flops, passes
-from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, layers_of, net_of
 from mimokit.architecture.tokens import geometry_of
 from mimokit.config import ExperimentConfig
@@ -85,7 +84,7 @@ def _on_rank(module: Module, flops: ForwardFlops, plan: LayoutPlan, rank: int) -
     if rank not in ranks.ranks:
         return 0.0
     stage, stages = ranks.coordinates(rank)["pp"], ranks.pipeline_parallel
-    sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=stages)
+    sizes = plan.executions[module.name].sizes
     layers = float(layers_of(module, sizes, stage).total) / net_of(module).layers
     own = layers * (flops.layers + flops.core)
     own += flops.first * (stage == 0) + flops.last * (stage == stages - 1)

@@ -12,7 +12,7 @@ from mimokit.engine.digests import digest
 from mimokit.engine.models.parameter_names import named_parameters
 from mimokit.engine.models.rng import default_state, states_inside
 from mimokit.engine.parallel.marks import shard_of
-from mimokit.engine.training.modes import RankModel
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.samples import HealthSample
 
 

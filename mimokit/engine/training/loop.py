@@ -13,13 +13,14 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.config.evaluations import Evaluations
 from mimokit.config.user_code import NO_CODE, UserCode
-from mimokit.engine.colocated.schedule import MicrobatchLoss
 from mimokit.engine.data.batch import Batch
 from mimokit.engine.data.order import order_of
 from mimokit.engine.data.sources import DataSource, TrainingData, data_of, default_data
 from mimokit.engine.device import close_groups_since, open_groups, rank_device
 from mimokit.engine.models.frame_parallel import patch_encoders
 from mimokit.engine.parallel.update import Update, update_of_run
+from mimokit.engine.pipeline.executor import MicrobatchLoss
+from mimokit.engine.pipeline.model import RankModel, build_rank_model
 from mimokit.engine.replicas.exchange import ReplicaExchange
 from mimokit.engine.replicas.shards import trained_on_rank
 from mimokit.engine.replicas.world import Peers
@@ -27,7 +28,7 @@ from mimokit.engine.steps import Step, StepGenerator, exhaust, observed_by
 from mimokit.engine.training.arrivals import Arrivals
 from mimokit.engine.training.evaluation import Evaluation, check_validation, evaluate
 from mimokit.engine.training.health import CollectiveCount, health_sample
-from mimokit.engine.training.modes import RankModel, mode_of
+from mimokit.engine.training.modes import microbatch_steps, read_batches
 from mimokit.engine.training.monitor import PerformanceMonitor, create_performance_monitor
 from mimokit.engine.training.profiling import profiler
 from mimokit.engine.training.saving import save_hf
@@ -78,7 +79,7 @@ class StepResult:
 
 def build_model(plan: LayoutPlan, config: ExperimentConfig, code: UserCode = NO_CODE) -> RankModel:
     """Build the model of a layout on this rank. Collective."""
-    model: RankModel = mode_of(plan).build(config.model, plan, config.runtime.seed, code)
+    model = build_rank_model(config.model, plan, config.runtime.seed, code)
     patch_encoders(config, model.modules(), model.pg_collections)
     return model
 
@@ -100,7 +101,7 @@ def prepare(
     if peers is not None:
         exchange = ReplicaExchange(peers, trained_on_rank(model), update)
     data = data_of(source, config)
-    iterator = mode_of(plan).read(
+    iterator = read_batches(
         model,
         config.data,
         data.train,
@@ -142,9 +143,9 @@ def training_step(state: TrainingState, stop: bool = False) -> StepGenerator[Ste
     Gradients are reduced and scaled before the optimizer steps on them. Where replicas average
     them, the norm of the average is part of that exchange.
     """
-    model, update, exchange = state.model, state.update, state.exchange
+    update, exchange = state.update, state.exchange
     update.zero()
-    losses = yield from mode_of(model.plan).run(model, state.iterator)
+    losses = yield from microbatch_steps(state.model, state.iterator)
     yield Step(StepKind.GRAD_SYNC)
     update.reduce()
     if exchange is not None:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from mimokit.config import MimoParallelismConfig
 from mimokit.engine.models.parameter_names import parameters_of_whole
-from mimokit.engine.training.modes import RankModel
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.weights.layout_tensors import opened
 from mimokit.engine.weights.saving import finish, write_rank
 from mimokit.planning.weights import WeightPlanner

@@ -11,11 +11,10 @@ import torch.distributed as dist
 from mimokit.config import ExperimentConfig
 from mimokit.engine.device import rank_device
 from mimokit.engine.part_times import PartTimes
-from mimokit.engine.pipeline.model import HeterogeneousModel
+from mimokit.engine.pipeline.model import RankModel
 from mimokit.engine.training.arrivals import Arrivals, clock_offset
 from mimokit.engine.training.flops import StepFlops
 from mimokit.engine.training.health import CollectiveCount
-from mimokit.engine.training.modes import RankModel
 from mimokit.engine.training.monitor import PerformanceMonitor, Watched
 from mimokit.engine.training.tracer import Tracer
 from mimokit.samples import Emit
@@ -49,7 +48,7 @@ def watch(model: RankModel, config: ExperimentConfig, peak_flops: float | None) 
     modules, messages = {}, PartTimes()
     for name, module in model.modules().items():
         module.times = modules[name] = PartTimes()
-    if isinstance(model, HeterogeneousModel):
+    if model.communicator is not None:
         model.mailbox.times = messages
     rank = dist.get_rank()
     return Watched(

@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 import torch
 
 from mimokit.config import MimoParallelismConfig
-from mimokit.engine.colocated.model import ColocatedModel, build_colocated_model
-from mimokit.engine.colocated.schedule import encoder_rows, language_forward, shares_items
+from mimokit.engine.colocated.samples import shares_items
 from mimokit.engine.data.batch import ITEMS, Batch, rows_per_sample
 from mimokit.engine.megatron import HyperCommGrid, ProcessGroupCollection
 from mimokit.engine.models.provider import SeededMimoModel
 from mimokit.engine.parallel.data_parallel import ModuleDataParallel
 from mimokit.engine.parallel.loss import vocab_parallel_cross_entropy
 from mimokit.engine.pipeline.base_stage import StageInput, StageOutput
-from mimokit.engine.pipeline.model import HeterogeneousModel, build_heterogeneous_model
-from mimokit.engine.steps import exhaust
+from mimokit.engine.pipeline.model import RankModel, build_rank_model
+from mimokit.planning.schedule import StageEdge
 from mimokit.planning.types import LayoutPlan
 
 Output = tuple[torch.Tensor, torch.Tensor | None]
@@ -71,7 +70,7 @@ class SharedRanksModel(MimoModelOnRank):
         module_tokens: module -> number of tokens that the last call computed on this rank.
     """
 
-    def __init__(self, laid_out: ColocatedModel) -> None:
+    def __init__(self, laid_out: RankModel) -> None:
         super().__init__(laid_out.model)
         self.laid_out = laid_out
         self.module_tokens: dict[str, int] = {}
@@ -101,32 +100,42 @@ class SharedRanksModel(MimoModelOnRank):
         Raises:
             ValueError: an encoder and the language model have samples that do not fit each other.
         """
-        embeddings, self.module_tokens = {}, {self.language_module_name: input_ids.numel()}
-        for name, inputs in (modality_inputs or {}).items():
-            rows = self._rows_per_sample(name, inputs, input_ids)
-            if sum(rows) or shares_items(self.laid_out, name):
-                embeddings[name] = self.laid_out.bridges[name](self._encode(name, inputs), rows)
-        text = {"input_ids": input_ids, "position_ids": position_ids}
-        logits = language_forward(self.laid_out, text, embeddings)
+        self.module_tokens = {self.language_module_name: input_ids.numel()}
+        batch = {"input_ids": input_ids, "position_ids": position_ids}
+        given = StageInput(batch, {}, {})
+        for edge in self.laid_out.program.graph.edges:
+            inputs = (modality_inputs or {}).get(edge.modality)
+            if inputs is not None:
+                self._encode(edge, inputs, given)
+        logits = self.laid_out.last_stage.forward(given).logits
+        assert logits is not None
         if labels is None:
             return logits, loss_mask
         group = self.laid_out.pg_collections[self.language_module_name].tp
         return vocab_parallel_cross_entropy(logits, labels, group), loss_mask
 
-    def _rows_per_sample(self, name: str, inputs: Batch, input_ids: torch.Tensor) -> list[int]:
-        """Return the rows of every sample of the module with fewer replicas."""
+    def _encode(self, edge: StageEdge, inputs: Batch, given: StageInput) -> None:
+        """Encode and let the rows cross, if some sample of the gather group has items."""
+        assert given.batch is not None
+        name, ids = edge.modality, given.batch["input_ids"]
+        here = (ids == self.laid_out.special_token_ids[name]).sum(dim=1).tolist()
+        rows = here
         if self.laid_out.bridges[name].plan.direction == "fan_out":
             count = self.laid_out.tokens_per_item[name]
-            return rows_per_sample(inputs, len(inputs[ITEMS]), count).tolist()
-        placeholder = self.laid_out.special_token_ids[name]
-        return (input_ids == placeholder).sum(dim=1).tolist()
-
-    def _encode(self, name: str, inputs: Batch) -> torch.Tensor:
-        output = exhaust(encoder_rows(self.laid_out, name, inputs, 0))
+            rows = rows_per_sample(inputs, len(inputs[ITEMS]), count).tolist()
+        if not sum(rows) and not shares_items(self.laid_out.modules()[name]):
+            return
+        batch = {"input_ids": ids, "modality_inputs": {name: inputs}}
+        trained = bool(self.laid_out.program.schedule.work.backward[edge.source].any())
+        with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+            stage = self.laid_out.stages[edge.source]
+            output = stage.forward(StageInput(batch, {}, {})).tensor
         self.module_tokens[name] = len(output)
         # Also without items on this rank: all ranks of a gather group take part in the backward.
-        trained = name not in self.laid_out.frozen and torch.is_grad_enabled()
-        return output if output.requires_grad or not trained else output.requires_grad_()
+        trained = trained and torch.is_grad_enabled()
+        output = output.requires_grad_() if trained and not output.requires_grad else output
+        crossed = self.laid_out.bridges[name](output if trained else output.detach(), rows)
+        given.hidden[edge.index], given.counts[edge.index] = crossed, [here]
 
 
 class StageModel(MimoModelOnRank):
@@ -141,7 +150,7 @@ class StageModel(MimoModelOnRank):
         computed: what the last call gave; None before the first.
     """
 
-    def __init__(self, laid_out: HeterogeneousModel) -> None:
+    def __init__(self, laid_out: RankModel) -> None:
         super().__init__(laid_out.model)
         self.laid_out = laid_out
         self.take(StageInput(None, {}, {}))
@@ -163,8 +172,9 @@ class StageModel(MimoModelOnRank):
             stages what the next stage takes, and None.
         """
         self.calls += 1
-        self.computed = self.laid_out.stage.forward(replace(self.received, batch=batch or None))
-        if not self.laid_out.stage.ends or self.computed.logits is None:
+        stage = self.laid_out.last_stage
+        self.computed = stage.forward(replace(self.received, batch=batch or None))
+        if not stage.ends or self.computed.logits is None:
             return self.computed.tensor, None
         labels, loss_mask = batch.get("labels"), batch.get("loss_mask")
         if labels is None:
@@ -233,7 +243,7 @@ def get_vlm_mimo_model_homogeneous(
             sequence length.
     """
     _check(model_config, seq_len, plan, "homogeneous")
-    model = build_colocated_model(model_config, plan, seed)
+    model = build_rank_model(model_config, plan, seed)
     language = model.language_module_name
     grid, groups = model.module_to_grid_map[language], model.pg_collections[language]
     return HomogeneousParts(SharedRanksModel(model), grid, groups, model.topology)
@@ -247,7 +257,7 @@ def get_vlm_mimo_model_colocated(
     Arguments and errors are those of `get_vlm_mimo_model_homogeneous`.
     """
     _check(model_config, seq_len, plan, "colocated")
-    model = build_colocated_model(model_config, plan, seed)
+    model = build_rank_model(model_config, plan, seed)
     return ColocatedParts(SharedRanksModel(model), model.module_to_grid_map, model.topology)
 
 
@@ -260,7 +270,7 @@ def get_vlm_mimo_model(
     stages do not agree on what crosses between them.
     """
     _check(model_config, seq_len, plan, "heterogeneous")
-    model = build_heterogeneous_model(model_config, plan, seed)
+    model = build_rank_model(model_config, plan, seed)
     return HeterogeneousParts(StageModel(model), model.module_to_grid_map, model.topology)
 
 

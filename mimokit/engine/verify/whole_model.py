@@ -12,6 +12,7 @@ from mimokit.config.user_code import UserCode
 from mimokit.engine.data.batch import ITEMS, Batch, targets_of
 from mimokit.engine.device import rank_device
 from mimokit.engine.megatron import MimoModel
+from mimokit.engine.models.attention import causal_mask
 from mimokit.engine.models.decoder import TextDecoder
 from mimokit.engine.models.language import hidden_states_of
 from mimokit.engine.parallel.loss import sum_and_tokens
@@ -123,9 +124,7 @@ class WholeModel(torch.nn.Module):
 
 
 def _causal(ids: torch.Tensor) -> torch.Tensor:
-    """[1, 1, tokens, tokens], True where attention is forbidden."""
-    tokens = ids.shape[1]
-    return torch.ones(tokens, tokens, dtype=torch.bool, device=rank_device()).triu(1)[None, None]
+    return causal_mask(ids.shape[1], rank_device())
 
 
 def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

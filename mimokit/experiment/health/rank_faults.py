@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.ranks import ModuleRanks
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample
 
 Planned = Mapping[int, Mapping[str, CollectiveSpan]]

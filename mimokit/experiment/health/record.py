@@ -11,9 +11,9 @@ from mimokit.config.user_code import NO_CODE, UserCode
 from mimokit.experiment.health.measures import RecentSteps, RunMeasures
 from mimokit.experiment.health.rank_faults import Planned
 from mimokit.experiment.health.report import RunHealth
-from mimokit.planning.collectives import may_lack_items, tensor_collectives
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.hardware import load_hardware
+from mimokit.prediction.tensor_collectives import may_lack_items, tensor_collectives
 from mimokit.samples import HealthSample, Sample, StepSample
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from mimokit.experiment.health.measures import NOT_MEASURED, RankMeasures, RunMeasures
 from mimokit.experiment.health.rank_faults import Fault, Planned, rank_faults
-from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample
 from mimokit.tables import Report, Section
 from mimokit.units import bytes_text, counted, seconds_text, span_text

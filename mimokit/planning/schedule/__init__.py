@@ -49,12 +49,22 @@ from mimokit.planning.schedule.actions import (
     Action,
     Order,
     Step,
-    gpipe,
-    num_warmup_microbatches,
-    one_forward_one_backward,
 )
 from mimokit.planning.schedule.check import ScheduleError, check_actions
-from mimokit.planning.schedule.graph import Stage, StageEdge, StageGraph, stage_graph
+from mimokit.planning.schedule.graph import (
+    Stage,
+    StageEdge,
+    StageGraph,
+    shared_graph,
+    stage_graph,
+)
+from mimokit.planning.schedule.orders import (
+    gpipe,
+    interleaved,
+    num_warmup_microbatches,
+    one_forward_one_backward,
+    shared_ranks,
+)
 from mimokit.planning.schedule.planning import check_schedule, plan_schedule
 from mimokit.planning.schedule.schedule import Schedule
 from mimokit.planning.schedule.simulation import makespan, simulate
@@ -79,11 +89,14 @@ __all__ = [
     "check_actions",
     "check_schedule",
     "gpipe",
+    "interleaved",
     "makespan",
     "num_warmup_microbatches",
     "one_forward_one_backward",
     "plan_schedule",
     "plan_slots",
+    "shared_graph",
+    "shared_ranks",
     "simulate",
     "stage_graph",
 ]

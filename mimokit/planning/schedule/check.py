@@ -24,7 +24,7 @@ def check_actions(actions: Sequence[Sequence[Action]], *, blocking_sends: bool =
     wait for a stage that waits for it.
 
     Args:
-        actions: by index of a stage: its actions in order.
+        actions: of every set of ranks, in order.
         blocking_sends: a send waits until its receive is reached, as a blocking gloo send or an
             ungrouped NCCL send does. False: it starts the message and continues.
 
@@ -49,6 +49,7 @@ def _traffic(
 
 
 def _pair(action: Action) -> Pair:
+    assert action.stage is not None, "a message has two ends"
     assert action.peer is not None, "a message has two ends"
     if action.kind in SENDS:
         return action.stage, action.peer
@@ -76,7 +77,7 @@ def _check_pair(pair: Pair, sent: list[Message], received: list[Message]) -> Non
 
 
 def _text(message: Message) -> str:
-    forward, edge, microbatch, modality, _ = message
+    forward, edge, microbatch, modality = message
     what = "activations" if forward else "gradients"
     return f"the {what} of '{modality}' for micro-batch {microbatch} (edge {edge})"
 
@@ -86,22 +87,22 @@ def _times(count: int) -> str:
 
 
 def _check_waiting(actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
-    """Run all stages as far as they can, until none advances; reject if some have not ended."""
-    run = _Run(actions, blocking_sends)
+    """Run all ranks as far as they can, until none advances; reject if some have not ended."""
+    run = _WorkerProgress(actions, blocking_sends)
     awake = list(range(len(actions)))
     while awake:
-        stage = awake.pop()
-        awake += run.advance(stage)
-    stuck = [stage for stage, own in enumerate(actions) if run.at[stage] < len(own)]
+        worker = awake.pop()
+        awake += run.advance(worker)
+    stuck = [worker for worker, own in enumerate(actions) if run.at[worker] < len(own)]
     if stuck:
         raise ScheduleError(_cycle_text(run.cycle(stuck[0])))
 
 
-class _Run:
-    """The progress of every stage.
+class _WorkerProgress:
+    """The progress of every worker, that is, of the ranks with the same stages.
 
     Attributes:
-        at: by index of a stage: its next action.
+        at: by index of a worker: its next action.
     """
 
     def __init__(self, actions: Sequence[Sequence[Action]], blocking_sends: bool) -> None:
@@ -109,64 +110,64 @@ class _Run:
         self.blocking = blocking_sends
         self.at = [0] * len(actions)
         self.under_way: set[Message] = set()
-        self.computed: set[tuple[int, int | None, int]] = set()
+        self.computed: set[tuple[int | None, int | None]] = set()
+        self._workers = {
+            action.stage: worker for worker, own in enumerate(actions) for action in own
+        }
 
-    def advance(self, stage: int) -> Iterator[int]:
-        """Run a stage until it waits; yield the stages that may continue now."""
-        own = self.actions[stage]
-        while self.at[stage] < len(own):
-            action = own[self.at[stage]]
+    def advance(self, worker: int) -> Iterator[int]:
+        """Run a worker until it waits; yield the workers that may continue now."""
+        own = self.actions[worker]
+        while self.at[worker] < len(own):
+            action = own[self.at[worker]]
             kind = action.kind
             if kind in SENDS:
                 if self.blocking and not self._meets(action):
                     return
                 self.under_way.add(action.message)
-                assert action.peer is not None, "a send has a peer"
-                yield action.peer
+                yield self._workers[action.peer]
             elif kind in RECEIVES:
                 if action.message not in self.under_way:
                     if self.blocking:
-                        assert action.peer is not None, "a receive has a peer"
                         yield from self._waiting_sender(action)
                     return
             elif kind == StepKind.FORWARD:
-                self.computed.add((stage, action.microbatch, action.chunk))
+                self.computed.add((action.stage, action.microbatch))
             elif kind == StepKind.BACKWARD and not self._has_computed(action):
                 return
-            self.at[stage] += 1
+            self.at[worker] += 1
 
     def _has_computed(self, backward: Action) -> bool:
-        return (backward.stage, backward.microbatch, backward.chunk) in self.computed
+        return (backward.stage, backward.microbatch) in self.computed
 
     def _waiting_sender(self, receive: Action) -> Iterator[int]:
         """Yield the sender of a receive that has been reached, if it waits at that send."""
-        assert receive.peer is not None, "a receive has a peer"
-        head = self._head(receive.peer)
+        sender = self._workers[receive.peer]
+        head = self._head(sender)
         if head is not None and head.kind in SENDS and head.message == receive.message:
-            yield receive.peer
+            yield sender
 
     def _meets(self, send: Action) -> bool:
         """Return whether the peer of a send waits at its receive."""
-        assert send.peer is not None, "a send has a peer"
-        head = self._head(send.peer)
+        head = self._head(self._workers[send.peer])
         return head is not None and head.kind in RECEIVES and head.message == send.message
 
-    def _head(self, stage: int) -> Action | None:
-        own = self.actions[stage]
-        return own[self.at[stage]] if self.at[stage] < len(own) else None
+    def _head(self, worker: int) -> Action | None:
+        own = self.actions[worker]
+        return own[self.at[worker]] if self.at[worker] < len(own) else None
 
-    def cycle(self, stage: int) -> list[Action]:
-        """Return the actions that wait for each other, from a stage that has not ended."""
+    def cycle(self, worker: int) -> list[Action]:
+        """Return the actions that wait for each other, from a worker that has not ended."""
         path: list[Action] = []
         while True:
-            head = self._head(stage)
-            assert head is not None, "a stage that others wait for has not ended"
+            head = self._head(worker)
+            assert head is not None, "ranks that others wait for have not ended"
             if head in path:
                 return path[path.index(head) :]
             path.append(head)
             if head.peer is None:
                 return [head]  # a backward before its own forward
-            stage = head.peer
+            worker = self._workers[head.peer]
 
 
 def _cycle_text(cycle: list[Action]) -> str:

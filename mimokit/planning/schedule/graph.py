@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mimokit.config.graph import Topology, names_of, topological_order
@@ -55,11 +55,19 @@ class StageGraph:
         stages: by index, the stages of a module next to each other.
         edges: by index, sorted by source, then by destination.
         topology: (module, the modules that it feeds), feeders first.
+        workers: the stages that the same ranks work on; a stage of its own ranks is one of them.
     """
 
     stages: tuple[Stage, ...]
     edges: tuple[StageEdge, ...]
     topology: tuple[tuple[str, tuple[str, ...]], ...]
+    workers: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def worker_of(self) -> tuple[int, ...]:
+        """By stage index: the index of its worker."""
+        found = {stage: index for index, own in enumerate(self.workers) for stage in own}
+        return tuple(found[stage.index] for stage in self.stages)
 
     @cached_property
     def total_stages(self) -> int:
@@ -94,12 +102,18 @@ class StageGraph:
         return own[place]
 
 
-def stage_graph(topology: Topology, pipeline_parallel: Mapping[str, int]) -> StageGraph:
-    """Return the graph of modules that feed each other.
+def stage_graph(
+    topology: Topology,
+    pipeline_parallel: Mapping[str, int],
+    virtual_pipeline: Mapping[str, int] | None = None,
+) -> StageGraph:
+    """Return the graph of modules that feed each other and have separate ranks.
 
     Args:
         topology: module -> the modules that it feeds: any graph without a cycle.
-        pipeline_parallel: module -> its number of stages.
+        pipeline_parallel: module -> the sets of ranks that it is cut over.
+        virtual_pipeline: module -> stages of each of these sets, 1 where it is missing. A set has
+            every `pipeline_parallel`-th stage of the module.
 
     Raises:
         ValueError: a cycle, a module without a size, a size below 1, or one of several modules
@@ -113,12 +127,32 @@ def stage_graph(topology: Topology, pipeline_parallel: Mapping[str, int]) -> Sta
         if len(names) > 1 and name not in fed and not topology.get(name):
             raise ValueError(f"'{name}' feeds no module, and no module feeds it")
     order = topological_order(topology)
-    stages = _stages(order, topology, pipeline_parallel)
+    chunks = virtual_pipeline or {}
+    counts = {name: pipeline_parallel[name] * chunks.get(name, 1) for name in order}
+    stages = _stages(order, topology, counts)
+    workers = [
+        tuple(s.index for s in stages if s.module == name and s.place % size == place)
+        for name in order
+        for size in [pipeline_parallel[name]]
+        for place in range(size)
+    ]
     return StageGraph(
         stages=stages,
         edges=_edges(stages, order, topology),
         topology=tuple((name, tuple(topology.get(name, ()))) for name in order),
+        workers=tuple(workers),
     )
+
+
+def shared_graph(topology: Topology, modules: Sequence[str]) -> StageGraph:
+    """Return the graph of modules that share all ranks, a stage each.
+
+    Args:
+        topology: module -> the modules that it feeds.
+        modules: in the order in which a rank computes them.
+    """
+    graph = stage_graph({name: topology[name] for name in modules}, dict.fromkeys(modules, 1))
+    return replace(graph, workers=(tuple(graph.stage(name, 0).index for name in modules),))
 
 
 def _stages(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from mimokit.planning.schedule.actions import Order, one_forward_one_backward
+from mimokit.planning.schedule.actions import Order
 from mimokit.planning.schedule.check import check_actions
 from mimokit.planning.schedule.graph import StageGraph
+from mimokit.planning.schedule.orders import one_forward_one_backward
 from mimokit.planning.schedule.schedule import Schedule
 from mimokit.planning.schedule.tasks import task_graph
 
@@ -26,7 +27,7 @@ def plan_schedule(
     Args:
         graph: the stages, from `stage_graph`.
         num_microbatches: micro-batches per optimizer step.
-        order: of computations: `one_forward_one_backward`, `gpipe` or your own function.
+        order: one of `mimokit.planning.schedule.orders`, or your own function.
         frozen: modules of which nothing is trained.
         absent: (module, micro-batch) pairs for which a module has no input.
         loading: indices of the stages that read data; None: first and last stages of the graph.

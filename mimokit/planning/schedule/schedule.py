@@ -7,18 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mimokit.planning.schedule.actions import (
-    Action,
-    ComputeKind,
-    Order,
-    Step,
-    num_warmup_microbatches,
-    one_forward_one_backward,
-)
+from mimokit.planning.schedule.actions import Action, Order, Step
 from mimokit.planning.schedule.check import ScheduleError
 from mimokit.planning.schedule.graph import StageEdge, StageGraph
+from mimokit.planning.schedule.orders import num_warmup_microbatches, one_forward_one_backward
 from mimokit.planning.schedule.work import Flags, Work, work_of
-from mimokit.step_kinds import StepKind
+from mimokit.step_kinds import BRIDGES, StepKind
 
 
 @dataclass(frozen=True)
@@ -48,17 +42,25 @@ class Schedule:
         position = self.graph.stages[stage].position
         return num_warmup_microbatches(position, self.graph.total_stages, self.num_microbatches)
 
-    def steps(self, stage: int) -> tuple[Step, ...]:
-        """Return the computations of a stage, in order."""
-        return _steps(self)[stage]
+    def steps(self, stage: int) -> tuple[tuple[StepKind, int], ...]:
+        """Return the computations of a stage, in order: forward or backward, micro-batch."""
+        own = self.ordered(self.graph.worker_of[stage])
+        return tuple((kind, m) for kind, place, m in own if place == stage and kind in _COMPUTES)
 
-    def actions(self, stage: int) -> tuple[Action, ...]:
-        """Return all actions of a stage, in order."""
-        return tuple(_stage_actions(self, stage))
+    def ordered(self, worker: int) -> tuple[Step, ...]:
+        """Return the steps of an entry of `graph.workers`, in order, without messages."""
+        return _steps(self)[worker]
+
+    def actions(self, worker: int) -> tuple[Action, ...]:
+        """Return all actions of an entry of `graph.workers`, in order.
+
+        Where every stage has ranks of its own, this is the index of the stage.
+        """
+        return tuple(_actions(self, worker))
 
     def all_actions(self) -> tuple[tuple[Action, ...], ...]:
-        """Return the actions of every stage, by its index."""
-        return tuple(self.actions(stage.index) for stage in self.graph.stages)
+        """Return the actions of every entry of `graph.workers`."""
+        return tuple(self.actions(worker) for worker in range(len(self.graph.workers)))
 
     @property
     def work(self) -> Work:
@@ -73,7 +75,7 @@ class Schedule:
         stored = most = 0
         backward = self.work.backward[stage]
         for kind, microbatch in self.steps(stage):
-            if kind == "backward":
+            if kind == StepKind.BACKWARD:
                 stored -= 1
             else:
                 most = max(most, stored + 1)
@@ -88,77 +90,105 @@ def _work(schedule: Schedule) -> Work:
 
 @lru_cache(maxsize=64)
 def _steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
-    """Return the steps of every stage, without those that have nothing to compute."""
-    work = schedule.work
+    """Return the steps of every worker, without those for which there is nothing to do."""
+    work, outgoing = schedule.work, schedule.graph.outgoing
     everything = bool(work.forward.all() and work.backward.all())
-    at_position: dict[int, tuple[Step, ...]] = {}
-    found = []
-    for stage in schedule.graph.stages:
-        if stage.position not in at_position:
-            at_position[stage.position] = _ordered(schedule, stage.position)
-        steps = at_position[stage.position]
-        if not everything:
-            todo = {
-                "forward": work.forward[stage.index].tolist(),
-                "backward": work.backward[stage.index].tolist(),
-            }
-            steps = tuple(step for step in steps if todo[step[0]][step[1]])
-        found.append(steps)
-    return tuple(found)
+    ordered = [_ordered(schedule, worker) for worker in range(len(schedule.graph.workers))]
+    if everything:
+        return tuple(ordered)
+    tables = {
+        StepKind.FORWARD: work.forward.tolist(),
+        StepKind.BACKWARD: work.backward.tolist(),
+        StepKind.GATHER: [work.carry_forward[[e.index for e in out]].any(0) for out in outgoing],
+        StepKind.SCATTER: [work.carry_backward[[e.index for e in out]].any(0) for out in outgoing],
+    }
+    return tuple(
+        tuple(
+            (kind, stage, m)
+            for kind, stage, m in steps
+            if stage is None or kind not in tables or tables[kind][stage][m]
+        )
+        for steps in ordered
+    )
 
 
-def _ordered(schedule: Schedule, position: int) -> tuple[Step, ...]:
-    """Return the steps of the order at a position, after checking that they are complete."""
-    count = schedule.num_microbatches
-    steps = tuple(schedule.order(position, schedule.graph.total_stages, count))
-    wanted = _every_step(count)
-    if len(steps) == len(wanted) and wanted.issuperset(steps) and len(set(steps)) == len(steps):
+def _ordered(schedule: Schedule, worker: int) -> tuple[Step, ...]:
+    """Return the steps of the order, after checking that its computations are complete."""
+    count, stages = schedule.num_microbatches, schedule.graph.workers[worker]
+    steps = tuple(schedule.order(schedule.graph, worker, count))
+    computed = [step for step in steps if step[0] in _COMPUTES]
+    wanted = {(kind, stage, m) for kind in _COMPUTES for stage in stages for m in range(count)}
+    times = Counter(computed)
+    if len(computed) == len(wanted) and times.keys() == wanted:
         return steps
-    times = Counter(steps)
     strange = [step for step in times if step not in wanted]
-    kind, microbatch = (strange or [step for step in sorted(wanted) if times[step] != 1])[0]
+    missing = [step for step in sorted(wanted) if times[step] != 1]
+    kind, stage, microbatch = (strange or missing)[0]
     fault = (
-        "there is none" if strange else f"it must do so once, not {times[kind, microbatch]} times"
+        "there is none"
+        if strange
+        else f"it must do so once, not {times[kind, stage, microbatch]} times"
     )
     raise ScheduleError(
-        f"The order at position {position} has the {kind} of micro-batch {microbatch}, but {fault}."
+        f"The order of stage {stage} has the {kind} of micro-batch {microbatch}, but {fault}."
     )
 
 
-@lru_cache(maxsize=8)
-def _every_step(num_microbatches: int) -> frozenset[Step]:
-    kinds: tuple[ComputeKind, ...] = ("forward", "backward")
-    return frozenset((kind, m) for kind in kinds for m in range(num_microbatches))
+_COMPUTES = (StepKind.FORWARD, StepKind.BACKWARD)
 
 
-def _stage_actions(schedule: Schedule, stage: int) -> Iterator[Action]:
+def _actions(schedule: Schedule, worker: int) -> Iterator[Action]:
+    graph, stages = schedule.graph, schedule.graph.workers[worker]
+    messages = {stage: _stage_messages(schedule, stage) for stage in stages}
+    for kind, stage, microbatch in schedule.ordered(worker):
+        if stage is None:
+            yield Action(kind, stage, microbatch)
+        elif kind in BRIDGES:
+            for edge in graph.outgoing[stage]:  # all of them lead to the same ranks
+                peer = edge.destination
+                yield Action(kind, stage, microbatch, edge.index, peer, edge.modality)
+        elif kind not in _COMPUTES:
+            yield Action(kind, stage, microbatch)
+        else:
+            if kind == StepKind.FORWARD and stage in schedule.loading:
+                yield Action(StepKind.LOAD, stage, microbatch)
+            receives, sends = messages[stage][kind]
+            yield from receives[microbatch]
+            yield Action(kind, stage, microbatch)
+            yield from sends[microbatch]
+    whole = stages[0] if len(stages) == 1 else None
+    if any(graph.stages[stage].module not in schedule.frozen for stage in stages):
+        yield Action(StepKind.GRAD_SYNC, whole)
+    yield Action(StepKind.OPTIMIZER, whole)
+
+
+_ByMicrobatch = list[list[Action]]
+
+
+def _stage_messages(
+    schedule: Schedule, stage: int
+) -> dict[StepKind, tuple[_ByMicrobatch, _ByMicrobatch]]:
+    """Return what a stage receives from other ranks before its forward or backward, and sends."""
     graph, work = schedule.graph, schedule.work
-    incoming, outgoing = graph.incoming[stage], graph.outgoing[stage]
     forward, backward = work.carry_forward, work.carry_backward
-    receives = {
-        "forward": _messages(StepKind.RECEIVE_FORWARD, stage, incoming, forward),
-        "backward": _messages(StepKind.RECEIVE_BACKWARD, stage, outgoing, backward),
+    home = graph.worker_of
+    incoming = tuple(e for e in graph.incoming[stage] if home[e.source] != home[stage])
+    outgoing = tuple(e for e in graph.outgoing[stage] if home[e.destination] != home[stage])
+    return {
+        StepKind.FORWARD: (
+            _messages(StepKind.RECEIVE_FORWARD, stage, incoming, forward),
+            _messages(StepKind.SEND_FORWARD, stage, outgoing, forward),
+        ),
+        StepKind.BACKWARD: (
+            _messages(StepKind.RECEIVE_BACKWARD, stage, outgoing, backward),
+            _messages(StepKind.SEND_BACKWARD, stage, incoming, backward),
+        ),
     }
-    sends = {
-        "forward": _messages(StepKind.SEND_FORWARD, stage, outgoing, forward),
-        "backward": _messages(StepKind.SEND_BACKWARD, stage, incoming, backward),
-    }
-    loads = stage in schedule.loading
-    for kind, microbatch in schedule.steps(stage):
-        if loads and kind == "forward":
-            yield Action(StepKind.LOAD, stage, microbatch)
-        yield from receives[kind][microbatch]
-        compute = StepKind.FORWARD if kind == "forward" else StepKind.BACKWARD
-        yield Action(compute, stage, microbatch)
-        yield from sends[kind][microbatch]
-    if graph.stages[stage].module not in schedule.frozen:
-        yield Action(StepKind.GRAD_SYNC, stage)
-    yield Action(StepKind.OPTIMIZER, stage)
 
 
 def _messages(
     kind: StepKind, stage: int, edges: tuple[StageEdge, ...], carried: Flags
-) -> list[list[Action]]:
+) -> _ByMicrobatch:
     """Return, by micro-batch, the messages that a stage sends or receives over the edges."""
     ends = [
         (edge, edge.destination if edge.source == stage else edge.source, carried[edge.index])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mimokit.planning.schedule.schedule import Schedule
+from mimokit.step_kinds import StepKind
 
 Indices = NDArray[np.int64]
 FORWARD, BACKWARD = 0, 1
@@ -27,8 +28,8 @@ class TaskGraph:
         backward: task -> whether it is of the backward pass.
         transfer: task -> whether it is a transfer.
         waits_for: [tasks, most that a task waits for] of task numbers. The first is the task before
-            it in the same place: on the same stage, or on the same edge in the same direction,
-            which carries one message at a time.
+            it on the same ranks, or on the same edge in the same direction, which carries one
+            message at a time.
         levels: task numbers at which a level begins, and `size`.
         faulty: tasks would wait indefinitely, or messages overtake each other. Such a graph cannot
             be simulated.
@@ -79,7 +80,7 @@ def task_graph(schedule: Schedule) -> TaskGraph:
 
 
 class _Builder:
-    """Numbers the tasks place by place: all of a stage, then the next stage; then edge by edge."""
+    """Numbers the tasks: all of a worker, then of the next; then edge by edge."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -87,7 +88,7 @@ class _Builder:
         self.computation = np.full((2, len(graph.stages), count), -1, dtype=np.int64)
         self.size = 0
         self.faulty = False
-        self.places: list[int] = []
+        self.places: list[Indices] = []
         self.lengths: list[int] = []
         self.microbatches: list[Indices] = []
         self.passes: list[NDArray[np.bool_]] = []
@@ -95,12 +96,15 @@ class _Builder:
         self.waits: list[tuple[Indices, Indices]] = []
 
     def add_computations(self) -> None:
-        for stage in self.schedule.graph.stages:
-            steps = self.schedule.steps(stage.index)
-            microbatches = np.fromiter((m for _, m in steps), np.int64, len(steps))
-            backward = np.fromiter((kind == "backward" for kind, _ in steps), np.bool_, len(steps))
-            numbers = self._add(stage.index, microbatches, backward)
-            self.computation[backward.astype(np.int64), stage.index, microbatches] = numbers
+        for worker in range(len(self.schedule.graph.workers)):
+            steps = [
+                (stage, m, kind == StepKind.BACKWARD)
+                for kind, stage, m in self.schedule.ordered(worker)
+                if kind in (StepKind.FORWARD, StepKind.BACKWARD)
+            ]
+            table = np.array(steps, dtype=np.int64).reshape(-1, 3)
+            numbers = self._add(table[:, 0], table[:, 1], table[:, 2].astype(np.bool_))
+            self.computation[table[:, 2], table[:, 0], table[:, 1]] = numbers
         self.computations = self.size
         forward, back = self.computation
         self.faulty |= bool(((back >= 0) & (back < forward)).any())
@@ -124,15 +128,17 @@ class _Builder:
         microbatches, senders = microbatches[in_order], senders[in_order]
         receivers = receivers[in_order]
         self.faulty |= bool((np.diff(receivers) < 0).any())
-        numbers = self._add(edge, microbatches, np.full(len(microbatches), direction == BACKWARD))
+        places = np.full(len(microbatches), edge)
+        backward = np.full(len(microbatches), direction == BACKWARD)
+        numbers = self._add(places, microbatches, backward)
         self.waits.append((numbers, senders))
         self.waits.append((receivers, numbers))
 
-    def _add(self, place: int, microbatches: Indices, backward: NDArray[np.bool_]) -> Indices:
-        """Add the tasks of one place, in their order; return their numbers."""
+    def _add(self, places: Indices, microbatches: Indices, backward: NDArray[np.bool_]) -> Indices:
+        """Add tasks that follow each other, in their order; return their numbers."""
         numbers = np.arange(self.size, self.size + len(microbatches))
         self.size += len(microbatches)
-        self.places.append(place)
+        self.places.append(places)
         self.lengths.append(len(microbatches))
         self.microbatches.append(microbatches)
         self.passes.append(backward)
@@ -144,7 +150,7 @@ class _Builder:
         """Return place, microbatch, backward, transfer and waits_for."""
         lengths = np.array(self.lengths)
         return (
-            np.repeat(np.array(self.places), lengths),
+            np.concatenate(self.places),
             np.concatenate(self.microbatches),
             np.concatenate(self.passes),
             np.arange(self.size) >= self.computations,

@@ -98,28 +98,29 @@ class Timeline:
             task = int(before[stop[before].argmax()])
         return tuple(reversed(path))
 
-    def intervals(self, stage: int) -> tuple[Interval, ...]:
-        """Return the actions of a stage on the clock, in the order of the schedule.
+    def intervals(self, worker: int) -> tuple[Interval, ...]:
+        """Return the actions of an entry of `graph.workers`, in the order of the schedule.
 
         A send and its receive have the times of the message; loading takes no time.
         """
-        return tuple(self._on_clock(stage))
+        return tuple(self._on_clock(worker))
 
-    def _on_clock(self, stage: int) -> Iterator[Interval]:
-        now = 0.0
-        for action in self.schedule.actions(stage):
+    def _on_clock(self, worker: int) -> Iterator[Interval]:
+        now, stages = 0.0, list(self.schedule.graph.workers[worker])
+        for action in self.schedule.actions(worker):
             if action.kind == StepKind.LOAD:
                 yield Interval(action, now, now)
             elif action.kind == StepKind.GRAD_SYNC:
-                yield Interval(action, now, now + float(self.grad_sync[stage]))
+                yield Interval(action, now, now + float(self.grad_sync[stages].sum()))
             elif action.kind == StepKind.OPTIMIZER:
                 begin = self._synced
-                yield Interval(action, begin, begin + float(self.optimizer[stage]))
+                yield Interval(action, begin, begin + float(self.optimizer[stages].sum()))
             else:
                 assert action.microbatch is not None, "work belongs to a micro-batch"
                 transfer = action.edge is not None
-                place = stage if action.edge is None else action.edge
+                place = action.stage if action.edge is None else action.edge
                 backward = action.kind.endswith("backward")
+                assert place is not None, "a stage or an edge takes time"
                 task = self._task_at[transfer, place, backward, action.microbatch]
                 yield Interval(action, float(self.start[task]), float(self.stop[task]))
                 now = now if transfer else float(self.stop[task])

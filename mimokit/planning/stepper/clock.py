@@ -20,7 +20,7 @@ class PlannedStep:
         name: as the schedule names it.
         module: the module that it concerns; None: the whole rank.
         microbatch: 0-based; None outside the micro-batches.
-        action: of the pipeline; None without one.
+        action: the planned action; None after the last micro-batch.
     """
 
     name: StepKind
@@ -65,30 +65,23 @@ def clock_of(plan: LayoutPlan) -> tuple[Tick, ...]:
     everyone = range(plan.world_size)
     return tuple(
         Tick(float(number), dict.fromkeys(everyone, step))
-        for number, step in enumerate(_together(plan))
+        for number, step in enumerate((*_together(plan.program), *_at_the_end()))
     )
 
 
-def _together(plan: LayoutPlan) -> Iterator[PlannedStep]:
+def _together(program: PipelinePlan) -> Iterator[PlannedStep]:
     """Yield the steps of ranks that all take the same ones.
 
-    A rank skips steps that do not apply to it: those of an encoder whose modality is absent, the
-    backward of a frozen one.
+    A rank skips steps that do not apply to its data: those of an encoder whose modality is absent.
     """
-    language = plan.llm_module_name
-    encoders = [name for name in plan.modules if name != language]
-    for microbatch in range(plan.batch.num_microbatches):
-        yield PlannedStep(StepKind.LOAD, None, microbatch)
-        yield PlannedStep(StepKind.SLICE, None, microbatch)
-        for name in encoders:
-            yield PlannedStep(StepKind.FORWARD, name, microbatch)
-            yield PlannedStep(StepKind.GATHER, name, microbatch)
-        for kind in (StepKind.FORWARD, StepKind.LOSS, StepKind.BACKWARD):
-            yield PlannedStep(kind, language, microbatch)
-        for name in encoders:
-            yield PlannedStep(StepKind.SCATTER, name, microbatch)
-            yield PlannedStep(StepKind.BACKWARD, name, microbatch)
-    yield from _at_the_end()
+    for action in program.actions(0):
+        if action.kind not in UPDATE:
+            yield _step(program, action)
+
+
+def _step(program: PipelinePlan, action: Action) -> PlannedStep:
+    module = None if action.stage is None else program.graph.stages[action.stage].module
+    return PlannedStep(action.kind, module, action.microbatch, action)
 
 
 def _at_the_end() -> Iterator[PlannedStep]:
@@ -111,8 +104,7 @@ def _on_ranks(
     pipeline: PipelinePlan, wave: Mapping[int, Action]
 ) -> Iterator[tuple[int, PlannedStep]]:
     for stage, action in wave.items():
-        module = pipeline.graph.stages[stage].module
-        step = PlannedStep(action.kind, module, action.microbatch, action)
+        step = _step(pipeline, action)
         for rank in pipeline.ranks[stage]:
             yield rank, step
 

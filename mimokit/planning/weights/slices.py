@@ -28,7 +28,6 @@ class Slice:
     """A block of a tensor.
 
     Attributes:
-        rows: counted in the tensor.
         columns: likewise; None for all of them.
     """
 

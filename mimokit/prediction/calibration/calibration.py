@@ -41,7 +41,6 @@ class Calibration:
         software: mimokit's own engine on this machine, for `predict`.
         costs: CPU seconds of pieces of a step, for `predict_shared`.
         cores: CPU seconds per second of all ranks of a host together.
-        fits: the fitted laws, with their residuals.
         path: of the hardware file, None before `save_calibration`.
     """
 
@@ -121,12 +120,7 @@ def calibration_of(path: Path) -> Path:
 
 
 def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> Calibration:
-    """Write the hardware file, and the file next to it.
-
-    Args:
-        calibration: to write.
-        path: of the hardware file.
-    """
+    """Write the hardware file, and the file next to it."""
     target = save_hardware(calibration.hardware, path)
     content = CalibrationFile(
         format=FORMAT,
@@ -142,9 +136,6 @@ def save_calibration(calibration: Calibration, path: str | os.PathLike[str]) -> 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     """Read a calibration.
-
-    Args:
-        path: of the hardware file.
 
     Raises:
         ConfigError: a file cannot be read, has another format, or has been changed.

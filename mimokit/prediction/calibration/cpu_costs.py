@@ -84,10 +84,6 @@ def busy_share(measured: Measurements, of: Round) -> float:
     rounds of a calibration measure this time, because they are programs whose CPU seconds are
     known. The share is the simulated time of a round, in which no core rests while a rank has work,
     divided by the measured time.
-
-    Args:
-        measured: on the machine.
-        of: the round, one of those measured.
     """
     if of.seconds <= 0 or len(set(measured.hosts)) > 1:
         return 1.0

@@ -30,10 +30,8 @@ class FittedLaw:
     """A linear law fitted to measurements.
 
     Attributes:
-        name: of the measurement.
         constants: term -> seconds per unit of the term.
         residuals: (fitted - measured) / measured, per row.
-        labels: names of the rows.
         outliers: indices of rows that the law does not describe.
     """
 
@@ -76,10 +74,8 @@ def fit_law(
     near (Rousseeuw and Leroy 1987, chapter 5).
 
     Args:
-        name: of the measurement.
         terms: term -> its value in each row.
         seconds: measured, per row.
-        labels: of the rows, for the report.
 
     Raises:
         ConfigError: there are fewer rows than terms, or a row is not a positive finite number.

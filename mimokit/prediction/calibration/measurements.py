@@ -47,9 +47,7 @@ class CollectiveTime:
 
     Attributes:
         kind: of the collective. A "send" is one message between two ranks.
-        ranks: size of the group.
         size: bytes of the full result, or of the message of a send.
-        across: whether the group spans hosts.
         seconds: of the wall clock.
         cpu_seconds: of one rank; for a send the mean of both.
     """
@@ -87,7 +85,6 @@ class PieceTime:
     """One piece of a training step on one rank, without communication.
 
     Attributes:
-        piece: name.
         terms: term that its time depends on -> amount.
         seconds: of the wall clock.
         cpu_seconds: of the process.
@@ -125,14 +122,11 @@ class RankMeasurements:
     """What one rank measured.
 
     Attributes:
-        device: that the rank computes on.
-        host: that the rank runs on.
         shares_cores: the rank shares its CPU cores with other ranks. Seconds of products,
             attention and memory are then CPU seconds.
         memory_bytes: that the rank can use.
         memory_bandwidth: bytes per second, read and written.
         cores: CPU seconds per second of the rank while all ranks compute.
-        products: matrix products.
         attention: precision -> operations per second of the attention core.
         rounds: those in which this rank was active. It may have been in no group.
     """
@@ -153,13 +147,10 @@ class Measurements:
     """All measurements of a cluster.
 
     Attributes:
-        device: that a rank computes on.
-        hosts: host of each rank.
         memory_bytes: that one rank can use.
         memory_bandwidth: bytes per second of one rank, read and written.
         cores: CPU seconds per second of all ranks of a host together.
         sharing: time of a rank divided by its time on a separate core.
-        products: matrix products.
         attention: precision -> operations per second of the attention core.
         rounds: on increasing numbers of ranks; the last has all ranks active.
     """

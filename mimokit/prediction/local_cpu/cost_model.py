@@ -26,7 +26,6 @@ def collective_terms(kind: str, ranks: int, size: float) -> dict[str, float]:
 
     Args:
         kind: all-reduce, all-gather, reduce-scatter, broadcast or send.
-        ranks: size of the group.
         size: bytes of the full result, or of the message of a send.
 
     Returns:
@@ -71,8 +70,6 @@ class CoreCosts:
         Sizes of groups that were not measured are interpolated or extrapolated linearly.
 
         Args:
-            kind: all-reduce, all-gather, reduce-scatter or broadcast.
-            ranks: size of the group.
             size: bytes of the full result.
 
         Raises:

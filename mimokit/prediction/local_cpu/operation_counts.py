@@ -9,15 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mimokit.architecture.tokens import image_geometry, tokens_per_item
-from mimokit.config import ModuleArchitecture
+from mimokit.architecture.flops import forward_flops
+from mimokit.architecture.layer_work.products import (
+    NORMED,
+    NORMED_AGAIN,
+    layer_products,
+    score_work,
+)
+from mimokit.architecture.modules import EncoderBranch, LanguageModel
+from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.transformer import Transformer
 
 WHOLE_PASSES = 8
 """Numbers written per token and hidden unit by norms, residuals and biases of a layer's forward."""
-QUERY_PASSES = 4
-"""Numbers written per query, key and value: bias, split, rotation, copies."""
 FEED_FORWARD_PASSES = 3
-"""Numbers written per inner unit of the feed-forward layer: bias, GELU, its product."""
+"""Numbers written per output of the matrix into a feed-forward layer or projector: bias, GELU, its
+product."""
+PRODUCT_PASSES: Mapping[str, int] = {NORMED: 4, NORMED_AGAIN: FEED_FORWARD_PASSES}
+"""What a matrix multiplies -> numbers written per output: of queries, keys and values for bias,
+split, rotation and copies."""
 SCORE_PASSES = 5
 """Numbers written per attention score: product, scale, mask, softmax, copy."""
 END_PASSES, LOGIT_PASSES = 4, 6
@@ -34,7 +44,6 @@ class Amounts:
         ends: 1 for the cost of a pass outside its layers, even in a stage without either end of
             the module: calling Megatron's modules and autograd takes longer than embedding a
             batch.
-        layers: transformer layers.
         elements: numbers written, forward.
         operations: of matrix products, forward.
     """
@@ -66,56 +75,51 @@ class Amounts:
         }
 
 
-def layer_amounts(
-    architecture: ModuleArchitecture, tensor: int, sequences: float, length: float
-) -> Amounts:
-    """Return the amounts of one layer on one rank.
+def layer_amounts(net: Transformer, tensor: int, sequences: float, length: float) -> Amounts:
+    """Return the amounts of one dense layer on one rank.
 
     Args:
-        architecture: of the module.
         tensor: number of ranks that the layer is sharded over.
         sequences: of a micro-batch on this rank.
-        length: tokens of a sequence.
+        length: tokens of a sequence; attention is not fused, so masked scores are computed, too.
     """
-    hidden, inside = architecture.hidden_size, architecture.feed_forward_size
-    tokens = sequences * length
-    scores = tokens * length * architecture.num_attention_heads / tensor
-    sharded = QUERY_PASSES * 3 * hidden + FEED_FORWARD_PASSES * inside
-    weights = (4 * hidden + 2 * inside) * hidden
-    core = 4 * scores * hidden / architecture.num_attention_heads
+    sizes, tokens = ParallelSizes(tensor, sequence_parallel=False), sequences * length
+    products = layer_products(net, None, sizes)
+    scores = tokens * length * net.heads / tensor
+    written = WHOLE_PASSES * net.hidden + sum(
+        PRODUCT_PASSES.get(product.of, 0) * float(product.outputs) for product in products
+    )
+    multiplied = float(sum(product.weights for product in products))
     return Amounts(
         layers=1,
-        elements=tokens * (WHOLE_PASSES * hidden + sharded / tensor) + SCORE_PASSES * scores,
-        operations=2 * tokens * weights / tensor + core,
+        elements=tokens * written + SCORE_PASSES * scores,
+        operations=2 * tokens * (multiplied + float(score_work(net, sizes, length))),
     )
 
 
-def language_ends(architecture: ModuleArchitecture, tensor: int, tokens: float) -> Amounts:
+def language_ends(language: LanguageModel, tensor: int, tokens: float) -> Amounts:
     """Return the amounts of embedding, logits and loss."""
-    hidden, vocabulary = architecture.hidden_size, architecture.vocab_size / tensor
-    return Amounts(
-        ends=1,
-        elements=tokens * (END_PASSES * hidden + LOGIT_PASSES * vocabulary),
-        operations=2 * tokens * hidden * vocabulary,
-    )
+    written = END_PASSES * language.net.hidden + LOGIT_PASSES * language.vocab / tensor
+    operations = forward_flops(language, 1, tokens).last / tensor
+    return Amounts(ends=1, elements=tokens * written, operations=operations)
 
 
 def vision_ends(
-    architecture: ModuleArchitecture, language: ModuleArchitecture, tensor: int, images: float
+    branch: EncoderBranch, tensor: int, images: float, positions: int, tokens: int
 ) -> Amounts:
     """Return the amounts of patch embedding and projector.
 
-    The inner width of the projector is that of the language model's feed-forward layer.
+    Args:
+        tensor: number of ranks that the projector is sharded over.
+        images: of a micro-batch on this rank.
+        positions: of an image in the layers.
+        tokens: that an image becomes.
     """
-    shape = image_geometry(architecture)
-    hidden, wide = architecture.hidden_size, language.feed_forward_size
-    patches, rows = images * shape.patches, images * tokens_per_item(architecture)
-    pixels = shape.num_channels * shape.patch_size**2
-    features = hidden * architecture.merge_size**2
-    projector = rows * wide * (features + language.hidden_size) / tensor
-    inside = FEED_FORWARD_PASSES * wide / tensor + language.hidden_size
+    inner, outer = sum(branch.projector.widths[1:-1]), branch.projector.widths[-1]
+    flops = forward_flops(branch, positions, images, tokens)
+    projected = FEED_FORWARD_PASSES * inner / tensor + outer
     return Amounts(
         ends=1,
-        elements=END_PASSES * patches * hidden + rows * inside,
-        operations=2 * (patches * pixels * hidden + projector),
+        elements=images * (END_PASSES * positions * branch.encoder.net.hidden + tokens * projected),
+        operations=flops.first + flops.last / tensor,
     )

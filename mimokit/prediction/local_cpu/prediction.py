@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mimokit.config import ExperimentConfig
 from mimokit.planning.layout import plan_layout
 from mimokit.prediction.local_cpu.cost_model import SharedCosts
-from mimokit.prediction.local_cpu.programs import separate_rank_programs, shared_rank_programs
+from mimokit.prediction.local_cpu.programs import rank_programs
 from mimokit.prediction.local_cpu.simulator import Program, RankSpan, Span, run_shared
 from mimokit.prediction.local_cpu.step_costs import step_costs
 from mimokit.step_kinds import MODULE_PHASES, REMAINDER, Phase, StepKind
@@ -22,10 +22,8 @@ class SharedPrediction:
     """One predicted step on shared cores.
 
     Attributes:
-        name: of the config.
         seconds: of the step.
         cores: number of cores that the ranks share.
-        cpu_seconds: of each rank.
         critical_path: seconds if each rank had a separate core.
         parts: CPU seconds of all ranks, by module and kind of step.
         spans: what each rank does, and when.
@@ -74,7 +72,6 @@ def predict_shared(
     """Predict the step of a layout whose ranks are all on one machine.
 
     Args:
-        config: of the layout, finalized.
         costs: from `calibrate`.
         cores: CPU seconds per second of all ranks together: `Calibration.cores`.
         items_per_sample: encoder -> average number of items per sample; by default the maximum.
@@ -86,8 +83,7 @@ def predict_shared(
     plan = plan_layout(config).of_replica(0)
     at_work = costs.at(plan.world_size)
     step = step_costs(config, plan, at_work, items_per_sample)
-    separate = plan.deployment_mode == "heterogeneous"
-    programs = separate_rank_programs(step) if separate else shared_rank_programs(step)
+    programs = rank_programs(step)
     run = run_shared(programs, cores * at_work.busy)
     return SharedPrediction(
         name=config.name,

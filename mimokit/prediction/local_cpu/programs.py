@@ -1,8 +1,4 @@
-"""The operations of every rank in one step, by deployment mode.
-
-Modules that share their ranks follow the schedule of `mimokit.engine.colocated.schedule`. Modules
-on separate ranks follow the actions of the pipeline plan.
-"""
+"""The operations of every rank in one step: the costs of its planned actions, in their order."""
 
 from __future__ import annotations
 
@@ -11,96 +7,80 @@ from collections import Counter
 from mimokit.planning.bridges.edges import edge_route
 from mimokit.planning.bridges.routes import Route, counted_samples
 from mimokit.planning.schedule import Action, StageEdge
-from mimokit.planning.types import ColocatedBridge, PipelinePlan
+from mimokit.planning.types import ColocatedBridge
 from mimokit.prediction.local_cpu.simulator import Operation, Recv, Send, Span
 from mimokit.prediction.local_cpu.step_costs import SCALAR_BYTES, StepCosts
-from mimokit.step_kinds import UPDATE, StepKind
+from mimokit.step_kinds import SENDS, UPDATE, StepKind
 
 
-def shared_rank_programs(step: StepCosts) -> list[list[Operation]]:
+def rank_programs(step: StepCosts) -> list[list[Operation]]:
     """Return the program of each rank."""
-    return [_shared_rank_program(step, rank) for rank in range(step.plan.world_size)]
-
-
-def _shared_rank_program(step: StepCosts, rank: int) -> list[Operation]:
-    program: list[Operation] = []
-    for _ in range(step.plan.batch.num_microbatches):
-        program += _microbatch(step, rank)
-    return program + step.update(rank)
-
-
-def _microbatch(step: StepCosts, rank: int) -> list[Operation]:
-    language = step.plan.llm_module_name
-    start, stop = step.plan.batch.modules[language].loaded[rank]
-    program: list[Operation] = [step.load(stop - start)]
-    bridges = step.plan.colocated_bridges
-    for bridge in bridges:
-        program.append(step.one_pass(bridge.source, "forward", rank))
-        tensor_group = step.plan.modules[bridge.source].group_of(rank, "tp")
-        program += step.gather(
-            Span(bridge.source, StepKind.GATHER), tensor_group, 3.0 * SCALAR_BYTES
-        )
-        if bridge.direction == "fan_in":
-            program += _gather(step, bridge, rank, StepKind.GATHER)
-    program.append(step.one_pass(language, "forward", rank))
-    program.append(step.one_pass(language, "backward", rank))
-    for bridge in bridges:
-        if bridge.direction == "fan_out":
-            program += _gather(step, bridge, rank, StepKind.SCATTER)
-        program.append(step.one_pass(bridge.source, "backward", rank))
-    return program
-
-
-def _gather(step: StepCosts, bridge: ColocatedBridge, rank: int, kind: StepKind) -> list[Operation]:
-    """Return the gather of a bridge, over the rows of the larger micro-batch of its two modules."""
-    members = next(group for group in bridge.gather_groups if rank in group)
-    samples = max(step.samples(name) for name in (bridge.source, bridge.destination))
-    size = step.module(bridge.source).row_bytes(samples)
-    return step.gather(Span(bridge.source, kind), members, size)
-
-
-def separate_rank_programs(step: StepCosts) -> list[list[Operation]]:
-    """Return the program of each rank."""
-    assert step.plan.pipeline is not None
-    return [
-        _RankProgram(step, step.plan.pipeline, rank).operations()
-        for rank in range(step.plan.world_size)
-    ]
+    return [_RankProgram(step, rank).operations() for rank in range(step.plan.world_size)]
 
 
 class _RankProgram:
-    def __init__(self, step: StepCosts, pipeline: PipelinePlan, rank: int) -> None:
-        self._step, self._pipeline, self._rank = step, pipeline, rank
-        self._module = pipeline.stage_of(rank).module
-        self._edges = {edge.index: edge for edge in pipeline.graph.edges}
+    def __init__(self, step: StepCosts, rank: int) -> None:
+        self._step, self._rank = step, rank
+        self._pipeline = step.plan.program
+        self._bridges = {bridge.source: bridge for bridge in step.plan.colocated_bridges}
 
     def operations(self) -> list[Operation]:
         """Return all operations of a step."""
-        found: list[Operation] = []
+        operations: list[Operation] = []
         for action in self._pipeline.actions(self._rank):
             if action.kind not in UPDATE:
-                found += self._operations(action)
-        return found + self._step.update(self._rank)
+                operations += self._operations(action)
+        return operations + self._step.update(self._rank)
 
     def _operations(self, action: Action) -> list[Operation]:
-        if action.kind == StepKind.LOAD:
+        kind = action.kind
+        if kind == StepKind.LOAD:
             return self._load()
-        if action.kind == StepKind.FORWARD:
-            return [self._step.one_pass(self._module, "forward", self._rank)]
-        if action.kind == StepKind.BACKWARD:
-            return [self._step.one_pass(self._module, "backward", self._rank)]
+        if kind in (StepKind.SLICE, StepKind.LOSS):
+            return []  # calibrated with the reading and with the language model
+        if kind == StepKind.FORWARD:
+            return [self._step.one_pass(self._module(action), "forward", self._rank)]
+        if kind == StepKind.BACKWARD:
+            return [self._step.one_pass(self._module(action), "backward", self._rank)]
+        if kind == StepKind.GATHER:
+            return self._gather(self._bridges[self._module(action)])
+        if kind == StepKind.SCATTER:
+            return self._scatter(self._bridges[self._module(action)])
         assert action.edge is not None
-        edge = self._edges[action.edge]
-        forward = action.kind.endswith("forward")
-        if action.kind.startswith("send"):
+        edge = self._pipeline.graph.edges[action.edge]
+        forward = kind.endswith("forward")
+        if kind in SENDS:
             return self._send(edge, forward, action)
         return self._receive(edge, forward, action)
 
+    def _module(self, action: Action) -> str:
+        assert action.stage is not None
+        return self._pipeline.graph.stages[action.stage].module
+
     def _load(self) -> list[Operation]:
-        batch = self._step.plan.batch.modules[self._module]
-        if self._rank not in batch.loads:
+        module = self._pipeline.stages_of(self._rank)[-1].module
+        loaded = self._step.plan.batch.modules[module].loaded
+        if self._rank not in loaded:
             return []
-        return [self._step.load(batch.micro_batch_size)]
+        start, stop = loaded[self._rank]
+        return [self._step.load(stop - start)]
+
+    def _gather(self, bridge: ColocatedBridge) -> list[Operation]:
+        """Return the comparison of the source's tensor-parallel ranks, and the gather."""
+        ranks = self._step.plan.modules[bridge.source].group_of(self._rank, "tp")
+        span = Span(bridge.source, StepKind.GATHER)
+        compared = self._step.gather(span, ranks, 3.0 * SCALAR_BYTES)
+        return compared + (self._rows(bridge, span) if bridge.direction == "fan_in" else [])
+
+    def _scatter(self, bridge: ColocatedBridge) -> list[Operation]:
+        span = Span(bridge.source, StepKind.SCATTER)
+        return self._rows(bridge, span) if bridge.direction == "fan_out" else []
+
+    def _rows(self, bridge: ColocatedBridge, span: Span) -> list[Operation]:
+        """Return a gather of the rows of the larger micro-batch of the two modules."""
+        members = next(group for group in bridge.gather_groups if self._rank in group)
+        samples = max(self._step.samples(name) for name in (bridge.source, bridge.destination))
+        return self._step.gather(span, members, self._step.module(bridge.source).row_bytes(samples))
 
     def _send(self, edge: StageEdge, forward: bool, action: Action) -> list[Operation]:
         begin = (edge.index, forward, action.microbatch)
@@ -131,9 +111,9 @@ class _RankProgram:
         """Return (peer rank, bytes, index within the pair of ranks) per message."""
         route = edge_route(self._step.plan, edge, backward=not forward)
         if route is None:
-            module = self._step.module(self._module)
+            hidden = self._step.module(edge.modality)
             peer = self._pipeline.peer(self._rank, edge)
-            return [(peer, module.hidden_bytes(self._step.samples(self._module)), 0)]
+            return [(peer, hidden.hidden_bytes(self._step.samples(edge.modality)), 0)]
         rows = self._step.module(edge.modality)
         ends = [(t.source_rank, t.destination_rank, t.stop - t.start) for t in route.transfers]
         if not sending:
@@ -152,7 +132,8 @@ class _RankProgram:
         members = next((g for g in route.groups if self._rank in g), None) if route else None
         if route is None or members is None:
             return []
-        samples = self._step.samples(self._module)
+        here = edge.destination if forward else edge.source
+        samples = self._step.samples(self._pipeline.graph.stages[here].module)
         rows = self._step.module(edge.modality).row_bytes(samples)
         share = self._step.broadcast if route.form == "leader" else self._step.gather
         sizes = [rows]

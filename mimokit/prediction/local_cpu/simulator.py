@@ -105,12 +105,10 @@ def all_reduce(
     The ring is passed twice: to add up, and to distribute the sum.
 
     Args:
-        span: of its operations.
         members: ranks of the group, in the order of the group; more than one.
         seconds: CPU seconds of each member.
         numbers: count of numbers that are added up. If there are many, all ranks pass some on at
             any time. If there is one, only one rank is active at a time.
-        rank: one of the members.
     """
     group = tuple(members)
     if numbers > 1:
@@ -131,7 +129,6 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
     """Simulate the programs of all ranks on shared cores.
 
     Args:
-        programs: one per rank.
         cores: CPU seconds per second of all ranks together. A rank gets at most one.
 
     Raises:
@@ -139,7 +136,7 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
     """
     if cores <= 0:
         raise ValueError(f"cores is {cores}; it must be more than 0.")
-    run = _Run(programs)
+    run = _SharedCores(programs)
     while run.working:
         run.advance(min(1.0, cores / len(run.working)))
     stuck = [rank for rank, program in enumerate(programs) if run.place[rank] < len(program)]
@@ -150,7 +147,7 @@ def run_shared(programs: Sequence[Program], cores: float) -> SharedRun:
     return SharedRun(run.now, cpu, tuple(run.spans))
 
 
-class _Run:
+class _SharedCores:
     """State of all ranks at one point in time."""
 
     def __init__(self, programs: Sequence[Program]) -> None:

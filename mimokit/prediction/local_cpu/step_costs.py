@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mimokit.architecture.tokens import tokens_per_item
+from mimokit.architecture.from_config import modules_of_config
+from mimokit.architecture.layer_work.collectives import Way
+from mimokit.architecture.parameters_on_rank import Module
+from mimokit.architecture.tokens import geometry_of, tokens_per_item
 from mimokit.config import ExperimentConfig
 from mimokit.config.errors import Problem, refuse_if_any
 from mimokit.planning.types import LayoutPlan
 from mimokit.prediction.local_cpu.cost_model import CoreCosts
-from mimokit.prediction.local_cpu.module_costs import ModuleCosts, Way
+from mimokit.prediction.local_cpu.module_costs import ModuleCosts
 from mimokit.prediction.local_cpu.operation_counts import NUMBER_BYTES
 from mimokit.prediction.local_cpu.simulator import (
     Collective,
@@ -35,21 +38,24 @@ class StepCosts:
 
     Attributes:
         config: of the layout, finalized.
-        plan: of the layout.
-        costs: of this machine.
         items: encoder -> average number of items per sample.
+        modules: of the model, as the engine builds them.
     """
 
     config: ExperimentConfig
     plan: LayoutPlan
     costs: CoreCosts
     items: Mapping[str, float]
+    modules: Mapping[str, Module]
 
     def module(self, name: str) -> ModuleCosts:
         """Return the costs of a module."""
-        return ModuleCosts(
-            self.config, self.costs, self.plan.modules[name], self.items.get(name, 1.0)
-        )
+        ranks, rows, length = self.plan.modules[name], 0, self.config.data.seq_length
+        if name != self.plan.llm_module_name:
+            image = geometry_of(self.config.model.get_architecture(name))
+            rows, length = image.tokens, image.positions
+        items = self.items.get(name, 1.0)
+        return ModuleCosts(self.modules[name], self.costs, ranks, items, length, rows)
 
     def samples(self, name: str) -> int:
         """Return the samples of a micro-batch on one replica of a module."""
@@ -120,8 +126,6 @@ def step_costs(
 
     Args:
         config: of the layout, finalized.
-        plan: of the layout.
-        costs: of this machine.
         items_per_sample: encoder -> average number of items per sample; by default the maximum.
 
     Raises:
@@ -133,7 +137,9 @@ def step_costs(
         / tokens_per_item(config.model.get_architecture(name))
         for name in config.model.encoder_module_names
     }
-    return StepCosts(config, plan, costs, {**items, **(items_per_sample or {})})
+    items |= items_per_sample or {}
+    modules = {module.name: module for module in modules_of_config(config.model)}
+    return StepCosts(config, plan, costs, items, modules)
 
 
 def _check(config: ExperimentConfig) -> None:
@@ -146,6 +152,7 @@ def _check(config: ExperimentConfig) -> None:
             "behind the language module": name in decoders,
             "a text head": own.modality == "text" and name != config.model.llm_module_name,
             "frozen": own.frozen,
+            "a mixture of experts": own.num_moe_experts is not None,
             "sharded over context-parallel ranks": sizes.context_parallel > 1,
             "sharded over expert-parallel ranks": sizes.expert_parallel > 1,
         }

@@ -19,11 +19,7 @@ MOMENTS = 2
 
 @dataclass(frozen=True)
 class Stored:
-    """The part of a module on one rank.
-
-    Attributes:
-        numbers: numbers in them.
-    """
+    """The part of a module on one rank."""
 
     tensors: int
     numbers: int

@@ -1,7 +1,6 @@
 """Bytes per rank: weights, gradients, optimizer, activations, logits, buffers."""
 
 from mimokit.architecture.parameters_on_rank import RankParameters
-from mimokit.prediction.memory.activations import layer_activations
 from mimokit.prediction.memory.formulas import MemoryLine, memory_lines
 from mimokit.prediction.memory.stage import (
     PARTS,
@@ -17,7 +16,6 @@ __all__ = [
     "MemoryLine",
     "RankParameters",
     "Storage",
-    "layer_activations",
     "memory_lines",
     "micro_batches_in_flight",
     "micro_batches_through",

@@ -41,9 +41,7 @@ class MemoryLine:
 
     Attributes:
         part: weights, gradients, optimizer, activations, logits, buffers or strategy.
-        bytes: on the rank.
         factors: name of each factor -> its value. Their product is `bytes`.
-        source: of the formula.
     """
 
     part: str

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mimokit.architecture.layer_work.saved import HALF, layer_activations, whole_layer
 from mimokit.architecture.modules import LanguageModel
 from mimokit.architecture.parallel_sizes import RECOMPUTE_FULL, Numbers, ParallelSizes
 from mimokit.architecture.parameters_on_rank import (
@@ -14,7 +15,6 @@ from mimokit.architecture.parameters_on_rank import (
     net_of,
     rank_parameters,
 )
-from mimokit.prediction.memory.activations import HALF, layer_activations, whole_layer
 from mimokit.prediction.memory.states import IN_HALF, Storage, state_bytes
 
 LOGIT = HALF + 4
@@ -65,7 +65,6 @@ def stage_memory(
 
     Args:
         module: a language model, or an encoder with its projector.
-        sizes: of the module.
         seq: tokens per sample of the module (an encoder: patches).
         micro_batches: per optimizer step, m.
         stage: index of the stage, 0 first.

@@ -104,7 +104,6 @@ def ring_order(group: Sequence[int], cost: Callable[[int, int], float]) -> tuple
     """Return the order of a ring whose slowest link is the fastest.
 
     Args:
-        group: the nodes.
         cost: seconds of a message from a node to the next one.
     """
     first, *rest = group

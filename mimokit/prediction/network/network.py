@@ -38,10 +38,8 @@ class Network:
 
     Attributes:
         bandwidth: of a link, with its unit: bit/s or B/s.
-        latency: of a link, with its unit.
         jitter: by how much a message may be later, with its unit.
         sites: nodes of each site; none: one site.
-        inside: the links within a site.
         links: a link for each pair, [sender][receiver], in place of all that.
         speeds: of each node, 1 for one that needs the given seconds for a step; none: equal nodes.
         efficiency: share of the bandwidth that payload gets.

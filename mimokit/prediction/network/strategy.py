@@ -26,15 +26,12 @@ class StrategyPrediction:
     strategies that exchange in each step one.
 
     Attributes:
-        name: of the strategy.
-        nodes: how many exchange.
         parameters: entries of all tensors that train.
         H: steps of a round.
         payload_bytes: what a node gives to collectives in a round.
         sent_bytes: what a node sends in a round, as a ring does it.
         exchange_seconds: time on the links in a round that nothing overlaps.
         waiting_seconds: time in a round that a node waits for the slowest to compute.
-        round_seconds: time of a round.
         compute_utilisation: share of a round in which the slowest node computes.
         wall_seconds: time of all steps.
         steps: how many those are.
@@ -79,8 +76,6 @@ def predict_strategy(
     """Predict rounds and the whole time.
 
     Args:
-        plan: what nodes exchange.
-        network: between them.
         compute_seconds: of a step on a node of speed 1.
         steps: optimizer steps of the whole.
         target_utilisation: what `smallest_h` reaches.
@@ -133,7 +128,6 @@ def waiting_seconds_of_replicas(plan: ReplicaPlan, step_seconds: float) -> float
     Steps that follow an exchange before its result is written hide that much of it.
 
     Args:
-        plan: of the replicas.
         step_seconds: how long a replica computes a step.
 
     Returns:

@@ -25,7 +25,6 @@ class NodeBlock:
     """What a node does for a while.
 
     Attributes:
-        node: the node.
         activity: computing, waiting for others to be ready, or exchanging.
         start: seconds since the first step began.
         stop: likewise.
@@ -45,7 +44,6 @@ class StrategyTimeline:
 
     Attributes:
         blocks: what nodes do; blocks of no length are left out.
-        nodes: how many there are.
     """
 
     blocks: tuple[NodeBlock, ...]
@@ -74,7 +72,6 @@ def strategy_timeline(
     result is written in a later step, and wait there until it has arrived.
 
     Args:
-        plan: what nodes exchange.
         network: between them. Its speeds and spread are those of one number of seconds alone.
         compute_seconds: of a step on a node of speed 1, or of each [step, node].
         steps: optimizer steps of the whole.

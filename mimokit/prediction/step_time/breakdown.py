@@ -32,7 +32,6 @@ class TimeBreakdown:
 
     Attributes:
         matrix: matrix products of linear layers.
-        attention: attention core.
         memory: elementwise kernels, norms, casts, permutations and gradient accumulation; starts
             and ends of kernels.
         tensor: tensor-parallel collectives that are not overlapped.
@@ -76,7 +75,6 @@ class LayerTime:
     """Seconds of one layer, without recomputation.
 
     Attributes:
-        forward: the forward pass.
         backward: the backward pass, for the gradients of weights and input.
         gradients: accumulation of weight gradients over micro-batches, for a trained layer. It
             does not depend on the number of tokens.

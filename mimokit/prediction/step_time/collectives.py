@@ -7,10 +7,14 @@ port), so its network bandwidth is the bandwidth of a port times the members per
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
+from mimokit.architecture.layer_work.collectives import LayerCollective
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
-from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.architecture.transformer import MixtureOfExperts
+from mimokit.axes import Axis
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.step_time.system import HALF, System
 
@@ -77,11 +81,8 @@ def dispatch(
     (DeepEP, HybridEP). Of n places, n (1 - (1 - 1/n)^k) receive at least one of k copies.
 
     Args:
-        hardware: links.
         volume: bytes of all tokens of one rank, each counted once.
-        ranks: size of the group.
         stride: distance between neighbours in the group.
-        copies: number of experts per token.
     """
     inside = members_in_domain(hardware, ranks, stride)
     domains = ranks / inside
@@ -96,19 +97,44 @@ def _places(places: Numbers, copies: int) -> Numbers:
     return places * (1 - (1 - 1 / places) ** copies)
 
 
-def tensor_seconds(
-    net: Transformer,
+def exchange_seconds(
+    collectives: Iterable[LayerCollective],
     moe: MixtureOfExperts | None,
     sizes: ParallelSizes,
     tokens: Numbers,
+    system: System,
+) -> Mapping[Axis, Numbers]:
+    """Return axis -> seconds of a layer's collectives along it, one after the other.
+
+    Args:
+        moe: experts of this layer, or None for a dense one.
+        tokens: of one micro-batch on one rank.
+    """
+    hardware = system.hardware
+    seconds: dict[Axis, Numbers] = dict.fromkeys((Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT), 0.0)
+    for each in collectives:
+        # Gathered queries, keys and values are not predicted yet.
+        if each.projected or not np.any(each.count):
+            continue
+        volume = HALF * each.numbers * tokens
+        if each.axis == Axis.CONTEXT:
+            one = ring(hardware, volume, sizes.context, sizes.tensor)
+        elif moe is not None and each.axis == Axis.EXPERT:
+            one = dispatch(hardware, volume, sizes.expert, 1, moe.top_k)
+        else:
+            one = gather(hardware, volume, sizes.tensor, 1)
+        seconds[each.axis] = seconds[each.axis] + each.gathers * one
+    return seconds
+
+
+def tensor_seconds(
+    moved: Numbers,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
     matrix: Numbers,
     system: System,
 ) -> tuple[Numbers, Numbers]:
     """Return the seconds of tensor-parallel collectives that are not overlapped, per layer.
-
-    A pass has two gathers and two scatters: one of each around attention and around the
-    feed-forward layer. Without sequence parallelism two all-reduces move the same volume. Routed
-    experts have no tensor-parallel collectives, because dispatch reaches them.
 
     * ``none``: collectives and products run one after the other.
     * ``async``: in the backward pass, the gradient of the input is scattered and the input is
@@ -118,18 +144,13 @@ def tensor_seconds(
       products.
 
     Args:
-        net: the layers.
+        moved: seconds of all of them in a forward pass, from `exchange_seconds`.
         moe: experts of this layer, or None for a dense one.
-        sizes: of the module.
-        tokens: of one micro-batch on one rank.
         matrix: seconds of the layer's products in a forward pass.
-        system: hardware, software and precision.
 
     Returns:
         Seconds of the forward pass, and of the backward pass.
     """
-    count = 4 if moe is None or moe.shared_ffn else 2
-    moved = count * gather(system.hardware, HALF * net.hidden * tokens, sizes.tensor, 1)
     if system.software.tensor_overlap == "none":
         return moved, moved
     if moe is None and system.pipelines_tensor:

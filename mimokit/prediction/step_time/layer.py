@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from mimokit.architecture.layer_work.collectives import layer_collectives
+from mimokit.architecture.layer_work.products import ROUTER, layer_products, score_work
 from mimokit.architecture.parallel_sizes import Numbers, ParallelSizes
 from mimokit.architecture.parameters import dense_layer, expert_layer
 from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+from mimokit.axes import Axis
 from mimokit.prediction.step_time.breakdown import LayerTime, TimeBreakdown
 from mimokit.prediction.step_time.collectives import (
-    dispatch,
+    exchange_seconds,
     members_in_domain,
-    ring,
     tensor_seconds,
 )
-from mimokit.prediction.step_time.matmul import product_seconds
 from mimokit.prediction.step_time.system import HALF, System
 
 FLASH_BACKWARD = 2.5
@@ -45,20 +46,18 @@ def layer_time(
     """Return the seconds of one layer.
 
     Args:
-        net: the layers.
         moe: experts of this layer, or None for a dense one.
-        sizes: of the module.
         tokens: of one micro-batch on one rank, b s / c.
         visible: tokens that a token attends to on average.
-        system: hardware, software and precision.
     """
     attention, backward_attention = _attention(net, sizes, tokens, visible, system)
-    ring = _context(net, sizes, tokens, system)
+    collectives = layer_collectives(net, moe, sizes, "forward")
+    exchanged = exchange_seconds(collectives, moe, sizes, tokens, system)
+    ring, sent = exchanged[Axis.CONTEXT], exchanged[Axis.EXPERT]
     edges = system.hardware.efficiency.kernel * _kernels(moe, sizes, system)
     matrix = product_seconds(net, moe, sizes, tokens, system)
     memory = system.memory_seconds(_elementwise_bytes(net, moe, sizes, tokens, system)) + edges
-    sent = _dispatch(net, moe, sizes, tokens, system)
-    ahead, behind = tensor_seconds(net, moe, sizes, tokens, matrix, system)
+    ahead, behind = tensor_seconds(exchanged[Axis.TENSOR], moe, sizes, matrix, system)
     forward = TimeBreakdown(
         matrix,
         attention,
@@ -83,6 +82,34 @@ def layer_time(
     )
 
 
+def product_seconds(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    system: System,
+) -> Numbers:
+    """Return the seconds of a layer's linear layers in one forward pass on one rank.
+
+    A product reads a tile before it multiplies and writes the tile afterwards, and no other tile
+    multiplies meanwhile. The seconds of reading and writing are therefore added. They matter for
+    narrow experts, which have few operations per number, and hardly for wide layers.
+    """
+    products = layer_products(net, moe, sizes)
+    half_width = system.hardware.efficiency.half_width
+    operations: Numbers = 0
+    for product in products:
+        narrow = 1 + half_width / product.width if half_width else 1
+        operations = operations + narrow * (product.weights + product.bias)
+    read = sum({product.of: product.rows * product.inputs for product in products}.values())
+    # The router's scores are counted with the elementwise operations on them.
+    written = sum(product.rows * product.outputs for product in products if product.of != ROUTER)
+    if net.mla is not None:  # every head of the keys gets the one rotary part
+        written = written + net.heads * net.mla.rope_dim / sizes.tensor
+    moved = system.kept_bytes * read + HALF * written
+    return system.matrix_seconds(2 * tokens * operations) + system.memory_seconds(tokens * moved)
+
+
 def _kernels(moe: MixtureOfExperts | None, sizes: ParallelSizes, system: System) -> Numbers:
     """Return the number of kernels in a layer's forward pass. Each expert has separate kernels."""
     software = system.software
@@ -100,7 +127,12 @@ def _launch(
     The host waits at each gather and scatter. An all-reduce is one wait.
     """
     software = system.software
-    waits = np.where(sizes.sequence_parallel, 4, 2) * np.greater(sizes.tensor, 1)
+    # Those of a dense layer: dispatch to experts is part of `host_expert_layer`.
+    waits = sum(
+        each.count
+        for each in layer_collectives(net, None, sizes, "forward")
+        if each.axis == Axis.TENSOR and not each.projected
+    )
     own: Numbers = software.host_layer if moe is None else software.host_expert_layer
     own = own + waits * software.host_collective
     if not software.host_softmax:
@@ -127,13 +159,6 @@ def _gradients(
     return system.memory_seconds(held * np.where(sizes.fully_sharded, SHARDED_BYTES, added))
 
 
-def core_flops(
-    net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers
-) -> Numbers:
-    """Return the operations of a layer's attention core in one forward pass on one rank."""
-    return 2 * tokens * visible * net.heads * (net.qk_dim + net.v_dim) / sizes.tensor
-
-
 def _attention(
     net: Transformer, sizes: ParallelSizes, tokens: Numbers, visible: Numbers, system: System
 ) -> tuple[Numbers, Numbers]:
@@ -141,7 +166,7 @@ def _attention(
 
     Without fusion, masked scores are computed as well.
     """
-    flops = core_flops(net, sizes, tokens, visible)
+    flops = 2 * tokens * score_work(net, sizes, visible)
     hardware, half = system.hardware, system.half
     if system.software.fused_attention:
         seconds = flops / (hardware.peak_flops[half] * hardware.efficiency.attention)
@@ -185,27 +210,6 @@ def _elementwise_bytes(
         routed = moe.top_k * (activation * moe.ffn + casts * (net.hidden + moe.ffn))
         inside = inside + copies + routed + 5 * 4 * moe.experts
     return tokens * (outside + inside / sizes.tensor)
-
-
-def _context(net: Transformer, sizes: ParallelSizes, tokens: Numbers, system: System) -> Numbers:
-    """Return the seconds of passing keys and values once around the context-parallel ring."""
-    width = net.kv_heads * (net.qk_dim + net.v_dim) / sizes.tensor
-    volume = HALF * tokens * sizes.context * width
-    return ring(system.hardware, volume, sizes.context, sizes.tensor)
-
-
-def _dispatch(
-    net: Transformer,
-    moe: MixtureOfExperts | None,
-    sizes: ParallelSizes,
-    tokens: Numbers,
-    system: System,
-) -> Numbers:
-    """Return the seconds of sending tokens to experts and back."""
-    if moe is None:
-        return 0.0
-    volume = HALF * net.hidden * tokens / sizes.tensor
-    return 2 * dispatch(system.hardware, volume, sizes.expert, 1, moe.top_k)
 
 
 def _exposed_dispatch(

@@ -28,7 +28,6 @@ class ModuleStep:
         pipeline: seconds of sends between stages that are not overlapped.
         bubble: seconds in which the busiest stage waits.
         data: seconds of gradient reduction and weight gathering that are not overlapped.
-        optimizer: seconds of the optimizer.
         stages: first, middle and last stage for one micro-batch.
     """
 

@@ -18,7 +18,6 @@ class Software:
     """A training stack.
 
     Attributes:
-        name: of the stack.
         fused_attention: flash attention: scores are never written to memory.
         fused_elementwise: norms, rotary positions and activations are one kernel each.
         rotates: rotary positions in each layer; otherwise learned positions are added once.
@@ -39,7 +38,6 @@ class Software:
             `tensor_seconds`.
         overlaps_data: gradients are reduced during the backward pass, weights are gathered during
             the forward pass.
-        gradient_bytes: bytes per gradient on the wire.
         main_gradient_bytes: bytes per gradient in memory, between backward passes and optimizer.
         fp8_weight_bytes: bytes per weight in the matrices of a dense model that trains in fp8: 1
             if only 8 bits are stored, 2 with a transposed copy or in 16 bits.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mimokit.architecture.flops import visible_tokens
+from mimokit.architecture.layer_work.products import visible_tokens
 from mimokit.architecture.modules import EncoderBranch, LanguageModel, VisionEncoder
 from mimokit.architecture.parallel_sizes import (
     RECOMPUTE_FULL,
@@ -40,7 +40,6 @@ class ModuleInput:
     Attributes:
         seq: tokens per sequence. For an encoder, patches of one image or window of audio.
         sequences: per micro-batch on one replica.
-        trained: the weights have gradients.
         passes_gradient: the gradient of the input is computed, for a trained module before it.
     """
 
@@ -171,7 +170,6 @@ class UpdateTime:
     Attributes:
         reduce: seconds of reducing the gradients of a stage.
         gather: seconds of gathering its updated weights.
-        optimizer: seconds of the optimizer.
     """
 
     reduce: Numbers

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from mimokit.architecture.parallel_sizes import Numbers
 from mimokit.prediction.hardware import Hardware
 from mimokit.prediction.memory.states import OPTIMIZER, Storage
@@ -28,8 +26,6 @@ class System:
     """Hardware, software and precision of one prediction.
 
     Attributes:
-        hardware: GPU and links.
-        software: the training stack.
         precision: of matrix products. Attention and logits are always 16-bit.
         strategy_bytes: what a strategy between replicas keeps per parameter that trains.
         optimizer_bytes: fp32 master weight and what the optimizer keeps, likewise.
@@ -41,14 +37,12 @@ class System:
     strategy_bytes: float = 0.0
     optimizer_bytes: float = OPTIMIZER
 
-    def matrix_seconds(
-        self, flops: Numbers, precision: str | None = None, width: Numbers = np.inf
-    ) -> Numbers:
-        """Return the seconds of matrix products; `width` is the narrower side on one rank."""
+    def matrix_seconds(self, flops: Numbers, precision: str | None = None) -> Numbers:
+        """Return the seconds of wide matrix products."""
         kind = precision or self.precision
         reached = self.hardware.peak_flops[kind] * self.hardware.efficiency.matrix[kind]
         reached = reached * self.software.matrix_share
-        return flops / reached * (1 + self.hardware.efficiency.half_width / width)
+        return flops / reached
 
     def memory_seconds(self, moved: Numbers) -> Numbers:
         """Return the seconds of moving bytes through memory."""

@@ -8,6 +8,7 @@ import mimokit
 from mimokit.cluster import RankError
 from mimokit.experiment import Evaluations, train, verify
 from tests.invariance import assert_computes_the_same
+from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 from tests.planted import planted
 from tests.whole_runs import whole_runs
@@ -49,14 +50,16 @@ def test_check_catches_a_gradient_that_goes_to_the_wrong_sample(cluster):
     assert not report.passed
 
 
-def test_steps_run_in_the_order_of_the_plan(cluster):
-    config = apart_config((1, 1, 1), (1, 2, 1), 3)
+@pytest.mark.parametrize(
+    "config", [apart_config((1, 1, 1), (1, 2, 1), 3), digits_config((1, 2), (2, 1), 3)]
+)
+def test_steps_run_in_the_order_of_the_plan(cluster, config):
     plan = mimokit.plan(config)
-    seen = cluster.run(_observed_steps, plan, config, world_size=3)
+    seen = cluster.run(_observed_steps, plan, config, world_size=plan.world_size)
     for rank, steps in enumerate(seen):
         planned = [
             (action.kind, action.microbatch)
-            for action in plan.pipeline.actions(rank)
+            for action in plan.program.actions(rank)
             if action.kind not in ("grad-sync", "optimizer")
         ]
         assert [step for step in steps if step[0] != "wait"] == planned
@@ -66,12 +69,12 @@ def _observed_steps(plan, config):
     from mimokit.engine.data.sources import default_data
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepare
-    from mimokit.engine.training.modes import mode_of
+    from mimokit.engine.training.modes import microbatch_steps
 
     state = prepare(plan, config, default_data)
     seen = []
     exhaust(
-        mode_of(plan).run(state.model, state.iterator),
+        microbatch_steps(state.model, state.iterator),
         lambda step: seen.append((step.name, step.microbatch)),
     )
     return seen

@@ -141,15 +141,16 @@ def _run_toy(plan):
     import torch
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.executor import StageExecutor, before_reduction
+    from mimokit.engine.pipeline.executor import StageExecutor
     from mimokit.engine.pipeline.messages import Mailbox
+    from mimokit.engine.pipeline.steps import before_reduction
     from mimokit.engine.steps import exhaust
     from tests.toy_pipeline import Direct, ToyModel, toy_batches, toy_stage
 
     rank, mailbox = dist.get_rank(), Mailbox(torch.device("cpu"))
     mailbox.noted = []
     stage = toy_stage(plan, rank)
-    model = ToyModel(plan, stage, rank, Direct(plan, rank, mailbox))
+    model = ToyModel(plan, {rank: stage}, Direct(plan, rank, mailbox))
     exhaust(StageExecutor(model, toy_batches(plan)).run(before_reduction(model)))
     noted = [(what, peer, tag.encode()) for what, peer, tag in mailbox.noted]
     return None if stage.weight.grad is None else float(stage.weight.grad), noted

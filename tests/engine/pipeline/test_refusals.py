@@ -65,12 +65,12 @@ def _build_with_another_width(plan, config):
     """The encoder's rank has a config in which the language model is half as wide."""
     import torch.distributed as dist
 
-    from mimokit.engine.pipeline.model import build_heterogeneous_model
+    from mimokit.engine.pipeline.model import build_rank_model
 
     networks = config.model.module_architectures
     if dist.get_rank() == 0:
         networks[LANGUAGE] = networks[LANGUAGE].model_copy(update={"hidden_size": 32})
-    build_heterogeneous_model(config.model, plan)
+    build_rank_model(config.model, plan)
 
 
 def test_another_width_is_refused_before_anything_crosses(cluster):

@@ -77,23 +77,23 @@ def test_parts_of_a_step_add_up_on_every_rank(run):
 
 
 def _slow_encoder(original):
-    """Rank 0 takes long before its encoder, in the second iteration."""
+    """Rank 0 takes long for its encoder, in the second iteration."""
     calls = []
 
-    def slow(*arguments):
+    def slow(stage, given):
         import torch.distributed as dist
 
         calls.append(None)
         if dist.get_rank() == 0 and len(calls) == 2:
             time.sleep(SLEEP)
-        return (yield from original(*arguments))
+        return original(stage, given)
 
     return slow
 
 
 def test_ranks_wait_for_a_slow_one_at_the_bridge_and_at_the_reduction(cluster, tmp_path):
     config = digits_config(*COLOCATED, num_iterations=2)
-    with planted(cluster, "mimokit.engine.colocated.schedule.encoder_rows", _slow_encoder, 4):
+    with planted(cluster, "mimokit.engine.pipeline.stages.EncoderStage._forward", _slow_encoder, 4):
         steps = train(cluster, config, evaluations=NO_TESTS, directory=tmp_path).result().steps
     rows = steps[steps["iteration"] == 1].set_index("rank")
     waited, transferred = rows["waiting_time"], rows["collective_time"] - rows["waiting_time"]
@@ -111,7 +111,7 @@ def _slow_stage(original):
 
     def slow(executor, action):
         calls.append(None)
-        if executor.model.stage.name == "images" and len(calls) == 3:
+        if executor.model.stages[action.stage].name == "images" and len(calls) == 3:
             time.sleep(SLEEP)
         original(executor, action)
 
@@ -190,42 +190,47 @@ def _counted_on_rank(plan, config) -> tuple[dict[str, int], float, float]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from mimokit.engine.colocated.schedule import forward_backward_steps, forward_microbatch
     from mimokit.engine.data.sources import default_data
+    from mimokit.engine.pipeline.steps import forward_backward_steps, forward_steps
     from mimokit.engine.steps import exhaust
     from mimokit.engine.training.loop import prepared
 
     with prepared(plan, config, default_data) as state:
         batch = next(state.iterator)
         with FlopCounterMode(display=False) as ahead, torch.no_grad():
-            text, boundaries, _ = exhaust(forward_microbatch(iter([batch]), state.model, 0))
-        tokens = {name: len(one.encoder_output) for name, one in boundaries.items()}
-        tokens["language_module"] = text["input_ids"].numel()
+            (loss,) = exhaust(forward_steps(iter([batch]), state.model))
         with FlopCounterMode(display=False) as both:
-            exhaust(forward_backward_steps(iter([batch]), state.model, 1))
-    return tokens, ahead.get_total_flops(), both.get_total_flops()
+            exhaust(forward_backward_steps(iter([batch]), state.model))
+    return loss.module_tokens, ahead.get_total_flops(), both.get_total_flops()
 
 
-def test_flops_are_those_that_torch_counts_on_the_real_modules(cluster):
+@pytest.mark.parametrize(
+    ("tensor", "fields"),
+    [(1, {}), (2, {"num_query_groups": 2, "gated_linear_unit": True, "add_bias_linear": False})],
+)
+def test_flops_are_those_that_torch_counts_on_the_real_modules(cluster, tensor, fields):
     from mimokit.architecture import model_of_config
     from mimokit.architecture.flops import forward_flops
     from mimokit.engine.training.flops import StepFlops
 
-    config = digits_config((1, 1), (1, 1))
+    config = digits_config((tensor, 1), (tensor, 1))
+    networks = config.model.module_architectures
+    networks["language_module"] = networks["language_module"].model_copy(update=fields)
     plan = mimokit.plan(config)
-    ((tokens, ahead, both),) = cluster.run(_counted_on_rank, plan, config, world_size=1)
+    tokens, ahead, both = cluster.run(_counted_on_rank, plan, config, world_size=tensor)[0]
     model = model_of_config(config.model)
     language = forward_flops(model.language, 42, tokens["language_module"] / 42)
     encoder = forward_flops(model.branches[0], 4, tokens["images"] / 4)
     # Megatron's unfused attention computes the masked half as well.
-    assert encoder.total + language.total + language.core == ahead
+    sharded = encoder.total - encoder.first + language.total + language.core
+    assert encoder.first + sharded / tensor == ahead
     # No gradient of the pixels is needed.
     assert 3 * ahead - encoder.first == both
     flops = StepFlops(config, plan, 0)
     assert flops.of_modules(tokens) == pytest.approx(
         {"images": 3 * encoder.total, "language_module": 3 * language.total}
     )
-    assert flops.of_rank(tokens) == pytest.approx(3 * (encoder.total + language.total))
+    assert flops.of_rank(tokens) == pytest.approx(3 * (encoder.total + language.total) / tensor)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from mimokit.config.strategy import StrategyConfig
 from mimokit.experiment import Evaluations, train
 from mimokit.experiment.health.measures import NOT_MEASURED, RunMeasures
 from mimokit.experiment.health.report import RunHealth
-from mimokit.planning.collectives import CollectiveSpan
 from mimokit.planning.types import LayoutPlan
+from mimokit.prediction.tensor_collectives import CollectiveSpan
 from mimokit.samples import HealthSample, StepSample
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from mimokit.planning.schedule import (
     Action,
     ScheduleError,
+    StageGraph,
+    Step,
     check_actions,
     gpipe,
     one_forward_one_backward,
@@ -114,20 +116,21 @@ def test_sends_that_block() -> None:
     check_actions(plan_schedule(graph, 4, gpipe).all_actions(), blocking_sends=True)
 
 
-def upside_down(position: int, total: int, count: int) -> list[tuple[str, int]]:
-    steps = list(gpipe(position, total, count))
-    return steps if position else [*reversed(steps[:count]), *steps[count:]]
+def upside_down(graph: StageGraph, worker: int, count: int) -> list[Step]:
+    steps = list(gpipe(graph, worker, count))
+    return steps if worker else [*reversed(steps[:count]), *steps[count:]]
 
 
-def impatient(position: int, total: int, count: int) -> list[tuple[str, int]]:
-    return list(reversed(gpipe(position, total, count)))
+def impatient(graph: StageGraph, worker: int, count: int) -> list[Step]:
+    return list(reversed(gpipe(graph, worker, count)))
 
 
-def patient(position: int, total: int, count: int) -> list[tuple[str, int]]:
+def patient(graph: StageGraph, worker: int, count: int) -> list[Step]:
     """Alternate at once on the first stage; all forwards first on the others."""
-    return list(gpipe(position, total, count)) if position else [
-        (kind, m) for m in range(count) for kind in ("forward", "backward")
-    ]  # fmt: skip
+    steps = gpipe(graph, worker, count)
+    return (
+        list(steps) if worker else sorted(steps, key=lambda step: (step[2], step[0] != "forward"))
+    )
 
 
 @pytest.mark.parametrize(

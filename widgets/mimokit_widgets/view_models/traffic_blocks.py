@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mimokit.planning.traffic import KINDS, Traffic
+from mimokit.prediction.traffic import KINDS, Traffic
 from mimokit.units import bytes_text
 
 MOST_BLOCKS = 128
@@ -28,7 +28,7 @@ def traffic_blocks(
     """Return the matrix of one kind of traffic, or of all.
 
     Args:
-        kind: one of `mimokit.planning.traffic.KINDS`, or "all".
+        kind: one of `mimokit.prediction.traffic.KINDS`, or "all".
         by_node: sum over the ranks of a node, also where single ranks would fit.
 
     Returns:

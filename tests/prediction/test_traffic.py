@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 import mimokit
 from mimokit.config import ConfigError, ExperimentConfig, ModuleParallelismConfig
 from mimokit.config_files import load_preset
-from mimokit.planning.traffic import KINDS, Traffic, traffic_of_plan
+from mimokit.prediction.traffic import KINDS, Traffic, traffic_of_plan
 
 Sent = Counter[tuple[int, int]]
 BYTES = 4

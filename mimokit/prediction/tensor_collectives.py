@@ -1,15 +1,8 @@
 """Collectives of the tensor parallel groups of a layout in one optimizer step.
 
-| of a micro-batch | forward | backward |
-|---|---|---|
-| each layer | 2 | 2 |
-| each layer with fewer key and value groups than ranks | 3 | 3 |
-| token embedding | 1 | 0 |
-| output layer and loss | 2 | 1 |
-| projector of an encoder | 1 | 1 |
-| bridge on shared ranks, which compares the outputs of an encoder's ranks | 1 | 0 |
-
-A part through which no gradient passes has none backward.
+Those of layers, embedding, output and projector are in `mimokit.architecture.layer_work`. A bridge
+on shared ranks has one more, which compares the outputs of an encoder's ranks. A part through which
+no gradient passes has none backward.
 """
 
 from __future__ import annotations
@@ -17,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from mimokit.architecture.from_config import net_of_config
 from mimokit.architecture.layer_split import stage_layers
-from mimokit.architecture.parallel_sizes import ParallelSizes
+from mimokit.architecture.layer_work.collectives import (
+    WAYS,
+    End,
+    end_collectives,
+    layer_collectives,
+    tensor_calls,
+)
 from mimokit.config import ExperimentConfig
 from mimokit.config.runtime import FRAME_PARALLEL
 from mimokit.planning.ranks import ModuleRanks
@@ -55,7 +55,6 @@ def tensor_collectives(
     Args:
         config: finalized; of a layout that runs.
         plan: of the config, or of one replica of it.
-        rank: in the plan.
         lacking: encoders that may have no items in a micro-batch; see `may_lack_items`.
     """
     shared: dict[ModuleRanks, list[str]] = {}
@@ -82,48 +81,28 @@ def may_lack_items(config: ExperimentConfig) -> frozenset[str]:
 def _of_step(
     config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int, lacking: Collection[str]
 ) -> CollectiveSpan:
-    if name in config.model.encoder_module_names:
-        most = _of_encoder(config, plan, name, rank)
+    ranks, sizes = plan.modules[name], plan.executions[name].sizes
+    network = config.model.get_architecture(name)
+    net, is_encoder = net_of_config(network, causal=True), name in config.model.encoder_module_names
+    layers = int(stage_layers(net.layers, net.layers, sizes, ranks.coordinates(rank)["pp"]).total)
+    ahead, back = (layers * tensor_calls(layer_collectives(net, None, sizes, way)) for way in WAYS)
+    is_last, ends = rank in ranks.stage(-1), list[End]()
+    if name == plan.llm_module_name and rank in ranks.stage(0):
+        ends.append("embedding")
+    if is_last:
+        ends.append("projector" if is_encoder else "output")
+    end_ahead, end_back = (
+        sum(tensor_calls(end_collectives(end, 1, sizes, way)) for end in ends) for way in WAYS
+    )
+    forward = ahead + end_ahead
+    if is_encoder:
+        compared = is_last and any(bridge.source == name for bridge in plan.colocated_bridges)
+        backward = ("encoder" not in network.frozen_parts) * back
+        most = forward + compared + backward + (len(network.frozen_parts) < 2) * end_back
         least = 0 if name in lacking else most
     else:
-        forward, backward = _of_language(config, plan, name, rank)
-        most = forward + backward
+        most = forward + config.model.has_backward(name) * (back + end_back)
         # What is frozen has a gradient only from the items of an encoder before it.
         least = forward if lacking and config.model.is_frozen(name) else most
     count = plan.batch.num_microbatches
     return CollectiveSpan(count * least, count * most)
-
-
-def _of_encoder(config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int) -> int:
-    frozen = config.model.get_architecture(name).frozen_parts
-    layers = _of_layers(config, plan.modules[name], rank)
-    compared = any(bridge.source == name for bridge in plan.colocated_bridges)
-    ends = _is_last(plan.modules[name], rank)
-    forward = layers + (1 + compared if ends else 0)
-    trained = "encoder" not in frozen
-    backward = (layers if trained else 0) + int(ends and len(frozen) < 2)
-    return forward + backward
-
-
-def _of_language(
-    config: ExperimentConfig, plan: LayoutPlan, name: str, rank: int
-) -> tuple[int, int]:
-    ranks = plan.modules[name]
-    layers, ends = _of_layers(config, ranks, rank), _is_last(ranks, rank)
-    embeds = name == plan.llm_module_name and rank in ranks.stage(0)
-    forward = layers + embeds + 2 * ends
-    return forward, layers + ends if config.model.has_backward(name) else 0
-
-
-def _of_layers(config: ExperimentConfig, ranks: ModuleRanks, rank: int) -> int:
-    """Return the collectives of the layers of a rank in one direction."""
-    network = config.model.get_architecture(ranks.module)
-    sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
-    stage = ranks.coordinates(rank)["pp"]
-    layers = int(stage_layers(network.num_layers, network.num_layers, sizes, stage).total)
-    groups = network.num_query_groups or network.num_attention_heads
-    return (2 + (groups < ranks.tensor_parallel)) * layers
-
-
-def _is_last(ranks: ModuleRanks, rank: int) -> bool:
-    return rank in ranks.stage(-1)

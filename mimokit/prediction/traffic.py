@@ -7,8 +7,8 @@ only to the next one. Numbers are fp32, as in mimokit's engine.
 |---|---|---|
 | bridge | outputs of one module to the next, and their gradients | the plan's transfers |
 | pipeline | activations to the next stage, and gradients | samples x tokens x hidden / CP, twice |
-| tensor | 4 all-reduces per layer and micro-batch, half of them backward | each 2 (t - 1) / t of |
-| | | the activations |
+| tensor | 2 all-reduces per layer, micro-batch and way; one gather of | 2 (t - 1) / t of what is |
+| | queries where key and value heads are fewer than ranks | reduced, (t - 1) / t if gathered |
 | context | keys and values around the ring, back with gradients | 6 (c - 1) x their size |
 | data | all-reduce of the gradients | 2 (d - 1) / d of the rank's parameters |
 
@@ -17,7 +17,7 @@ Frozen modules reduce no gradients. If no gradient passes a module, nothing is s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,9 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mimokit.architecture.from_config import model_of_config
+from mimokit.architecture.from_config import model_of_config, net_of_config
+from mimokit.architecture.layer_work.collectives import WAYS, LayerCollective, layer_collectives
 from mimokit.architecture.parallel_sizes import ParallelSizes
 from mimokit.architecture.parameters_on_rank import Module, rank_parameters
+from mimokit.axes import Axis
 from mimokit.config import ExperimentConfig
 from mimokit.planning.bridges.colocated import BYTES_PER_NUMBER
 from mimokit.planning.bridges.routes import Route
@@ -46,10 +48,8 @@ class Flow:
     """Bytes per step from rank to rank; a pair may be listed several times.
 
     Attributes:
-        kind: one of `KINDS`.
         sources: ranks that send.
         destinations: ranks that receive.
-        sent: bytes.
     """
 
     kind: str
@@ -63,7 +63,6 @@ class Traffic:
     """All flows of a layout.
 
     Attributes:
-        world_size: ranks of the world.
         flows: by kind, without kinds that move no bytes.
     """
 
@@ -104,12 +103,7 @@ def traffic(config: ConfigSource, world_size: int | None = None) -> Traffic:
 
 
 def traffic_of_plan(config: ExperimentConfig, plan: LayoutPlan) -> Traffic:
-    """Return what the ranks of a plan, or of one replica of it, send each other in one step.
-
-    Args:
-        config: the config of the plan.
-        plan: its plan.
-    """
+    """Return what the ranks of a plan, or of one replica of it, send each other in one step."""
     plan = plan.of_replica(0)
     found: dict[str, list[Flow]] = {kind: [] for kind in KINDS}
     for flow in (*_bridges(plan), *_modules(config, plan)):
@@ -198,27 +192,19 @@ def _modules(config: ExperimentConfig, plan: LayoutPlan) -> Iterator[Flow]:
         if name == plan.llm_module_name:
             tokens = config.data.seq_length
         samples = plan.batch.modules[name].micro_batch_size * plan.batch.num_microbatches
-        whole = samples * tokens / ranks.context_parallel * architecture.hidden_size
-        layers = architecture.num_layers / ranks.pipeline_parallel
+        rows = samples * tokens / ranks.context_parallel
         backward = config.model.has_backward(name)
-        yield from _inside(ranks, whole * BYTES_PER_NUMBER, layers, backward=backward)
+        yield from _stages(ranks, rows * architecture.hidden_size * BYTES_PER_NUMBER, backward)
+        net = net_of_config(architecture, causal=True)
+        sizes = plan.executions[name].sizes
+        for way in WAYS[: 1 + backward]:
+            yield from _layers(layer_collectives(net, None, sizes, way), ranks, rows * net.layers)
         if name in nets and not config.model.is_frozen(name):
-            yield from _gradients(nets[name], ranks)
+            yield from _gradients(nets[name], ranks, sizes)
 
 
-def _inside(
-    ranks: ModuleRanks, activation: float, layers: float, *, backward: bool
-) -> Iterator[Flow]:
-    """Yield the flows inside a module; `activation` is in bytes per step."""
-    tensor, context = ranks.tensor_parallel, ranks.context_parallel
-    if tensor > 1:
-        share = 2 * (tensor - 1) / tensor
-        count = (4 if backward else 2) * layers
-        yield _ring("tensor", ranks.group_array("tp"), count * share * activation)
-    if context > 1:
-        keys_and_values = 2 * activation / tensor
-        sent = (3 if backward else 1) * (context - 1) * layers * keys_and_values
-        yield _ring("context", ranks.group_array("cp"), sent)
+def _stages(ranks: ModuleRanks, activation: float, backward: bool) -> Iterator[Flow]:
+    """Yield the flows between the stages of a module; `activation` is in bytes per step."""
     if ranks.pipeline_parallel > 1:
         stages = ranks.group_array("pp")
         here, there = stages[:, :-1].reshape(-1), stages[:, 1:].reshape(-1)
@@ -227,11 +213,23 @@ def _inside(
             yield _pairs("pipeline", there, here, activation)
 
 
-def _gradients(module: Module, ranks: ModuleRanks) -> Iterator[Flow]:
+def _layers(
+    collectives: Iterable[LayerCollective], ranks: ModuleRanks, rows: float
+) -> Iterator[Flow]:
+    """Yield the flows of a layer's collectives; `rows`: tokens times layers, per step."""
+    moved = rows * BYTES_PER_NUMBER / ranks.pipeline_parallel
+    for each in collectives:
+        if each.count:
+            groups = ranks.group_array(each.axis)
+            share = 1 - 1 / groups.shape[1]
+            kind = "tensor" if each.axis == Axis.TENSOR else "context"
+            yield _ring(kind, groups, float(each.gathers * each.numbers) * share * moved)
+
+
+def _gradients(module: Module, ranks: ModuleRanks, sizes: ParallelSizes) -> Iterator[Flow]:
     replicas = ranks.data_parallel * ranks.context_parallel
     if replicas == 1:
         return
-    sizes = ParallelSizes(tensor=ranks.tensor_parallel, pipeline=ranks.pipeline_parallel)
     groups = ranks.group_array("cp", "dp")
     for stage in range(ranks.pipeline_parallel):
         held = float(rank_parameters(module, sizes, stage).total)

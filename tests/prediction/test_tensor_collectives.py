@@ -9,7 +9,7 @@ import pytest
 import mimokit
 from mimokit.config import ExperimentConfig
 from mimokit.config.data import ModalityPresence
-from mimokit.planning.collectives import CollectiveSpan, may_lack_items, tensor_collectives
+from mimokit.prediction.tensor_collectives import CollectiveSpan, may_lack_items, tensor_collectives
 from tests.layouts import digits_config
 from tests.layouts_apart import apart_config
 

@@ -1,0 +1,138 @@
+"""Activations that one layer keeps for the backward pass, per micro-batch and rank.
+
+The table extends Korthikanti et al., arXiv 2205.05198, table 2, to grouped queries, SwiGLU and
+experts. With s tokens, b samples, width h, a heads and t tensor-parallel ranks, the sum for GPT
+with dropout equals theirs: s b h (10 + 24/t + 5 a s / (h t)), and s b h (34/t) with sequence
+parallelism and without the attention core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from mimokit.architecture.parallel_sizes import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_NONE,
+    Numbers,
+    ParallelSizes,
+)
+from mimokit.architecture.transformer import MixtureOfExperts, Transformer
+
+HALF = 2
+"""Bytes of a bf16 or fp16 number."""
+
+Part = Literal["residual", "attention", "feed-forward"]
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """An activation that a layer keeps.
+
+    Attributes:
+        part: of the layer; dispatched tokens and router scores belong to the feed-forward part.
+        numbers: per token of the rank.
+        bytes: of a number.
+        only_product: only the gradient of a matrix needs it, so that it has the precision of
+            products, and a frozen layer does not keep it. The output of the attention core is not
+            among them, because the core keeps it.
+    """
+
+    part: Part
+    numbers: Numbers
+    bytes: int = HALF
+    only_product: bool = False
+
+
+def saved_tensors(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    *,
+    dropout: bool = False,
+) -> tuple[SavedTensor, ...]:
+    """Return what a layer keeps without recomputation, except the scores of unfused attention.
+
+    Args:
+        moe: the experts of this layer, or None for a dense one.
+        dropout: masks are kept, one byte per number.
+    """
+    hidden = net.hidden / sizes.sequence_shards
+    found = [
+        SavedTensor("residual", 2 * hidden),  # the inputs of both norms
+        SavedTensor("residual", hidden, only_product=True),  # that of attention, normalized
+        SavedTensor("residual", hidden, only_product=moe is None),
+    ]
+    if dropout:
+        found.append(SavedTensor("residual", 2 * hidden, bytes=1))
+    found += _attention(net, sizes)
+    if moe is None:
+        return (*found, *_feed_forward(net, net.ffn / sizes.tensor))
+    # As in NVIDIA/Megatron-LM#6782, experts and dispatched tokens scale with top-k. Experts are not
+    # cut by tensor parallelism; instead a rank takes 1/t of the tokens.
+    each = moe.top_k / sizes.tensor
+    found += _feed_forward(net, each * moe.ffn)
+    found += _feed_forward(net, moe.shared_ffn / sizes.tensor)
+    found.append(SavedTensor("feed-forward", each * net.hidden, only_product=True))
+    found.append(SavedTensor("feed-forward", each * net.hidden))
+    found.append(SavedTensor("feed-forward", moe.experts / sizes.tensor, bytes=4))
+    return tuple(found)
+
+
+def layer_activations(
+    net: Transformer,
+    moe: MixtureOfExperts | None,
+    sizes: ParallelSizes,
+    tokens: Numbers,
+    seq: Numbers,
+    *,
+    flash: bool = True,
+    dropout: bool = False,
+    product_input: float = HALF,
+) -> Numbers:
+    """Return the bytes that one layer stores in its recompute mode.
+
+    Args:
+        moe: the experts of this layer, or None for a dense one.
+        tokens: tokens of one micro-batch on one rank, b s / c.
+        seq: tokens that a token can attend to, s.
+        flash: flash attention, which stores no scores.
+        dropout: dropout masks are stored, one byte per number.
+        product_input: bytes per stored number of the inputs of matrix products.
+    """
+    kept = tokens * sum(
+        saved.numbers * (product_input if saved.only_product else saved.bytes)
+        for saved in saved_tensors(net, moe, sizes, dropout=dropout)
+    )
+    if not flash:
+        # Scores, their softmax, and the mask of dropout: 5 a s^2 b / t.
+        scores = (2 * HALF + dropout) * net.heads * tokens * seq / sizes.tensor
+        kept = kept + np.where(np.equal(sizes.recompute, RECOMPUTE_NONE), scores, 0)
+    layer_input = HALF * net.hidden * tokens / sizes.sequence_shards
+    return np.where(np.equal(sizes.recompute, RECOMPUTE_FULL), layer_input, kept)
+
+
+def whole_layer(
+    net: Transformer, moe: MixtureOfExperts | None, sizes: ParallelSizes, tokens: Numbers
+) -> Numbers:
+    """Return the bytes of a layer that keeps everything in 16 bits: 10 + 24/t for GPT."""
+    return tokens * sum(saved.numbers * saved.bytes for saved in saved_tensors(net, moe, sizes))
+
+
+def _attention(net: Transformer, sizes: ParallelSizes) -> Iterator[SavedTensor]:
+    query, value = net.heads * net.qk_dim / sizes.tensor, net.heads * net.v_dim / sizes.tensor
+    if net.mla is None:
+        keys = net.kv_heads * (net.qk_dim + net.v_dim) / sizes.tensor
+        yield SavedTensor("attention", query + keys + value)
+        return
+    compressed = net.mla.q_rank + net.mla.kv_rank + net.mla.rope_dim
+    yield SavedTensor("attention", 2 * query + 2 * value + 2 * compressed)
+
+
+def _feed_forward(net: Transformer, inner: Numbers) -> Iterator[SavedTensor]:
+    """Yield the inputs of the activation function, two of SwiGLU, and its output."""
+    yield SavedTensor("feed-forward", (2 if net.gated else 1) * inner)
+    yield SavedTensor("feed-forward", inner, only_product=True)

@@ -1,0 +1,186 @@
+"""Fits under several strategies: their losses, how far nodes are apart, and what they send."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import altair as alt
+import pandas as pd
+
+from mimokit.analysis.table_file import records
+from mimokit.charts import _axes, _palette
+from mimokit.charts._axes import columns, inline, layered, need
+from mimokit.result_files import PREDICTED_SECONDS
+from mimokit.units import bytes_text
+
+Over: TypeAlias = Literal["step", "sent_bytes", "predicted_seconds"]
+TITLES = {
+    "step": "optimizer steps",
+    "sent_bytes": "bytes that a node has sent",
+    PREDICTED_SECONDS: "predicted seconds",
+}
+WIDTH, HEIGHT = 270, 170
+MEASURES = {
+    "mean_correlation": ("Correlation", "of two nodes' weights, mean over all pairs"),
+    "largest_distance": ("Largest distance", "between the weights of two nodes"),
+}
+MOST_BARS = 240
+"""Bars of a fit; of longer fits each is the largest of successive steps."""
+ROW = 34
+"""Pixels of the height of a fit."""
+SUBTITLE = "that a node sends for the strategy; bars by their square roots"
+
+
+def validation_losses(table: pd.DataFrame, over: Over = "step") -> alt.LayerChart:
+    """Return the validation loss of the mean of all nodes' weights, a line per fit.
+
+    Axes of losses and bytes are logarithmic where values are of different magnitudes. Over bytes,
+    validations before the first exchange are left out.
+
+    Args:
+        table: from `mimokit.analysis.validation_of_fits`.
+        over: what the horizontal axis has. Predicted times need fits with a network.
+
+    Raises:
+        ValueError: the table lacks a column, or `over` is unknown.
+    """
+    if over not in TITLES:
+        raise ValueError(f"The axis {over!r} is unknown; choose one of {', '.join(TITLES)}.")
+    need(table, "validation_losses", "fit", "step", "loss", over)
+    names = list(dict.fromkeys(map(str, table["fit"])))
+    color, dash = _axes.named_lines("fit", names)
+    shown = table[table[over].notna() & table["loss"].notna()]
+    across = alt.Scale(zero=True, nice=False)
+    if over == "sent_bytes":
+        shown = shown[shown[over] > 0]
+        across = _axes.wide_scale(shown[over])
+    shown_columns = ["fit", "step", "loss", *({over} - {"step"})]
+    base = alt.Chart(columns(shown, shown_columns)).encode(
+        x=alt.X(
+            f"{over}:Q",
+            title=TITLES[over],
+            axis=alt.Axis(grid=False, format="~s", tickCount=6),
+            scale=across,
+        ),
+        y=alt.Y(
+            "loss:Q",
+            title=None,
+            axis=alt.Axis(format="~g", tickCount=5, minExtent=_axes.LEFT),
+            scale=_axes.wide_scale(shown["loss"]),
+        ),
+        color=color,
+        tooltip=["fit:N", *(f"{name}:Q" for name in shown_columns[1:])],
+    )
+    chart: alt.LayerChart = layered(
+        base.mark_line(strokeWidth=1.8, opacity=0.85).encode(strokeDash=dash),
+        base.mark_point(filled=True, size=18, opacity=1),
+    ).properties(
+        title=alt.TitleParams("Validation loss", subtitle="of the mean of all nodes' weights"),
+        description=f"Validation loss over {TITLES[over]} of {len(names)} fits",
+    )
+    return chart
+
+
+def drift(table: pd.DataFrame) -> alt.HConcatChart:
+    """Return correlation and largest distance of the nodes' weights over steps, a line per fit.
+
+    Args:
+        table: from `mimokit.analysis.drift_of_fits`.
+    """
+    need(table, "drift", "fit", "step", *MEASURES)
+    names = list(dict.fromkeys(map(str, table["fit"])))
+    chart: alt.HConcatChart = alt.hconcat(
+        *(_panel(table, names, measure) for measure in MEASURES), spacing=30
+    ).properties(description=f"Drift of the nodes over the steps of {len(names)} fits")
+    return chart
+
+
+def _panel(table: pd.DataFrame, names: list[str], measure: str) -> alt.Chart:
+    color, dash = _axes.named_lines("fit", names)
+    title, subtitle = MEASURES[measure]
+    chart: alt.Chart = (
+        alt.Chart(columns(table, ["fit", "step", measure]))
+        .mark_line(strokeWidth=1.8, opacity=0.85, point={"size": 18, "opacity": 1})
+        .encode(
+            x=alt.X(
+                "step:Q",
+                title="optimizer steps",
+                axis=alt.Axis(grid=False, format="d", tickCount=6),
+                scale=alt.Scale(zero=True, nice=False),
+            ),
+            y=alt.Y(
+                f"{measure}:Q",
+                title=None,
+                axis=alt.Axis(format="~g", tickCount=5, minExtent=_axes.LEFT),
+                scale=alt.Scale(zero=measure == "largest_distance"),
+            ),
+            color=color,
+            strokeDash=dash,
+            tooltip=["fit:N", "step:Q", alt.Tooltip(f"{measure}:Q", format=".4~g")],
+        )
+        .properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(title, subtitle=subtitle))
+    )
+    return chart
+
+
+def step_bytes(table: pd.DataFrame) -> alt.FacetChart:
+    """Return the bytes that a node sends after each step, a row of bars per fit.
+
+    The scale is that of square roots, so that small exchanges can be seen next to large ones.
+
+    Args:
+        table: from `mimokit.analysis.bytes_of_fits`.
+    """
+    need(table, "step_bytes", "fit", "step", "sent_bytes")
+    names = list(dict.fromkeys(map(str, table["fit"])))
+    most = int(table["step"].max()) if len(table) else 1
+    every = -(-most // MOST_BARS)
+    labels = {name: _label(name, table[table["fit"] == name]["sent_bytes"]) for name in names}
+    rows = [
+        {**row, "fit": labels[str(row["fit"])], "stop": row["first"] + every}
+        for row in records(_largest(table[table["sent_bytes"] > 0], every))
+    ]
+    bars = alt.Chart(inline(rows)).mark_rect(color=_palette.LINE)
+    x = alt.X(
+        "first:Q",
+        title="optimizer steps",
+        axis=alt.Axis(grid=False, format="d", tickCount=8),
+        scale=alt.Scale(domain=[0, max(1, most)], nice=False),
+    )
+    y = alt.Y(
+        "sent_bytes:Q",
+        title=None,
+        axis=alt.Axis(labels=False, values=[0]),
+        scale=alt.Scale(type="sqrt", zero=True),
+    )
+    chart: alt.FacetChart = (
+        bars.encode(x=x, x2="stop:Q", y=y, y2=alt.datum(0), tooltip=["fit:N", "sent_bytes:Q"])
+        .properties(height=ROW)
+        .facet(
+            row=alt.Row(
+                "fit:N",
+                title=None,
+                sort=list(labels.values()),
+                header=alt.Header(labelAngle=0, labelAlign="left", labelPadding=10, labelLimit=320),
+            ),
+            spacing=8,
+        )
+        .properties(
+            title=alt.TitleParams("Bytes per step", subtitle=SUBTITLE),
+            description=f"Bytes that a node sends after each step of {len(names)} fits",
+        )
+    )
+    return chart
+
+
+def _largest(table: pd.DataFrame, every: int) -> pd.DataFrame:
+    """Return the largest of every few successive steps: fit, first, sent_bytes."""
+    first = (table["step"] - 1) // every * every
+    groups = table.assign(first=first).groupby(["fit", "first"], as_index=False, sort=False)
+    bytes_of_step: pd.DataFrame = groups[["sent_bytes"]].max()
+    return bytes_of_step
+
+
+def _label(name: str, sent: pd.Series) -> str:
+    mean, most = (bytes_text(round(value)) for value in (sent.mean(), sent.max()))
+    return f"{name}: mean {mean}, largest {most}"

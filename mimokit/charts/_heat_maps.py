@@ -1,0 +1,123 @@
+"""Values of every rank over a run as heat maps: step times, and which rank works longest."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from mimokit.analysis import rank_work
+from mimokit.charts import _axes, _palette
+from mimokit.charts._axes import inline, need, records
+
+MOST_RANKS = 64
+FAR = 0.5
+"""Relative differences from here on have the darkest colours."""
+MOST_COLUMNS = 100
+
+
+def stragglers(ranks: pd.DataFrame) -> alt.Chart:
+    """Return how much longer each rank works than the median rank, over the iterations of one run.
+
+    Work is forward, backward, optimizer and data loading: what a rank does alone. The time of the
+    whole step is the same on all ranks, because they wait for each other. A long run has at most
+    100 columns, each the mean of its iterations; of more than 64 ranks those are shown that differ
+    most from the others.
+
+    Args:
+        ranks: `Runs.ranks` of one run, or any table with a row per rank and iteration.
+    """
+    need(ranks, "stragglers", "iteration", "rank", "forward_time")
+    work = rank_work(ranks)
+    relative = work.div(work.median(axis=1).where(lambda median: median > 0), axis=0) - 1.0
+    shown = relative.median().abs().nlargest(MOST_RANKS).index
+    table = relative[sorted(shown)].reset_index().melt("iteration", value_name="share").dropna()
+    colors = alt.Scale(domain=[-FAR, 0.0, FAR], range=list(_palette.DIVERGING), clamp=True)
+    shares = cells(table, "share", 4)
+    chart: alt.Chart = heat_map(shares, "share", colors, tooltip="+.1%", legend="+.0%").properties(
+        title=alt.TitleParams(
+            "Stragglers",
+            subtitle="work of a rank against the median of all ranks in the same step",
+        ),
+        description=f"Heat map of the work of {len(shown)} ranks by iterations",
+    )
+    return chart
+
+
+def step_times(steps: pd.DataFrame) -> alt.Chart:
+    """Return the time of a step, rank by rank over the run, in milliseconds.
+
+    A long run has at most 100 columns, each the mean of its iterations. The colours range from half
+    to one and a half times the median, so that noise stays pale and one slow start does not make
+    everything else pale.
+    """
+    need(steps, "step_times", "iteration", "total_time")
+    table = steps if "rank" in steps.columns else steps.assign(rank=0)
+    times = cells(table.assign(ms=table["total_time"] * 1000), "ms", 2)
+    median = float(times["ms"].median()) if len(times) else 1.0
+    colors = alt.Scale(domain=_around(median), range=list(_palette.HEAT), clamp=True)
+    chart: alt.Chart = heat_map(times, "ms", colors, tooltip=".1f", legend=".0f").properties(
+        title=alt.TitleParams("Step time", subtitle="milliseconds, rank by rank"),
+        description="Heat map of the step time, ranks by iterations",
+    )
+    return chart
+
+
+def _around(median: float) -> list[float]:
+    """Return the values of the colours of the palette, in its order."""
+    steps = len(_palette.HEAT) - 1
+    return [median * (0.5 + step / steps) for step in range(steps + 1)]
+
+
+def cells(table: pd.DataFrame, value: str, digits: int) -> pd.DataFrame:
+    """Return the mean of a value in every cell: a rank, and one or more iterations.
+
+    Columns: rank, first, stop, and the value. There are at most 100 columns of cells.
+
+    Args:
+        table: rank, iteration and the value.
+        value: name of the column.
+    """
+    width = _iterations_in_a_column(table["iteration"])
+    first = table["iteration"] // width * width
+    means: pd.DataFrame = (
+        table.assign(first=first, stop=first + width)
+        .groupby(["rank", "first", "stop"], as_index=False)[[value]]
+        .mean()
+        .round(digits)
+    )
+    return means
+
+
+def heat_map(
+    table: pd.DataFrame, value: str, scale: alt.Scale, tooltip: str, legend: str
+) -> alt.Chart:
+    """Return cells as coloured rectangles.
+
+    Args:
+        table: of `cells`.
+        tooltip: the format of the value in a tooltip.
+        legend: its format in the legend.
+    """
+    gradient = alt.Legend(
+        type="gradient", orient="top", title=None, format=legend, gradientLength=160,
+        gradientThickness=8, offset=6,
+    )  # fmt: skip
+    chart: alt.Chart = (
+        alt.Chart(inline(records(table)))
+        .mark_rect(strokeWidth=0.7)
+        .encode(
+            x=_axes.iterations("first"),
+            x2="stop:Q",
+            y=_axes.ranks(),
+            fill=alt.Fill(f"{value}:Q", scale=scale, legend=gradient),
+            stroke=alt.Stroke(f"{value}:Q", scale=scale, legend=gradient),
+            tooltip=["rank:O", "first:Q", alt.Tooltip(f"{value}:Q", format=tooltip)],
+        )
+        .properties(height=alt.Step(16))
+    )
+    return chart
+
+
+def _iterations_in_a_column(iterations: pd.Series) -> int:
+    span = int(iterations.max() - iterations.min()) + 1 if len(iterations) else 1
+    return -(-span // MOST_COLUMNS)

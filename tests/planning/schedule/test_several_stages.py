@@ -1,0 +1,117 @@
+"""Orders of ranks that work on several stages: shared ranks, and interleaved pipelines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mimokit
+from mimokit.planning.schedule import (
+    StageGraph,
+    check_actions,
+    interleaved,
+    plan_schedule,
+    shared_graph,
+    shared_ranks,
+    simulate,
+    stage_graph,
+)
+from tests.layouts import digits_config
+
+LANGUAGE = "language"
+
+
+def of_a_microbatch(encoders: list[str], trained: set[str], number: int) -> list[tuple]:
+    """Return the steps that the loop over modules on shared ranks took before it was planned."""
+    steps: list[tuple] = [("load", None, number), ("slice", None, number)]
+    for name in encoders:
+        steps += [("forward", name, number), ("gather", name, number)]
+    steps += [("forward", LANGUAGE, number), ("loss", LANGUAGE, number)]
+    if trained:
+        steps.append(("backward", LANGUAGE, number))
+    for name in encoders:
+        if name in trained:
+            steps += [("scatter", name, number), ("backward", name, number)]
+    return steps
+
+
+@settings(deadline=None, max_examples=50)
+@given(encoders=st.permutations(["b", "a", "c"]), count=st.integers(1, 4), chooser=st.data())
+def test_shared_ranks_do_what_the_loop_did(encoders, count: int, chooser) -> None:
+    encoders = encoders[: chooser.draw(st.integers(0, 3))]
+    frozen = chooser.draw(st.sets(st.sampled_from([*encoders, LANGUAGE])))
+    topology = {**dict.fromkeys(encoders, (LANGUAGE,)), LANGUAGE: ()}
+    graph = shared_graph(topology, [*encoders, LANGUAGE])
+    schedule = plan_schedule(graph, count, shared_ranks, frozen=frozen, loading=())
+    found = [
+        (a.kind, None if a.stage is None else graph.stages[a.stage].module, a.microbatch)
+        for a in schedule.actions(0)
+        if a.microbatch is not None
+    ]
+    trained = {*encoders, LANGUAGE} - frozen
+    assert found == [
+        step for number in range(count) for step in of_a_microbatch(encoders, trained, number)
+    ]
+
+
+def test_a_bridge_is_an_action_on_the_edge_of_the_encoder() -> None:
+    program = mimokit.plan(digits_config((1, 8), (4, 2), 2)).program
+    bridges = [a for a in program.actions(3) if a.kind in ("gather", "scatter")]
+    assert [(a.kind, a.stage, a.edge, a.peer, a.modality) for a in bridges] == [
+        ("gather", 0, 0, 1, "images"), ("scatter", 0, 0, 1, "images")
+    ] * 2  # fmt: skip
+    assert [str(action) for action in bridges[:2]] == [
+        "gather of 0 ('images') to stage 1",
+        "scatter of 0 ('images') from stage 1",
+    ]
+    assert [stage.module for stage in program.stages_of(3)] == ["images", "language_module"]
+
+
+def chunked(stages: int, chunks: int, **encoders: int) -> StageGraph:
+    topology = {**dict.fromkeys(encoders, (LANGUAGE,)), LANGUAGE: ()}
+    return stage_graph(topology, {**encoders, LANGUAGE: stages}, {LANGUAGE: chunks})
+
+
+def test_a_rank_holds_every_so_many_stages_of_its_module() -> None:
+    graph = chunked(2, 3, images=1)
+    assert graph.workers == ((0,), (1, 3, 5), (2, 4, 6))
+    assert graph.worker_of == (0, 1, 2, 1, 2, 1, 2)
+    schedule = plan_schedule(graph, 2, interleaved)
+    first = [str(action) for action in schedule.actions(1)[:6]]
+    assert first == [
+        "receive-forward of 0 ('images') from stage 0",
+        "forward of 0",
+        "send-forward of 0 ('language') to stage 2",
+        "receive-forward of 1 ('images') from stage 0",
+        "forward of 1",
+        "send-forward of 1 ('language') to stage 2",
+    ]
+    sent = [a for worker in (1, 2) for a in schedule.actions(worker) if a.kind == "send-forward"]
+    assert {a.edge for a in sent} == set(range(1, 6)), "every stage has an edge of its own"
+
+
+@pytest.mark.parametrize(("stages", "chunks", "rounds"), [(2, 2, 1), (4, 3, 2), (8, 2, 3)])
+def test_interleaving_divides_the_bubble(stages: int, chunks: int, rounds: int) -> None:
+    """(p - 1) (f + b) / v, arXiv 2104.04473, section 2.2."""
+    count = stages * rounds
+    schedule = plan_schedule(chunked(stages, chunks), count, interleaved)
+    timeline = simulate(schedule, 1 / chunks, 2 / chunks)
+    assert timeline.makespan == pytest.approx(3 * count + (stages - 1) * 3 / chunks)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    stages=st.integers(2, 5),
+    chunks=st.integers(2, 4),
+    rounds=st.integers(1, 3),
+    encoders=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 3)),
+)
+def test_interleaved_ranks_and_encoders_before_them_never_wait_for_each_other(
+    stages: int, chunks: int, rounds: int, encoders: dict[str, int]
+) -> None:
+    graph = chunked(stages, chunks, **encoders)
+    schedule = plan_schedule(graph, stages * rounds, interleaved)
+    check_actions(schedule.all_actions())
+    timeline = simulate(schedule)
+    assert timeline.pipeline_makespan >= 3 * chunks * stages * rounds
